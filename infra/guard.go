@@ -157,7 +157,7 @@ func (g *Guard) beforeUpdate(inputs resource.PropertyMap) error {
 	}
 	if is == nil {
 		return fmt.Errorf("%s is to be changed, and was deleted since, by `elasticdl stop`, kubectl "+
-			"or the like: run `pulumi up --refresh`, which finds out what is gone and makes it again", describe(o))
+			"or the like: run `pulumi up --refresh`, which finds the deleted objects and creates them again", describe(o))
 	}
 	return nil
 }
@@ -258,7 +258,7 @@ func (g *Guard) markOf(cluster string) string {
 
 // marked returns the mark of an object as an input. In a preview it is unknown if a change at one
 // of the fixed paths replaces the object: then the provider does not try to create the new object
-// beside the existing one, which the API server would refuse. The provider handles only some of
+// next to the existing one, which the API server would refuse. The provider handles only some of
 // these cases on its own.
 func (g *Guard) marked(o *unstructured.Unstructured, wanted pulumi.Map, fixed []string) pulumi.StringOutput {
 	mark := g.cluster.ID.ToStringOutput().ApplyT(g.markOf).(pulumi.StringOutput)

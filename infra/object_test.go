@@ -62,7 +62,7 @@ func holed() *core.PersistentVolume {
 		TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
 		ObjectMeta: meta.ObjectMeta{Name: "data",
 			Annotations: map[string]string{"a.b/c": holeName + " at " + holeAddress,
-				"plain": "as it is", "two": holeAddress + " " + holeAddress}},
+				"plain": "unchanged", "two": holeAddress + " " + holeAddress}},
 		Spec: core.PersistentVolumeSpec{
 			Capacity: core.ResourceList{}, StorageClassName: "",
 			MountOptions: []string{"addr=" + holeAddress, "soft", "port={{known}},x"},
@@ -83,7 +83,7 @@ func TestHoles(t *testing.T) {
 		"apiVersion": "v1", "kind": "PersistentVolume",
 		"metadata": map[string]any{"name": "data",
 			"annotations": map[string]any{"a.b/c": "is " + holeAddress + " at 10.1.2.3",
-				"plain": "as it is", "two": "10.1.2.3 10.1.2.3"}},
+				"plain": "unchanged", "two": "10.1.2.3 10.1.2.3"}},
 		"spec": map[string]any{
 			"mountOptions": []any{"addr=10.1.2.3", "soft", "port=here,x"},
 			"csi": map[string]any{"driver": "d", "volumeHandle": "mode/here/10.1.2.3/share",

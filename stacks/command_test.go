@@ -35,12 +35,12 @@ func (c command) Run(ctx context.Context, dir string, in io.Reader, out, problem
 	return c.PulumiCommand.Run(ctx, dir, in, out, problems, env, args...)
 }
 
-// keeper is the URL of the service that encrypts the key of a stack's secrets. With a passphrase
-// each process would derive the key again, which takes a sixth of a second of CPU time.
-const keeper = "hashivault://stacks"
+// keyService is the URL of the service that encrypts the key of a stack's secrets. With a
+// passphrase each process would derive the key again, which takes a sixth of a second of CPU time.
+const keyService = "hashivault://stacks"
 
-// keep serves a keeper until the test ends, and returns the environment of its clients. It only
-// wraps the key: the CLI itself encrypts the secrets.
+// keep serves a key service until the test ends, and returns the environment of its clients. It
+// only wraps the key: the CLI itself encrypts the secrets.
 func keep(t *testing.T) map[string]string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		const wrapped = "vault:v1:"

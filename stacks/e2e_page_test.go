@@ -83,7 +83,7 @@ func (s *site) testPage(t *testing.T) {
 	page := script(sections(t, filepath.Join(s.repository, "docs", "infrastructure", stack+".md"),
 		"Before the first time", fromNothing), map[string]string{login: loginTo(t)})
 	for _, when := range []string{"the first time", "again"} {
-		r.plays(when, page)
+		r.run(when, page)
 	}
 	t.Logf("twice in %v", time.Since(began).Round(100*time.Millisecond))
 	made := 0

@@ -37,8 +37,8 @@ runpy.run_path("/scripts/plain.py", run_name="__main__")
 
 // The job of torchelastic's quick start, in the steps of its page and with the settings of its
 // file: the job is suspended until its code is in the bucket and its data on the claim; then it has
-// two workers of at most three, in an image without elasticdl; then three. Replaced is what this
-// machine does not have: the image with CUDA, the bucket of Amazon and the identity that may read
+// two workers of at most three, in an image without elasticdl; then three. Replaced are the parts
+// that this machine lacks: the image with CUDA, the bucket of Amazon and the identity that may read
 // it, the claim on EFS, GPUs, and large nodes.
 func (s *site) testProgram(t *testing.T) {
 	registry, err := os.ReadFile(filepath.Join(s.dir, "registry"))

@@ -107,7 +107,7 @@ func (s *site) testObjects(t *testing.T) {
 			tr.destroy()
 			for _, c := range tr.cluster.Calls()[before:] {
 				if c.Op == "delete" {
-					t.Errorf("%s, which would have gone with its cluster", c)
+					t.Errorf("%s, which would have been deleted with its cluster", c)
 				}
 			}
 			if left := tr.cloud.Left(); len(left) > 0 {

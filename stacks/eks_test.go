@@ -118,8 +118,8 @@ func TestChangesOfEKS(t *testing.T) {
 }
 
 // A version without standard support is refused for a new cluster before anything is created,
-// whatever the clock of the machine that runs the tests; and the user is told which quotas of the
-// account the stack needs.
+// whatever the clock of the machine that runs the tests; and the user gets the quotas of the
+// account that the stack needs.
 func TestNewEKS(t *testing.T) {
 	t.Parallel()
 	e := start(t, "eks")

@@ -105,7 +105,7 @@ func start(t *testing.T, name string) *engine {
 	return startIn(t, provider.Start(t), name, name)
 }
 
-// startIn creates a stack of another name beside those that a simulated cloud has.
+// startIn creates a stack of another name in addition to those of a simulated cloud.
 func startIn(t *testing.T, cloud *provider.Cloud, shipped, name string) *engine {
 	t.Helper()
 	e := &engine{T: t, cloud: cloud, now: func() time.Time { return today }, env: keep(t)}
@@ -132,7 +132,7 @@ func startIn(t *testing.T, cloud *provider.Cloud, shipped, name string) *engine 
 			return e.now()
 		}, live: e.cloud, find: e.cloud.Find}),
 		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project),
-		auto.Pulumi(command{cli}), auto.SecretsProvider(keeper), auto.EnvVars(e.env))
+		auto.Pulumi(command{cli}), auto.SecretsProvider(keyService), auto.EnvVars(e.env))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,9 +396,9 @@ func (e *engine) resources() []apitype.ResourceV3 {
 	})
 }
 
-// gone checks that nothing is left in the clouds and in the state, and that every resource that was
-// created was deleted, on its own or with its cluster.
-func (e *engine) gone() {
+// cleared checks that nothing is left in the clouds and in the state, and that every resource that
+// was created was deleted, on its own or with its cluster.
+func (e *engine) cleared() {
 	e.Helper()
 	if left := e.cloud.Left(); len(left) > 0 {
 		e.Errorf("there is still\n%s", steps(left))

@@ -36,7 +36,7 @@ func TestDestroyWithoutCluster(t *testing.T) {
 		e.lose("aws:cloudwatch/logGroup:LogGroup", provider.LogsOfEKS)
 		e.cloud.LogsReturn = false
 		e.destroy()
-		e.gone()
+		e.cleared()
 	})
 	t.Run("minikube", func(t *testing.T) {
 		t.Parallel()
@@ -46,7 +46,7 @@ func TestDestroyWithoutCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		e.destroy()
-		e.gone()
+		e.cleared()
 	})
 }
 
@@ -72,7 +72,7 @@ func TestUpWithoutCluster(t *testing.T) {
 	}
 	e.unchanged("the cluster is back")
 	e.destroy()
-	e.gone()
+	e.cleared()
 }
 
 // An adopted profile is kept, without the objects that the stack created there; a profile that is
@@ -91,7 +91,7 @@ func TestAdopt(t *testing.T) {
 	e.up()
 	e.unchanged("nothing has changed")
 	e.destroy()
-	e.gone()
+	e.cleared()
 	profiles, err := e.cloud.Minikubes()
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestGivesProfileAway(t *testing.T) {
 		"update command:local:Command start create update")
 	e.unchanged("it is adopted")
 	e.destroy()
-	e.gone()
+	e.cleared()
 	profiles, err := e.cloud.Minikubes()
 	if how := profiles["elasticdl-minikube"]; err != nil || !strings.Contains(how, "start -p elasticdl-minikube") {
 		t.Errorf("the profiles are now %v, %v", profiles, err)
@@ -145,7 +145,7 @@ func TestOtherCluster(t *testing.T) {
 				t.Errorf("there were\n%s\nand there are\n%s", steps(there), steps(now))
 			}
 			e.destroy()
-			e.gone()
+			e.cleared()
 			e.up()
 			if now := e.cloud.Left(); !slices.Equal(now, there) {
 				t.Errorf("there were\n%s\nand there are\n%s", steps(there), steps(now))

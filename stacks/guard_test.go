@@ -151,7 +151,7 @@ func TestTwoStacks(t *testing.T) {
 	first.set("elasticdl:platform.shareNamespace", nil)
 	first.set("elasticdl:platform.sharePriorityClasses", nil)
 	first.destroy()
-	first.gone()
+	first.cleared()
 }
 
 // D13: every change that the pages allow can be previewed and applied, also if the API server
@@ -196,7 +196,7 @@ func TestChangesOfObjects(t *testing.T) {
 		t.Errorf("previews of replaced objects warned %d times that they try again", n)
 	}
 	e.destroy()
-	e.gone()
+	e.cleared()
 }
 
 // D13: a preview warns of changes that would end a running job, and not if the job has ended.

@@ -91,7 +91,7 @@ func TestLife(t *testing.T) {
 				e.replacesStorage()
 			}
 			e.destroy()
-			e.gone()
+			e.cleared()
 		})
 	}
 }
@@ -320,7 +320,7 @@ func (e *engine) protects(keeps ...string) {
 	left := e.cloud.Left()
 	for _, name := range keeps {
 		if !slices.ContainsFunc(left, func(l string) bool { return strings.HasSuffix(l, " "+name) }) {
-			e.Errorf("%s is gone; there are\n%s", name, steps(left))
+			e.Errorf("%s is deleted; there are\n%s", name, steps(left))
 		}
 	}
 	if slices.ContainsFunc(left, func(l string) bool { return strings.HasSuffix(l, ":Cluster cluster") }) {

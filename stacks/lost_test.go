@@ -64,5 +64,5 @@ func TestLostBesideProtected(t *testing.T) {
 	e.set("elasticdl:protectStorage", false)
 	up("unprotected", optup.Target([]string{"**::data", "**::code", "**::images"}))
 	e.destroy()
-	e.gone()
+	e.cleared()
 }

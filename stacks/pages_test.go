@@ -33,10 +33,10 @@ var tours = []tour{
 	{"minikube", nil, 3},
 }
 
-// The commands of the pages work as they are: a shell runs them from the first to the last, and
-// then again from the start. Pulumi, its engine and the program are real; clouds are simulated, and
-// stacks/testdata/page/tools.sh answers for the other commands. The table [played] says which
-// blocks of which page are run when.
+// The commands of the pages work unchanged: a shell runs them from the first to the last, and then
+// again from the start. Pulumi, its engine and the program are real; clouds are simulated, and
+// stacks/testdata/page/tools.sh answers for the other commands. The table of played_test.go names
+// the run of each block of each page.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	for _, tour := range tours {
@@ -76,8 +76,8 @@ func TestPages(t *testing.T) {
 			r := simulated(t, tour.stack)
 			values := map[string]string{login: loginTo(t)}
 			maps.Copy(values, tour.values)
-			r.plays("the first time", script(own, values))
-			r.plays("again", script(all, values))
+			r.run("the first time", script(own, values))
+			r.run("again", script(all, values))
 			made := 0
 			for _, c := range r.cloud.Calls() {
 				if c.Op == "create" && c.Type+" "+c.Name == jobMaster {
@@ -102,7 +102,7 @@ func TestReadmeCloud(t *testing.T) {
 		}
 	}
 	r := simulated(t, stack)
-	r.plays("once", script(all, map[string]string{"PROJECT": provider.GoogleProject, login: loginTo(t)}))
+	r.run("once", script(all, map[string]string{"PROJECT": provider.GoogleProject, login: loginTo(t)}))
 }
 
 // The page on pull requests sets up accounts, which are not simulated: a shell accepts its
@@ -119,7 +119,7 @@ func TestPageOfAccounts(t *testing.T) {
 	}
 	all = append(all, step{"the test", 0, "pulumi stack rm eks --preserve-config\n"})
 	r := simulated(t, "gke")
-	r.plays("once", script(all, map[string]string{
+	r.run("once", script(all, map[string]string{
 		"pulumi login gs://$PROJECT-pulumi":                                              "pulumi login file://" + t.TempDir(),
 		`pulumi login "s3://$BUCKET?region=us-west-2"`:                                   "pulumi login file://" + t.TempDir(),
 		`"awskms://alias/pulumi?region=us-west-2"`:                                       "passphrase",

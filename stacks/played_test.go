@@ -33,7 +33,7 @@ const (
 	accounts = "GitHub, and accounts of a cloud"
 )
 
-// played has every block of commands of the pages on stacks, and of the README's sections on them.
+// Every block of commands of the pages on stacks, and of the README's sections on them.
 var played = []play{
 	{page: "README.md", section: install, on: "gke"},
 	{page: "README.md", section: oneCommand, on: "gke"},
@@ -52,12 +52,12 @@ var played = []play{
 	{page: guide + "minikube.md", section: fromNothing, on: "minikube"},
 	{page: guide + "minikube.md", section: "Data", on: "minikube", before: "pulumi up"},
 
-	{page: guide + "platform.md", section: "Who may submit", on: "minikube", before: "kubectl logs"},
+	{page: guide + "platform.md", section: "Permissions to submit", on: "minikube", before: "kubectl logs"},
 	{page: guide + "platform.md", section: "A job that runs", on: "minikube", before: "elasticdl wait",
 		after: "the job is stopped"},
 	{page: guide + "platform.md", section: "The image", on: "minikube",
 		before: "pulumi config set --path job.numWorkers 2"},
-	{page: guide + "platform.md", section: "A cluster that is gone", on: "minikube",
+	{page: guide + "platform.md", section: "A deleted cluster", on: "minikube",
 		before: "pulumi destroy", after: "the cluster is lost"},
 
 	{page: guide + "policy.md", section: "Exceptions", on: "gke", before: "pulumi destroy"},

@@ -114,7 +114,7 @@ func (r *reader) copy() {
 	r.write(r.file(), []byte(r.shipped()))
 }
 
-// shipped returns the stack's settings as they are shipped.
+// shipped returns the shipped settings of the stack.
 func (r *reader) shipped() string {
 	r.Helper()
 	text, err := os.ReadFile(filepath.Join(r.repository, r.file()))
@@ -138,8 +138,8 @@ func (r *reader) write(file string, text []byte) {
 	}
 }
 
-// plays runs the commands of a page to the last, and checks that nothing is left but the settings.
-func (r *reader) plays(when, script string) {
+// run runs the commands of a page to the last, and checks that nothing is left but the settings.
+func (r *reader) run(when, script string) {
 	r.Helper()
 	began := time.Now()
 	c := exec.CommandContext(r.Context(), "bash", "-c", script)

@@ -98,7 +98,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// finding is what the engine would do for a change: the outcome in the pages' words, and details.
+// finding is the engine's plan for a change: the outcome in the pages' words, and details.
 type finding struct{ outcome, detail string }
 
 // find previews a change, and undoes it.

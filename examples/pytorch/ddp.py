@@ -22,8 +22,7 @@ def load(path, model, optimizer):
 
 
 def save(path, model, optimizer, step):
-    """Writes the snapshot beside its place and renames it, so that a kill leaves the old one
-    whole."""
+    """Write the snapshot to a temporary file and rename it: a kill leaves the old one intact."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, path + ".new")
     os.replace(path + ".new", path)

@@ -1,8 +1,8 @@
 """Trains with the package `elasticdl`, which keeps this process and its state when workers come and
 go.
 
-Every record is in the model once, whoever dies. Under `elasticdl run` the package is there; nothing
-is installed.
+Every record is in the model once, also when processes are lost. Under `elasticdl run` the package
+is there; nothing is installed.
 """
 import argparse
 

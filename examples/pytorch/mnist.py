@@ -114,7 +114,7 @@ def main():
             optimizer.step()
             if step % 10 == 0:
                 print(f"epoch {epoch} step {step} rank {rank} world {world} loss {loss.item():.4f}", flush=True)
-            # all ranks have the same model: whoever leaves saves it
+            # all ranks have the same model: the rank that leaves saves it
             if leaving:
                 save(args.checkpoint, model, optimizer, epoch)
                 print(f"rank {rank} leaves in epoch {epoch} after step {step}", flush=True)

@@ -398,7 +398,7 @@ func TestRanges(t *testing.T) {
 		}
 		for i, p := range all {
 			if p.Bits() > 28 || p != p.Masked() || !vpc.Contains(p.Addr()) || slices.ContainsFunc(all[:i], p.Overlaps) {
-				t.Errorf("%s of %s is no subnet beside %v", p, cidr, all[:i])
+				t.Errorf("%s of %s is no subnet next to %v", p, cidr, all[:i])
 			}
 		}
 	}

@@ -117,7 +117,7 @@ var laws = []law{
 			if len(want) == 0 {
 				want = []string{caller}
 				if !slices.Contains(v.named(entryType, "creator")[0].Options.IgnoreChanges, "principalArn") {
-					wrong = append(wrong, "the administrator is whoever runs the stack next")
+					wrong = append(wrong, "the administrator is the next user who runs the stack")
 				}
 			}
 			if !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
@@ -316,7 +316,7 @@ var laws = []law{
 		unset(v.named(subnetType, "private-us-west-2a")[0], `tags["kubernetes.io/role/internal-elb"]`)
 	}},
 
-	{"E14 files can be mounted in every zone before there are nodes, and until they are gone",
+	{"E14 files can be mounted in every zone before there are nodes, and until they are deleted",
 		func(v *view) (wrong []string) {
 			mounts := v.of(mountType)
 			zones := max(len(v.s.EKS.VPC.Zones), len(v.s.EKS.VPC.PrivateSubnets))

@@ -103,7 +103,7 @@ func (p *parts) connect(args *container.ClusterArgs) {
 	args.IpAllocationPolicy = &container.ClusterIpAllocationPolicyArgs{
 		ClusterSecondaryRangeName: pulumi.String(podRange), ServicesSecondaryRangeName: pulumi.String(serviceRange),
 	}
-	// enforces NetworkPolicies on its own: Calico cannot be enabled beside it
+	// enforces NetworkPolicies on its own: Calico cannot be enabled with it
 	args.DatapathProvider = pulumi.String("ADVANCED_DATAPATH")
 	// GKE turns this on in new clusters, and it cannot be turned off again: with the provider's
 	// default, false, every `pulumi up` of such a cluster would replace it.

@@ -122,8 +122,8 @@ func TestPools(t *testing.T) {
 			if !slices.Equal(p.Options.Timeouts, []string{"1h", "1h", "1h"}) {
 				t.Errorf("%s: timeouts %v", p.Name, p.Options.Timeouts) // G20
 			}
-			// What nodes need is created before them, and deleted after them: G07, G10, and the
-			// volume.
+			// Resources that nodes need are created before them, and deleted after them: G07, G10,
+			// and the volume.
 			for _, before := range []string{typeReader + " nodes-artifactregistry.reader",
 				typeRole + " nodes-logging.logWriter", typeRole + " nodes-monitoring.metricWriter"} {
 				if !slices.Contains(p.Options.DependsOn, before) {
@@ -163,7 +163,7 @@ func TestGPUPool(t *testing.T) {
 			t.Error("the GPU pool may be the only one") // G04
 		}
 		if g.Options.DeleteBeforeReplace {
-			t.Error("the pool with the other GPUs is gone before there are these") // G06
+			t.Error("the pool with the other GPUs is deleted before these exist") // G06
 		}
 		for _, r := range all { // G05
 			if strings.Contains(r.Type, "DaemonSet") {
@@ -478,7 +478,7 @@ func TestNames(t *testing.T) {
 			}
 			names[r.Type+name] = stack + r.Name
 			if !r.Options.DeleteBeforeReplace {
-				t.Errorf("%s %s would be made beside another of its name", r.Type, r.Name)
+				t.Errorf("%s %s would be made next to another of its name", r.Type, r.Name)
 			}
 		}
 	}

@@ -121,7 +121,7 @@ func TestGetOfContext(t *testing.T) {
 }
 
 // kubeconfig returns a kubeconfig with three contexts: "stack", the current one; "nobody", with the
-// same cluster but without rights; and "gone", with another cluster.
+// same cluster but without rights; and "absent", with another cluster.
 func kubeconfig(stack, gone *httptest.Server) string {
 	authority := func(s *httptest.Server) string {
 		return base64.StdEncoding.EncodeToString(

@@ -160,7 +160,7 @@ func TestLaws(t *testing.T) {
 				t.Errorf("%s: %s has %+v", cloud, r.Name, o)
 			}
 			if r.Name != "namespace" && !slices.Contains(o.DependsOn, "kubernetes:core/v1:Namespace namespace") {
-				t.Errorf("%s: %s does not wait for the namespace, nor is it gone before", cloud, r.Name)
+				t.Errorf("%s: %s does not wait for the namespace, nor is it deleted before", cloud, r.Name)
 			}
 			if name := at(r, "metadata", "name"); !name.IsString() || name.StringValue() == "" {
 				t.Errorf("%s: %s is named %v", cloud, r.Name, name)

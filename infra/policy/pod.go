@@ -159,7 +159,7 @@ func orphan(r Resource, _ []Resource) (problems []string) {
 	return problems
 }
 
-// rigidSpot reports pools of spot nodes beside a job that cannot lose workers. Either may be
+// rigidSpot reports pools of spot nodes with a job that cannot lose workers. Either may be
 // requested first.
 func rigidSpot(r Resource, all []Resource) (problems []string) {
 	if spot, taints := spotPool(r); spot {

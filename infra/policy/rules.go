@@ -6,7 +6,7 @@ import "github.com/elasticdl/elasticdl/infra"
 var Rules = []Rule{
 	{
 		Name: "public-endpoint", What: "a Kubernetes API that everybody may reach",
-		Why:    "credentials leak; then the network is what is left",
+		Why:    "credentials leak; the network is the last line of defence",
 		Remedy: `Name the networks: pulumi config set --path '<cloud>.authorizedNetworks[0].cidr' "$(curl -s https://checkip.amazonaws.com)/32"`,
 		judge:  publicEndpoint,
 	},
@@ -91,7 +91,7 @@ var Rules = []Rule{
 	{
 		Name: "unprotected-storage",
 		What: "file systems and buckets that `pulumi destroy` takes along, and static volumes that are not retained",
-		Why:  "the data is gone with one word",
+		Why:  "one command deletes the data",
 		Remedy: "Set elasticdl:protectStorage: true. To let the data go: pulumi config set " +
 			"protectStorage false, pulumi up, pulumi destroy",
 		judge: unprotectedStorage,
@@ -117,7 +117,7 @@ var Rules = []Rule{
 	},
 	{
 		Name: "clear-credential", What: "tokens, and keys and passwords in clear, in a kubeconfig",
-		Why:    "the stack's state has them, for whoever reads it",
+		Why:    "the stack's state has them, for every reader",
 		Remedy: "Let the kubeconfig name a command (exec) that gets credentials; a key that must be there is a secret",
 		judge:  clearCredential,
 	},

@@ -239,7 +239,7 @@ func (o *EKSGroup) checkGPUs(s *Settings, at string, wanted bool, p *Problems) {
 // isGPU matches the families with GPUs of NVIDIA: not g4ad, whose GPUs are of AMD.
 var isGPU = regexp.MustCompile(`^(p[2-9][a-z]*(-[a-z0-9]+)?|g4dn|g[5-9][a-z]*|gr[6-9][a-z]*)\.`)
 
-// gpus has the number of GPUs of instance types, as far as it is known here.
+// gpus has the number of GPUs of the instance types known here.
 var gpus = map[string]int{
 	"g4dn.xlarge": 1, "g4dn.2xlarge": 1, "g4dn.4xlarge": 1, "g4dn.8xlarge": 1, "g4dn.16xlarge": 1,
 	"g4dn.12xlarge": 4, "g4dn.metal": 8,

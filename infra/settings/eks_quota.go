@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// EKSQuota is what a stack needs of one of Amazon's quotas, which limits the vCPUs of running
-// instances of some families, in one account and region.
+// EKSQuota is a stack's need of one of Amazon's quotas, which limits the vCPUs of running instances
+// of some families, in one account and region.
 type EKSQuota struct {
 	Code string
 	Name string
@@ -116,7 +116,7 @@ func (q EKSQuota) Note(region string) string {
 	if len(q.Unknown) > 0 {
 		text += ", and those of " + strings.Join(q.Unknown, ", ")
 	}
-	return text + fmt.Sprintf("; a new account has %d. What yours has: aws service-quotas "+
+	return text + fmt.Sprintf("; a new account has %d. Yours: aws service-quotas "+
 		"get-service-quota --region %s --service-code ec2 --quota-code %s --query Quota.Value",
 		q.NewAccount, region, q.Code)
 }

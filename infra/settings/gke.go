@@ -54,7 +54,7 @@ func (g *GKE) check(s *Settings, p *Problems) {
 		path := fmt.Sprintf(at+"jobRoles[%d]", i)
 		p.Check(isGoogleRole.MatchString(role), path, "%s: expected a role, as roles/storage.objectViewer", role)
 		p.Check(!slices.Contains([]string{"roles/owner", "roles/editor", "roles/viewer"}, role), path,
-			"%s: that is on everything in the project: name what the job needs", role)
+			"%s: which everything in the project has: name what the job needs", role)
 	}
 	s.note("gke: %s", g.quotaNote())
 }
@@ -87,7 +87,7 @@ func (g *GKE) checkPlace(s *Settings, p *Problems) {
 	}
 	if !zone && r != "" {
 		s.note("gke.location: %s is a region: nodes are spread over its zones, %d to %d of them in "+
-			"all; a disk or card is where its node is", r, g.nodes(min0), g.nodes(max0))
+			"all; a disk or card is in the zone of its node", r, g.nodes(min0), g.nodes(max0))
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// quota is what a stack needs of one of Google's quotas when all pools have maxNodes.
+// quota is a stack's need of one of Google's quotas when all pools have maxNodes.
 type quota struct {
 	// "CPUS"
 	metric string

@@ -23,7 +23,7 @@ func (m *Minikube) check(s *Settings, in Input, p *Problems) {
 		"%s: expected 2 to 50 lower-case letters, digits and '-', beginning and ending with a "+
 			"letter or digit", m.Profile)
 	p.Check(m.Profile != "minikube" || m.Adopt, at+"profile",
-		"minikube: that is the profile of whoever gives none, and the stack would delete it: give "+
+		"minikube: that is minikube's default profile, and the stack would delete it: give "+
 			"another, or adopt: true")
 	if m.Driver != "" {
 		p.Check(slices.Contains(drivers, m.Driver), at+"driver", "%s: expected %s", m.Driver, list(drivers))

@@ -209,7 +209,7 @@ var mistakes = []mistake{
 		want: "1: fewer than the 2 zones of gke.location",
 		also: merged(inRegion, map[string]string{"gke.nodeZones": "[us-central1-a, us-central1-b]"})},
 	{cloud: "gke", path: "gke.jobRoles", value: "[roles/owner]", at: "gke.jobRoles[0]",
-		want: "roles/owner: that is on everything in the project"},
+		want: "roles/owner: which everything in the project has"},
 	{cloud: "gke", path: "gke.jobRoles", value: "[storage.objectViewer]", at: "gke.jobRoles[0]",
 		want: "storage.objectViewer: expected a role"},
 	{cloud: "gke", path: "gke.filestore", at: "job.volumes[0].claimName",
@@ -311,7 +311,7 @@ var mistakes = []mistake{
 
 	// minikube.
 	{cloud: "minikube", path: "minikube.profile", value: "minikube",
-		want: "minikube: that is the profile of whoever gives none"},
+		want: "minikube: that is minikube's default profile"},
 	{cloud: "minikube", path: "minikube.profile", value: "a b", want: "a b: expected 2 to 50 lower-case letters"},
 	{cloud: "minikube", path: "minikube.driver", value: "hyperkit", want: "hyperkit: expected docker, podman"},
 	{cloud: "minikube", path: "minikube.cpus", value: "1", want: "1: expected 2 to 1024"},

@@ -56,7 +56,7 @@ func TestSettled(t *testing.T) {
 			"idle: -1}"}, func(s *Settings) bool {
 			return reflect.DeepEqual(s.Platform.PriorityClasses, map[string]int32{"high": 5, "low": 4, "idle": -1})
 		}},
-		{"labels beside the stack's own", "eks", map[string]string{"labels": "{team: ml}"}, func(s *Settings) bool {
+		{"labels in addition to the stack's own", "eks", map[string]string{"labels": "{team: ml}"}, func(s *Settings) bool {
 			return reflect.DeepEqual(s.Labels, map[string]string{"team": "ml", LabelStack: "elasticdl-test"})
 		}},
 		{"the stack's own label alone", "gke", map[string]string{"labels": ""}, func(s *Settings) bool {
@@ -104,7 +104,7 @@ func TestSettled(t *testing.T) {
 				"gpus: 1, maxNodes: 2, spot: true}"}, func(s *Settings) bool {
 				return s.EKS.GPUGroup.Spot
 			}},
-		{"whoever owns files", "eks", map[string]string{"eks.efs": "{uid: 65532}"}, func(s *Settings) bool {
+		{"the owner of files", "eks", map[string]string{"eks.efs": "{uid: 65532}"}, func(s *Settings) bool {
 			return *s.EKS.EFS.UID == 65532 && s.EKS.EFS.ThroughputMode == "elastic"
 		}},
 		{"a profile, an absolute path", "minikube", map[string]string{"minikube.data": "data"}, func(s *Settings) bool {

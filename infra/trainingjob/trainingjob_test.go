@@ -140,7 +140,7 @@ func TestOptions(t *testing.T) {
 		// 2 ConfigMaps, a Secret, 3 for permissions, 3 Services, a PodDisruptionBudget, a
 		// NetworkPolicy
 		if len(others) != 11 {
-			t.Errorf("%d objects beside the Job: %v", len(others), others)
+			t.Errorf("%d objects in addition to the Job: %v", len(others), others)
 		}
 		master := graph.Find(all, kindJob, "test-mnist-master")
 		for _, other := range others {

@@ -67,8 +67,8 @@ func besideTraining(ctx context.Context, b *bench, who string, strategy job.Stra
 	return nil
 }
 
-// beside has what the logs of a job report about its checkpoints, in order.
-type beside struct {
+// checkpointLog has the log lines of a job about its checkpoints, in order.
+type checkpointLog struct {
 	// seconds for which the training waited for each checkpoint
 	waited []float64
 	// records per second from one checkpoint to the next, and in the calm part of that time
@@ -81,7 +81,7 @@ var copiedLine = regexp.MustCompile(
 // largeJob trains the model of 1 GB until the given number of checkpoints is made, and for a while
 // after each. It returns the peak memory of the processes that copy the model.
 func (b *bench) largeJob(ctx context.Context, strategy job.Strategy,
-	workers, checkpoints int) (mb float64, t beside, err error) {
+	workers, checkpoints int) (mb float64, t checkpointLog, err error) {
 	l, err := b.startLive(ctx, gigabyte, strategy, workers, func(j *job.Job) {
 		if checkpoints > 0 {
 			j.CheckpointDir, j.CheckpointInterval.Duration, j.KeepCheckpointMax = filepath.Join(b.dir,

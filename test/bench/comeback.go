@@ -204,7 +204,7 @@ func (b *bench) manyRecords(ctx context.Context, records int) (string, error) {
 
 // Lines of logs.
 var (
-	goesBack   = regexp.MustCompile(`(?m)^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* The model goes back to a checkpoint `)
+	goesBack   = regexp.MustCompile(`(?m)^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* The model returns to a checkpoint `)
 	taskLeased = regexp.MustCompile(`(?m)^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* Task leased `)
 )
 

@@ -172,8 +172,8 @@ func (t *torchrun) join(context.Context) error {
 	return err
 }
 
-// keeper returns the agent that hosts the rendezvous; if it is lost, the job ends.
-func (t *torchrun) keeper() int { return t.agents[0].Process.Pid }
+// host returns the agent that hosts the rendezvous; if it is lost, the job ends.
+func (t *torchrun) host() int { return t.agents[0].Process.Pid }
 
 // end ends every process of the job.
 func (t *torchrun) end(context.Context) {

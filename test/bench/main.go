@@ -5,7 +5,7 @@
 //	go run ./test/bench -page docs/benchmarks.md FILE…
 //
 // ElasticDL and the peer are measured in turns. A ratio is that of the medians; the minimum and
-// maximum of each side are shown beside it, and those of the ratios where turns were paired. The
+// maximum of each side are shown with it, and those of the ratios where turns were paired. The
 // command fails if a bar is missed, or if a row cannot be measured; a row whose peer is not
 // installed is skipped, with a message. The second form writes the tables of a page from the
 // results.

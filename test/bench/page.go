@@ -86,9 +86,7 @@ var chapters = []struct{ prefix, title, text string }{
 		"and with as many threads as ours. The MLP is 784-256-10. " +
 		"MLP at one thread is as near to the CPU's peak as PyTorch can be at most, so there is no " +
 		"bar of a half for it any more; two threads must not be slower than one."},
-	{"peak/", "Peak", "Floating-point operations per second, beside a loop of multiply-adds that " +
-		"touches no memory; and that loop on two threads at once, which is what two threads of this " +
-		"machine can gain at most."},
+	{"peak/", "Peak", "Floating-point operations per second, compared with a loop of multiply-adds that touches no memory; and that loop on two threads at once, the most that two threads of this machine can gain."},
 	{"ps/", "Parameter server", "A model of 100 MB through one server process on this machine. The " +
 		"peer moves the same bytes through one connection."},
 	{"master/", "Master", "64 workers that ask for tasks and report them, over loopback."},
@@ -97,20 +95,16 @@ var chapters = []struct{ prefix, title, text string }{
 		"namespace of its own, " +
 		"joined by a bridge, as pods of one node are; ours without encryption, as gloo's. Short " +
 		"ones by their time, long ones by bus bandwidth: bytes × 2(n−1)/n, which every rank sends at least."},
-	{"encryption/", "Encryption", "What TLS costs. The identity of who speaks is always proved by " +
-		"certificates, so beside `--data_encryption=off` only the data planes differ. " +
-		"The peers that have no TLS at all are made of the same code: the master's leases beside a " +
-		"gRPC server without credentials that answers with the same messages."},
+	{"encryption/", "Encryption", "What TLS costs. Peers are always authenticated by certificates, so with `--data_encryption=off` only the data planes differ. " +
+		"The peers that have no TLS at all are made of the same code: the master's leases compared with a gRPC server without credentials that answers with the same messages."},
 	{"job/", "Whole jobs", "The main job of the README on this machine, records per second between " +
 		"a fifth and nine tenths of its way."},
 	{"binary", "Size", ""},
 	{"recovery/", "Losses in a ring of 4 workers",
 		"The MNIST CNN in Go, one thread a worker. A worker is a process that is also a pod; " +
-			"torchrun's node is an agent and its process. So `kill -9` of ours stands beside " +
-			"torchrun's process killed, and beside its node killed; a worker frozen by SIGSTOP beside a " +
-			"frozen process, and a frozen node. *Tuned* is `--rdzv_conf=last_call_timeout=1 --monitor_interval=0.1`."},
+			"torchrun's node is an agent and its process. So `kill -9` of ours is compared with torchrun's process killed, and with its node killed; a worker frozen by SIGSTOP with a frozen process, and with a frozen node. *Tuned* is `--rdzv_conf=last_call_timeout=1 --monitor_interval=0.1`."},
 	{"goodput", "Goodput", "As many workers as cores; one is killed every 10 s. A ratio of windows " +
-		"of 10 s beside undisturbed ones before and after."},
+		"of 10 s compared with undisturbed ones before and after."},
 	{"scaling/", "Scaling", "Rings of workers of one thread each."},
 	{"checkpoint/", "Checkpoints", "A model of 1 GB, values and slots, a checkpoint every 30 s."},
 	{"comeback/", "Back from a checkpoint",

@@ -18,7 +18,7 @@ type crew interface {
 	// starts a node in place of a lost one, unless the job does that itself
 	join(ctx context.Context) error
 	// the node whose loss would end the job; 0 = none
-	keeper() int
+	host() int
 	end(ctx context.Context)
 	words() string // the last lines of the logs
 }
@@ -117,7 +117,7 @@ func (j *scriptJob) pick(ctx context.Context) (pid, node int, err error) {
 // pickNode returns a random node of the complete world whose loss does not end the job.
 func (j *scriptJob) pickNode(ctx context.Context) (node int, err error) {
 	_, node, err = j.pick(ctx)
-	for err == nil && node == j.keeper() {
+	for err == nil && node == j.host() {
 		_, node, err = j.pick(ctx)
 	}
 	return node, err

@@ -42,9 +42,9 @@ func (b *bench) besideTorchrun(ctx context.Context, how, target string, flags ..
 		ours, theirs []float64
 		target       string
 	}{
-		{"recovery/kill -9 of a worker to the survivors' next step, beside a process killed",
+		{"recovery/kill -9 of a worker to the survivors' next step, compared with a process killed",
 			ours.survivors, theirs[processKilled], target},
-		{"recovery/kill -9 of a worker to the survivors' next step, beside a node killed",
+		{"recovery/kill -9 of a worker to the survivors' next step, compared with a node killed",
 			ours.survivors, theirs[nodeKilled], target},
 		{"recovery/newcomer's first step", ours.newcomers, theirs[newcomer], "<= 0.2"},
 	} {
@@ -149,7 +149,7 @@ func recoveryStop(ctx context.Context, b *bench) error {
 
 // frozenTorchrun compares with a frozen process, and with a frozen node, of torchrun.
 func (b *bench) frozenTorchrun(ctx context.Context, ours []float64) error {
-	const name = "recovery/kill -STOP to the survivors' next step, beside "
+	const name = "recovery/kill -STOP to the survivors' next step, compared with "
 	python, err := findPython(ctx, pypi, "torch")
 	if err != nil {
 		return b.skip(name+"torchrun", err)

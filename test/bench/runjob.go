@@ -35,8 +35,8 @@ func (b *bench) newRunJob(_ context.Context, dir, steps string, s setting, flags
 // join does nothing: the master replaces lost workers.
 func (r *runJob) join(context.Context) error { return nil }
 
-// keeper returns 0: the job survives the loss of any worker.
-func (r *runJob) keeper() int { return 0 }
+// host returns 0: the job survives the loss of any worker.
+func (r *runJob) host() int { return 0 }
 
 // end stops the job.
 func (r *runJob) end(ctx context.Context) {

@@ -62,7 +62,7 @@ func stepBenchmarks() []benchmark {
 		}
 	}
 	return append(all,
-		benchmark{name: "step/mlp/two threads beside one", run: twoThreads},
+		benchmark{name: "step/mlp/two threads compared with one", run: twoThreads},
 		benchmark{name: "peak/mnist_cnn", run: peakStep},
 		benchmark{name: "peak/gemm", run: peakGemm},
 		benchmark{name: "peak/two threads", run: peakOfTwo},

@@ -65,8 +65,8 @@ func (t *torchft) join(context.Context) error {
 	return err
 }
 
-// keeper returns 0: the lighthouse is not a replica.
-func (t *torchft) keeper() int { return 0 }
+// host returns 0: the lighthouse is not a replica.
+func (t *torchft) host() int { return 0 }
 
 // end ends every process of the job.
 func (t *torchft) end(context.Context) {
@@ -87,7 +87,7 @@ func besideTorchft(ctx context.Context, b *bench) error {
 	const name = "run/small, package"
 	python, err := findPython(ctx, fault, "torchft-nightly")
 	if err != nil {
-		return b.skip(name+" beside torchft", err)
+		return b.skip(name+" compared with torchft", err)
 	}
 	version := python.version
 	if python, err = findPython(ctx, fault, "torch"); err != nil {

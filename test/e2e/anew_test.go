@@ -25,7 +25,7 @@ func (j *submitted) begunAnew(epochs int64) {
 	if out := j.elasticdl("status", j.job); len(grep(out, "(?i)anew")) == 0 {
 		j.t.Errorf("elasticdl status does not say that the training started over:\n%s", out)
 	}
-	if !j.told("Warning", "TrainingBegunAnew") {
+	if !j.eventReported("Warning", "TrainingBegunAnew") {
 		j.t.Errorf("no event says that the training started over:\n%s",
 			j.kubectl("events", "--for=job/elasticdl-"+j.job+"-master"))
 	}
@@ -59,7 +59,7 @@ func (j *submitted) rolledBack(epochs int64) {
 		j.t.Errorf("life %d of the model, %q: the status does not say that the training returned "+
 			"to a checkpoint", s.Life, s.Anew)
 	}
-	if !j.told("Warning", "TrainingRolledBack") || j.told("Warning", "TrainingBegunAnew") {
+	if !j.eventReported("Warning", "TrainingRolledBack") || j.eventReported("Warning", "TrainingBegunAnew") {
 		j.t.Errorf("the events do not say that the training returned to a checkpoint, and only "+
 			"that:\n%s", j.kubectl("events", "--for=job/elasticdl-"+j.job+"-master"))
 	}
@@ -164,7 +164,7 @@ func TestNodesLost(t *testing.T) {
 }
 
 // The kubelet of a node is killed, and the network works: a server that the cluster considers lost
-// keeps running beside its successor.
+// keeps running at the same time as its successor.
 func TestKubeletLossWithServer(t *testing.T) {
 	t.Parallel()
 	// it must train for more than the minute after which the cluster notices, also on a quick

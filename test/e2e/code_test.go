@@ -33,7 +33,7 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 )
 
-// A script and a package beside it come to a pod in each way of docs/your-code-on-the-cluster.md,
+// A script and a package next to it come to a pod in each way of docs/your-code-on-the-cluster.md,
 // and by their image: uploaded to a claim through a pod, in an image by zoo build on one with
 // Python, in an archive of a bucket, and, the script alone, from a web server. No script imports
 // torch. The jobs run side by side.
@@ -73,9 +73,9 @@ func TestProgramCode(t *testing.T) {
 	}
 
 	for _, way := range []struct{ job, says string }{
-		{"upload", "what was beside it in /.*/workdir"},
-		{"image", "what was beside it in /app"},
-		{"bucket", "what was beside it in /"},
+		{"upload", "its neighbour in /.*/workdir"},
+		{"image", "its neighbour in /app"},
+		{"bucket", "its neighbour in /"},
 		{"web", "alone in /"},
 	} {
 		r := &running{&submitted{namespace: ns, job: way.job}, ""}

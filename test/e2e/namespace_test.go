@@ -199,8 +199,8 @@ func (j *submitted) status() *wire.JobStatus {
 	return s
 }
 
-// told reports whether there is an event of that type and reason about the master's Job.
-func (j *submitted) told(kind, reason string) bool {
+// eventReported reports whether there is an event of that type and reason about the master's Job.
+func (j *submitted) eventReported(kind, reason string) bool {
 	out, err := j.try("kubectl", "get", "events", "-o", "name",
 		"--field-selector=involvedObject.kind=Job,involvedObject.name=elasticdl-"+j.job+"-master,type="+
 			kind+",reason="+reason)
@@ -327,7 +327,7 @@ func (j *submitted) hurries() {
 		setSlots(j.t, j.nodes[1], 4)
 	}
 	s := j.tells()
-	figure(j.t, "records done when nothing more befalls the job",
+	figure(j.t, "records done when the job has no further faults",
 		fmt.Sprintf("%.0f %%", 100*float64(s.RecordsDone)/float64(s.RecordsTotal)), "")
 	if out, err := j.try(*elasticdl, "scale", j.job, "--num_workers=8"); err != nil {
 		j.t.Logf("%v\n%s", err, out) // the job may have ended

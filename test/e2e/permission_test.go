@@ -115,7 +115,7 @@ func (j *submitted) performs(limit time.Duration) (problem string) {
 		{"fails", func() bool { return j.now[jobs][root].is("Complete", "True") }},
 		{"does not tell that it has succeeded", func() bool { return j.status().State == "Succeeded" }},
 		// the event is written before the Job is complete
-		{"does not tell of its end by an event", func() bool { return j.told("Normal", "TrainingSucceeded") }},
+		{"does not tell of its end by an event", func() bool { return j.eventReported("Normal", "TrainingSucceeded") }},
 		{"leaves pods", func() bool {
 			for name, o := range j.now[pods] {
 				if strings.HasPrefix(name, "elasticdl-"+j.job+"-") && o.Status.Phase == "Running" {

@@ -241,8 +241,8 @@ func TestProgramAsItStands(t *testing.T) {
 	r.learnt(last)
 }
 
-// learnt checks that a plain script has ended with two ranks, which have gone on with its snapshots
-// and learnt.
+// learnt checks that a plain script has ended with two ranks, which have continued with its
+// snapshots and learnt.
 func (r *running) learnt(last steppers) {
 	r.t.Helper()
 	lines := r.last(`rank \d ends after step (\d+) with loss`)

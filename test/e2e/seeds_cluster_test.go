@@ -51,7 +51,7 @@ type replica struct {
 // webhook changes the pods of namespaces on their creation.
 type webhook struct{ replicas sync.Map } // of *replica, by namespace
 
-// waiting is what a container of an image of the internet does here: it waits for its end.
+// waiting is the command of containers with an image of the internet: it waits for its end.
 var waiting = []any{"sh", "-c", "trap 'exit 0' TERM; sleep 100000 & wait"}
 
 // newWebhook registers a webhook for the pods of the namespaces of the tutorials. Replicas are

@@ -238,9 +238,9 @@ func (p *player) run(c seeds.Command) (out string, failed bool) {
 	return out, failed
 }
 
-// plays runs all commands up to and with the next that begins with a text, and returns what that
-// prints. None may fail.
-func (p *player) plays(begins string) (out string) {
+// runTo runs all commands up to and with the next that begins with a text, and returns its output.
+// None may fail.
+func (p *player) runTo(begins string) (out string) {
 	p.t.Helper()
 	for p.done < len(p.seed.Commands) {
 		c := p.seed.Commands[p.done]
@@ -268,7 +268,7 @@ func (p *player) sees(begins string, patterns ...string) (out string) {
 		}
 	}
 	if last > p.done {
-		p.plays(p.seed.Commands[last-1].Text)
+		p.runTo(p.seed.Commands[last-1].Text)
 	}
 	c := p.seed.Commands[last]
 	commands := replaced(c.Text)

@@ -44,12 +44,12 @@ func testSeedGKE(t *testing.T, w *webhook) {
 	claim := ns.claim()
 	p := newPlayer(t, "gke", ns, c, "your_project_id=elasticdl", "your_code_dir=code")
 	p.prepares(`mkdir code && your_code_dir=$PWD/code`)
-	p.plays("kubectl apply -f elasticdl/manifests/elasticdl-rbac.yaml")
+	p.runTo("kubectl apply -f elasticdl/manifests/elasticdl-rbac.yaml")
 	p.granted()
 	p.classes("high", "low")
-	p.plays("kubectl create -f low.yaml")
+	p.runTo("kubectl create -f low.yaml")
 	p.copies("kubectl cp data/mnist", claim)
-	p.plays("elasticdl train")
+	p.runTo("elasticdl train")
 	p.trainsAndYields()
 }
 
@@ -63,18 +63,18 @@ func testSeedGKEOlder(t *testing.T, w *webhook) {
 	}
 	p.seed.Files = latest.Files // its own have lost their indentation
 	p.prepares("git clone https://github.com/sql-machine-learning/elasticdl.git && cd elasticdl")
-	if out := p.plays("kubectl get all --all-namespaces"); lacks(out, []string{`^default +service/kubernetes `}) != "" {
+	if out := p.runTo("kubectl get all --all-namespaces"); lacks(out, []string{`^default +service/kubernetes `}) != "" {
 		t.Errorf("no service of the cluster is listed:\n%s", out)
 	}
-	p.plays("kubectl apply -f elasticdl/manifests/examples/elasticdl-rbac.yaml")
+	p.runTo("kubectl apply -f elasticdl/manifests/examples/elasticdl-rbac.yaml")
 	p.granted()
 	p.classes("high", "low")
-	p.plays("kubectl create -f low.yaml")
+	p.runTo("kubectl create -f low.yaml")
 	p.copies("kubectl cp mnist", claim)
 	// The page says in words to build this image and to push it.
 	p.prepares(
 		`elasticdl zoo build --image=$REGISTRY/${PROJECT_ID}/elasticdl:ci "$(command -v elasticdl)" && elasticdl zoo push $REGISTRY/${PROJECT_ID}/elasticdl:ci`)
-	p.plays("python -m elasticdl.python.elasticdl.client train")
+	p.runTo("python -m elasticdl.python.elasticdl.client train")
 	p.trainsAndYields()
 }
 
@@ -97,9 +97,9 @@ func (p *player) classes(names ...string) {
 // checks that it is on the claim.
 func (p *player) copies(begins, claim string) {
 	p.t.Helper()
-	p.plays("kubectl create -f my-pod.yaml")
+	p.runTo("kubectl create -f my-pod.yaml")
 	p.shows(isRunning("my-pod"))
-	p.plays(begins)
+	p.runTo(begins)
 	for _, set := range []string{"train", "test"} {
 		if files, err := os.ReadDir(filepath.Join(claim, "mnist", set)); err != nil || len(files) == 0 {
 			p.t.Errorf("the claim has %d files of mnist/%s: %v", len(files), set, err)
@@ -107,7 +107,7 @@ func (p *player) copies(begins, claim string) {
 	}
 }
 
-// trainsAndYields plays what both tutorials for GKE show of the job: losses and evaluations, a
+// trainsAndYields runs the common commands of both tutorials for GKE: losses and evaluations, a
 // deleted worker that is replaced by worker-4, three workers that are preempted by nginx, and that
 // come back when it is scaled down.
 func (p *player) trainsAndYields() {
@@ -129,20 +129,20 @@ func (p *player) trainsAndYields() {
 	p.sees(`kubectl logs elasticdl-test-mnist-master | grep "Evaluation"`, evaluationLine)
 
 	kept := j.uids("master", "ps-0", "ps-1", "worker-1", "worker-2", "worker-3")
-	p.plays("kubectl delete pod elasticdl-test-mnist-worker-0")
+	p.runTo("kubectl delete pod elasticdl-test-mnist-worker-0")
 	p.shows(all(1, 2, 3, 4)...)
 	if now := j.uids("master", "ps-0", "ps-1", "worker-1", "worker-2", "worker-3"); !slices.Equal(now, kept) {
 		t.Errorf("others than worker-0 were disturbed: %v, before %v", now, kept)
 	}
 
-	p.plays("kubectl create -f nginx.yaml")
+	p.runTo("kubectl create -f nginx.yaml")
 	j.awaits("web server of 5", patience, func() bool { return j.now[deployments]["test-nginx"].ready(5) })
 	j.awaits("job of 1 worker and 3 pending", patience, func() bool {
 		return len(j.workers((*object).running)) == 1 && len(j.workers(pending)) == 3
 	})
 	p.shows(`^` + of + `worker-\d+ +0/1 +Pending`)
 	j.goesOn(512)
-	p.plays("kubectl scale deployment.v1.apps/test-nginx --replicas=1")
+	p.runTo("kubectl scale deployment.v1.apps/test-nginx --replicas=1")
 	j.awaits("job of 4 workers again", patience, func() bool { return len(j.workers((*object).running)) == 4 })
 	p.shows(slices.Concat(all(), []string{`^test-nginx-\S+ +1/1 +Running`, `^` + of + `worker-\d+ +1/1 +Running`})...)
 	j.goesOn(512)
@@ -160,9 +160,9 @@ func testSeedMinikube(t *testing.T, w *webhook) {
 	ns, c := w.newReplica(t, size{1, 2000, 6144, 1}, nil)
 	p := newPlayer(t, "minikube", ns, c)
 	c.mounts["/data"] = filepath.Join(p.dir, "data")
-	p.plays("kubectl apply -f")
+	p.runTo("kubectl apply -f")
 	p.granted()
-	p.plays("elasticdl train")
+	p.runTo("elasticdl train")
 	j := &submitted{namespace: ns, job: "test-mnist"}
 	p.sees("kubectl get pods", isRunning(`elasticdl-test-mnist-master-\w+`),
 		isRunning("elasticdl-test-mnist-ps-0"), isRunning("elasticdl-test-mnist-worker-0"))
@@ -171,7 +171,7 @@ func testSeedMinikube(t *testing.T, w *webhook) {
 	s := j.ends(2)
 	accurate(t, s.Evaluations[len(s.Evaluations)-1].Metrics["accuracy"])
 
-	p.plays("elasticdl train")
+	p.runTo("elasticdl train")
 	ring := &submitted{namespace: ns, job: "test-mnist-allreduce"}
 	const of = "elasticdl-test-mnist-allreduce-"
 	p.sees("kubectl get pods", isRunning(of+`master-\w+`), isRunning(of+"worker-0"), isRunning(of+"worker-1"))
@@ -181,19 +181,18 @@ func testSeedMinikube(t *testing.T, w *webhook) {
 }
 
 func testSeedElasticScheduling(t *testing.T, w *webhook) {
-	// Three instances of 4 CPUs and 15 GB: no room for the second job's worker beside the first
-	// job.
+	// Three instances of 4 CPUs and 15 GB: no room for the second job's worker with the first job.
 	ns, c := w.newReplica(t, size{3, 4000, 14 << 10, 4}, nil)
 	p := newPlayer(t, "elastic-scheduling", ns, c, "cluster_name=elasticdl", "project_name=elasticdl",
 		"DATA_IMAGE="+pushData(t))
 	p.prepares("cp -r $REPOSITORY/examples/elasticdl/elasticdl . && mkdir elasticdl/doc && cd elasticdl/doc")
-	p.plays("kubectl apply -f ../manifests/examples/elasticdl-rbac.yaml")
+	p.runTo("kubectl apply -f ../manifests/examples/elasticdl-rbac.yaml")
 	p.granted()
 	p.prepares("cd $HOME && mkdir work && cd work")
 	t.Cleanup(func() {
 		command("kubectl", "delete", "priorityclass", "high-priority", "low-priority", "--ignore-not-found")
 	})
-	p.plays("python elasticdl/python/elasticdl/client/client.py")
+	p.runTo("python elasticdl/python/elasticdl/client/client.py")
 	low := &submitted{namespace: ns, job: "low-prio-job"}
 	p.sees("kubectl get pods -l elasticdl_job_name=low-prio-job",
 		isRunning(`elasticdl-low-prio-job-master-\w+`), isRunning("elasticdl-low-prio-job-worker-0"),
@@ -201,7 +200,7 @@ func testSeedElasticScheduling(t *testing.T, w *webhook) {
 	low.trains(0.02)
 	kept := low.uids("master", "ps-0")
 
-	p.plays("python elasticdl/python/elasticdl/client/client.py")
+	p.runTo("python elasticdl/python/elasticdl/client/client.py")
 	high := &submitted{namespace: ns, job: "high-prio-job"}
 	p.sees("kubectl get pod", isRunning(`elasticdl-high-prio-job-master-\w+`), `^elasticdl-high-prio-job-worker-0 `)
 	low.awaits("one worker less", patience, func() bool {

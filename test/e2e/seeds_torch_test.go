@@ -32,11 +32,11 @@ func testSeedTorchElastic(t *testing.T, w *webhook) {
 		command("kubectl", "delete", "persistentvolume", "efs-pv", "--ignore-not-found", "--wait=false")
 	})
 	p.save("storage.yaml", strings.ReplaceAll(efsStorage, "$DIRECTORY", ns.directory()))
-	p.plays("cat <<EOF | kubectl apply -f -")
+	p.runTo("cat <<EOF | kubectl apply -f -")
 	p.imagenet()
-	p.plays("kubectl apply -f imagenet.yaml")
+	p.runTo("kubectl apply -f imagenet.yaml")
 	p.shows(isRunning("elasticdl-imagenet-worker-0"), isRunning("elasticdl-imagenet-worker-1"))
-	out := p.plays("kubectl logs -f imagenet-worker-1")
+	out := p.runTo("kubectl logs -f imagenet-worker-1")
 	if missing := lacks(out, []string{
 		`Loading data from: /data/tiny-imagenet-200/train$`, `Rank \[[01]\] of 2 running on cpu$`,
 		`epoch: 0, iteration: 0, data_idx: 0$`, `epoch: 0, iteration: 10, data_idx: \d+$`,
@@ -52,7 +52,7 @@ func testSeedTorchElastic(t *testing.T, w *webhook) {
 	p.elastic(r, "kubectl delete $(kubectl get pods -o name -l elasticdl_job_name=imagenet | grep "+
 		"worker | head -n 1)", 2)
 
-	p.plays("kubectl delete -f imagenet.yaml")
+	p.runTo("kubectl delete -f imagenet.yaml")
 	eventually(t, "end of all pods", patience, func() bool {
 		out, _ := p.types("kubectl get pods -o name")
 		return !strings.Contains(out, "imagenet")
@@ -84,8 +84,7 @@ func (p *player) save(name, text string) {
 	}
 }
 
-// efsStorage is what the page expects to be storage.yaml: a volume by its identifier, and the
-// claim efs-claim.
+// efsStorage is the page's storage.yaml: a volume by its identifier, and the claim efs-claim.
 const efsStorage = `apiVersion: v1
 kind: PersistentVolume
 metadata:

@@ -87,7 +87,7 @@ type contest struct {
 	disk string
 	// the command that starts the job, without its name
 	start []string
-	// what befalls jobs of this kind only
+	// faults of jobs of this kind only
 	faults []func()
 	chance *rand.Rand
 	// what was done and what it answered

@@ -255,7 +255,7 @@ func nobodyLeft(t *testing.T) {
 	t.Helper()
 	began := time.Now()
 	eventually(t, "end of all processes", time.Minute, func() bool { return len(processes(t)) == 0 })
-	t.Logf("all processes are gone after %v", time.Since(began).Round(time.Millisecond))
+	t.Logf("all processes have ended after %v", time.Since(began).Round(time.Millisecond))
 }
 
 // succeeded checks that every record of every epoch was credited once.

@@ -116,7 +116,7 @@ func TestRingLosesAWorker(t *testing.T) {
 			}
 			if p := pod(s, wire.Role_WORKER, 0); p == nil || p.State == "Running" ||
 				!strings.Contains(p.Reason, tt.reason) {
-				t.Errorf("worker-0 is %v, want it gone, %s", p, tt.reason)
+				t.Errorf("worker-0 is %v, want it replaced, %s", p, tt.reason)
 			}
 			nobodyLeft(t)
 		})

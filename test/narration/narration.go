@@ -20,9 +20,9 @@
 //
 // A command has a name, arguments, and named values: "join 3/2 round=7 reason=\"a text\"". A text
 // with spaces stands in double quotes, as in Go. An argument or value that the test does not ask
-// for is an error, so that a script says nothing that the machine is not told.
+// for is an error, so that every word of a script reaches the machine.
 //
-// A test plays files like this:
+// A test runs files like this:
 //
 //	func TestNarration(t *testing.T) {
 //		narration.Play(t, "testdata/*.txt", func(t *testing.T) narration.Perform {
@@ -66,7 +66,7 @@ func Lines[T fmt.Stringer](items []T) []string {
 	return lines
 }
 
-// Play plays all stories of the files that match a pattern, and fails where the narration differs.
+// Play runs all stories of the files that match a pattern, and fails where the narration differs.
 // It calls begin for each story.
 func Play(t *testing.T, pattern string, begin func(t *testing.T) Perform) {
 	t.Helper()
@@ -107,7 +107,7 @@ type script struct {
 	stories []*story
 }
 
-// story is the part of a script that one machine plays.
+// story is the part of a script for one machine.
 type story struct {
 	name string
 	// the line with the name

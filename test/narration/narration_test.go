@@ -18,7 +18,7 @@ wait 2s
 wait 1s at=500ms only=1,2 loud=yes
 
 # The end.
-== it begins anew
+== it starts over
 add 1
     1
 `

@@ -53,7 +53,7 @@ func (w *world) eks() (cluster, template, group Props) {
 	return cluster, template, group
 }
 
-// updated updates a resource from its state, and returns it as it is afterwards.
+// updated updates a resource from its state, and returns the result.
 func (w *world) updated(kind, name string, state, now Props, preview bool, ignore ...string) (Props, error) {
 	w.t.Helper()
 	in, problems := w.checked(kind, name, now)
@@ -132,7 +132,7 @@ func TestChangesOfAmazon(t *testing.T) {
 		{"aws:ec2/securityGroup:SecurityGroup",
 			Props{"name": "g", "vpcId": "vpc-1", "description": "d"}, "description", "other", true},
 		{ingressRule, rule, "cidrIpv4", "10.0.0.0/9", false},
-		// beside the range, this is another kind of source
+		// with the range, this is another kind of source
 		{ingressRule, rule, "referencedSecurityGroupId", "sg-2", true},
 		{eksCluster, cluster, "kubernetesNetworkConfig", Props{"ipFamily": "ipv6"}, true},
 		{eksCluster, cluster, "kubernetesNetworkConfig", Props{"serviceIpv4Cidr": "10.100.0.0/16"}, true},

@@ -52,8 +52,8 @@ func idOf(object Props) string {
 	return id
 }
 
-// apply does a server-side apply: it creates an object, or changes the existing one, whoever
-// created it. A dry run changes nothing.
+// apply does a server-side apply: it creates an object, or changes the existing one, created by
+// anyone. A dry run changes nothing.
 func (s *apiServer) apply(object Props, manager string, force, dryRun bool) (Props, error) {
 	if err := s.admits(object); err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (s *apiServer) make(object Props, manager string) error {
 	return nil
 }
 
-// admits returns why an object is refused, whoever writes it.
+// admits returns why an object is refused, from any writer.
 func (s *apiServer) admits(object Props) error {
 	namespace := text(object, "metadata", "namespace")
 	if namespace == "" || namespace == "kube-system" || namespace == "default" ||

@@ -26,6 +26,6 @@
 // The directory schemas has the schemas of Terraform's providers, as facts: one line for each
 // attribute, with its source and version at the top. With another version of Pulumi's SDK, which
 // wraps another version of the provider, they have to be extracted again; the tests compare their
-// names and forms with the SDK's sources. What a provider does by code is written by hand in
-// suppress.go.
+// names and forms with the SDK's sources. Behaviour that providers have in code is written by hand
+// in suppress.go.
 package provider

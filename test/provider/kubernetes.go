@@ -45,7 +45,7 @@ type Kubernetes struct {
 	DeleteUnreachable atomic.Bool
 
 	// Retried counts the warnings "Preview creation failed due to immutable fields; retrying". The
-	// real provider logs one for each object that is previewed beside the one that it replaces.
+	// real provider logs one for each object that is previewed next to the one that it replaces.
 	Retried atomic.Int32
 
 	// by address
@@ -523,8 +523,8 @@ func (k *Kubernetes) Read(_ context.Context, q *pulumirpc.ReadRequest) (*pulumir
 	return &pulumirpc.ReadResponse{Id: q.Id, Properties: out, Inputs: in}, err
 }
 
-// Delete deletes an object, whoever created it. A Job that is not awaited, and is not deleted in
-// the background, remains as long as its pods exist.
+// Delete deletes an object, created by anyone. A Job that is not awaited, and is not deleted in the
+// background, remains as long as its pods exist.
 func (k *Kubernetes) Delete(_ context.Context, q *pulumirpc.DeleteRequest) (*emptypb.Empty, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

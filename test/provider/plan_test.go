@@ -108,7 +108,7 @@ func TestChangesOfPools(t *testing.T) {
 		}
 	}
 	if problem := w.refused(poolKind, "q", changed(changed(in, 3, "nodeCount"), "q", "name")); problem != "" {
-		t.Errorf("nodeCount beside autoscaling: %s", problem)
+		t.Errorf("nodeCount with autoscaling: %s", problem)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"sync"
 )
 
-// Schema is what the Go SDK knows about a type of resource. It is read from the SDK's sources,
+// Schema is the Go SDK's description of a type of resource. It is read from the SDK's sources,
 // because compiling the packages of virtual machines alone would take minutes.
 type Schema struct {
 	// source of the SDK's package

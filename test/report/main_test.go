@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What failed is shown with what it said, what passed is not, and what was skipped stands at the
-// end with its reason.
+// Failed tests are shown with their output, passed ones are not, and skipped ones are listed at the
+// end with the reason.
 func TestReport(t *testing.T) {
 	in := strings.Join([]string{
 		`{"Action":"start","Package":"p"}`,

@@ -62,7 +62,7 @@ var StandIns = []StandIn{
 		"no Docker: elasticdl zoo build makes the base image with AllReduce"},
 	{"minikube", "scripts/docker_build_wheel.sh", "", "there are no packages to build: every image has AllReduce"},
 
-	// What differs in this ElasticDL.
+	// Differences of this ElasticDL.
 	{"", "kubectl logs elasticdl-test-mnist-master", `kubectl logs job/elasticdl-test-mnist-master | grep "Evaluation"`,
 		"the master is a Job, whose pod has a suffix, until the issue on queues (K7)"},
 	{"torchelastic", "kubectl apply -f etcd.yaml", "", "the master is the rendezvous: there is no etcd"},

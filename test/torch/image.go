@@ -30,7 +30,7 @@ import (
 // debian is the interpreter from whose packages an image is made.
 const debian = "/usr/bin/python3"
 
-// loaded is what asks PyTorch what it needs.
+// loaded is a script that asks PyTorch for its needs.
 //
 //go:embed loaded.py
 var loaded string

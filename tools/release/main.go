@@ -1,5 +1,5 @@
 // Command release completes a directory of ElasticDL's binaries for Linux, as `make release` builds
-// them. Beside each FILE it writes FILE.cdx.json, the modules in the binary (CycloneDX), and in
+// them. Next to each FILE it writes FILE.cdx.json, the modules in the binary (CycloneDX), and in
 // SHA256SUMS the digests of all files. The same binaries result in the same files, which contain no
 // time and no path.
 package main

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Each binary has a bill of materials beside it, every file has a digest, and a second run writes
+// Each binary has a bill of materials next to it, every file has a digest, and a second run writes
 // the same files.
 func TestComplete(t *testing.T) {
 	dir := t.TempDir()

@@ -148,7 +148,7 @@ func (TaskKind) EnumDescriptor() ([]byte, []int) {
 	return file_elasticdl_proto_rawDescGZIP(), []int{1}
 }
 
-// Stage is how far the processes of a worker that runs a program have come: the least of them.
+// Stage is the progress of the processes of a worker that runs a program: the least of them.
 type Stage int32
 
 const (
@@ -281,12 +281,12 @@ type Leave int32
 const (
 	// it was not asked to
 	Leave_STAYS Leave = 0
-	// it completes its minibatch: give it nothing new. A ring forms its next world without it, unless
-	// it alone has the model. A server leaves when a checkpoint has what it holds, which the answer
-	// tells by `unknown`
+	// it completes its minibatch: give it nothing new. A ring forms its next world without it,
+	// unless it alone has the model. A server leaves when a checkpoint has what it holds, which the
+	// answer tells by `unknown`
 	Leave_ASKED Leave = 1
-	// it has nothing left to do: the rest of its leases goes to other workers. The answer tells it to
-	// leave by `unknown`
+	// it has nothing left to do: the rest of its leases goes to other workers. The answer tells it
+	// to leave by `unknown`
 	Leave_READY Leave = 2
 )
 
@@ -437,10 +437,10 @@ type JoinRequest struct {
 	// where a server listens
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
 	Pid     int32  `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
-	// server: distinguishes a repeated Join of one process from the Join of one restarted in the same
-	// pod; not 0
+	// server: distinguishes a repeated Join of one process from the Join of one restarted in the
+	// same pod; not 0
 	Process uint64 `protobuf:"varint,5,opt,name=process,proto3" json:"process,omitempty"`
-	// server: the life of the model whose values it has, 0: none
+	// server: the model generation whose values it has, 0: none
 	Holds         int64 `protobuf:"varint,6,opt,name=holds,proto3" json:"holds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -526,7 +526,7 @@ type JoinReply struct {
 	Servers []*Server `protobuf:"bytes,2,rep,name=servers,proto3" json:"servers,omitempty"`
 	// of the model: raised whenever values are lost
 	Life int64 `protobuf:"varint,3,opt,name=life,proto3" json:"life,omitempty"`
-	// server: what that life begins with
+	// server: what that generation begins with
 	Base *Base `protobuf:"bytes,4,opt,name=base,proto3" json:"base,omitempty"`
 	// program: its processes keep their state from one world to the next
 	Keeps         bool `protobuf:"varint,5,opt,name=keeps,proto3" json:"keeps,omitempty"`
@@ -599,7 +599,7 @@ func (x *JoinReply) GetKeeps() bool {
 	return false
 }
 
-// Base is the checkpoint that a life of the model begins with. None: the initial values.
+// Base is the checkpoint that a model generation begins with. None: the initial values.
 type Base struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Dir   string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`
@@ -1076,8 +1076,8 @@ type VouchReply struct {
 	Ancestors []string `protobuf:"bytes,2,rep,name=ancestors,proto3" json:"ancestors,omitempty"`
 	// what is known about the other owner, a checkpoint.Standing
 	Standing int32 `protobuf:"varint,3,opt,name=standing,proto3" json:"standing,omitempty"`
-	// The user has confirmed that the checkpoint's owner is gone. It matters where that owner cannot
-	// be read: else the standing tells it.
+	// The user has confirmed that the checkpoint's owner no longer exists. It matters where that
+	// owner cannot be read: else the standing tells it.
 	TakeOver      bool `protobuf:"varint,4,opt,name=take_over,json=takeOver,proto3" json:"take_over,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1563,7 +1563,8 @@ type HeartbeatRequest struct {
 	// worker of a ring, on request: records that stay in the model whichever worker is lost, as
 	// trainer/elastic/ledger writes them
 	Ledger []byte `protobuf:"bytes,13,opt,name=ledger,proto3" json:"ledger,omitempty"`
-	// server, or the worker of a ring that was told to: progress of the checkpoint that is being made
+	// server, or the worker of a ring that was asked to: progress of the checkpoint that is being
+	// made
 	Cut *CutReport `protobuf:"bytes,12,opt,name=cut,proto3" json:"cut,omitempty"`
 	// program: the formation whose processes on this worker have all exited with 0
 	Finished int64 `protobuf:"varint,20,opt,name=finished,proto3" json:"finished,omitempty"`
@@ -1579,11 +1580,11 @@ type HeartbeatRequest struct {
 	// program: processes of this worker use the package, so they can be asked to write a checkpoint
 	// before they end.
 	Asks bool `protobuf:"varint,30,opt,name=asks,proto3" json:"asks,omitempty"`
-	// program: the newest checkpoint that a process of this worker has written; none: it has written
-	// none
+	// program: the newest checkpoint that a process of this worker has written; none: it has
+	// written none
 	Saved *Saved `protobuf:"bytes,31,opt,name=saved,proto3" json:"saved,omitempty"`
-	// program: the answer to HeartbeatReply.stop_ms. The processes of the world have ended their last
-	// round.
+	// program: the answer to HeartbeatReply.stop_ms. The processes of the world have ended their
+	// last round.
 	Rest *Rest `protobuf:"bytes,32,opt,name=rest,proto3" json:"rest,omitempty"`
 	// program: what the first rank began with in a world without a source, until a heartbeat
 	// with it is answered.
@@ -1797,7 +1798,7 @@ func (x *HeartbeatRequest) GetUnsaved() string {
 	return ""
 }
 
-// ProcessReport is what an agent observes of one process of a program.
+// ProcessReport holds an agent's observations of one process of a program.
 type ProcessReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// in its world; -1: it waits to join one
@@ -1810,8 +1811,8 @@ type ProcessReport struct {
 	Cores float32 `protobuf:"fixed32,4,opt,name=cores,proto3" json:"cores,omitempty"`
 	// the last line that it has written, shortened and escaped; empty: it has written none
 	Output string `protobuf:"bytes,5,opt,name=output,proto3" json:"output,omitempty"`
-	// How long ago it has written something, in milliseconds, when this was sent: clocks of two nodes
-	// may differ. -1: it has written nothing.
+	// How long ago it has written something, in milliseconds, when this was sent: clocks of two
+	// nodes may differ. -1: it has written nothing.
 	QuietMs       int64 `protobuf:"varint,6,opt,name=quiet_ms,json=quietMs,proto3" json:"quiet_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2226,7 +2227,7 @@ type HeartbeatReply struct {
 	Unknown bool `protobuf:"varint,1,opt,name=unknown,proto3" json:"unknown,omitempty"`
 	// worker of a ring: snapshots up to this version are not needed
 	ReleaseSnapshot int64 `protobuf:"varint,2,opt,name=release_snapshot,json=releaseSnapshot,proto3" json:"release_snapshot,omitempty"`
-	// the present life of the model: a pod that works in another one drops what it holds, and joins
+	// the present model generation: a pod that works in another one drops what it holds, and joins
 	// again
 	Life int64 `protobuf:"varint,4,opt,name=life,proto3" json:"life,omitempty"`
 	// worker of a ring: epochs that are settled
@@ -2383,7 +2384,7 @@ type Arrival struct {
 	BrokeOff bool `protobuf:"varint,13,opt,name=broke_off,json=brokeOff,proto3" json:"broke_off,omitempty"`
 	// program: the processes that the worker runs
 	Crew *Crew `protobuf:"bytes,20,opt,name=crew,proto3" json:"crew,omitempty"`
-	// program: processes that failed by themselves in the world that the worker comes from
+	// program: processes that failed on their own in the world that the worker comes from
 	Failures []*Failure `protobuf:"bytes,21,rep,name=failures,proto3" json:"failures,omitempty"`
 	// program: all processes of the worker exited with 0 in the world that it comes from
 	Finished bool `protobuf:"varint,22,opt,name=finished,proto3" json:"finished,omitempty"`
@@ -2643,8 +2644,8 @@ type Failure struct {
 	Traceback string `protobuf:"bytes,8,opt,name=traceback,proto3" json:"traceback,omitempty"`
 	// the system killed it because the worker was out of memory
 	Memory bool `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`
-	// not charged: it asked for a restart, or ended while its world was left because workers join or
-	// leave
+	// not charged: it asked for a restart, or ended while its world was left because workers join
+	// or leave
 	Excused bool `protobuf:"varint,10,opt,name=excused,proto3" json:"excused,omitempty"`
 	// with excused: it cannot be sure of its state although no member of its world was lost
 	Doubt bool `protobuf:"varint,12,opt,name=doubt,proto3" json:"doubt,omitempty"`
@@ -3031,8 +3032,8 @@ type World struct {
 	Beginning int64 `protobuf:"varint,10,opt,name=beginning,proto3" json:"beginning,omitempty"`
 	// program: restarts, and the charged failures that the job still survives
 	MaxRestarts int32 `protobuf:"varint,12,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
-	// program: time that its processes wait before they start, because those of earlier worlds failed
-	// soon after their start; in milliseconds
+	// program: time that its processes wait before they start, because those of earlier worlds
+	// failed soon after their start; in milliseconds
 	PauseMs       int64 `protobuf:"varint,11,opt,name=pause_ms,json=pauseMs,proto3" json:"pause_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3704,15 +3705,16 @@ type JobStatus struct {
 	World int64 `protobuf:"varint,19,opt,name=world,proto3" json:"world,omitempty"`
 	// workers in it
 	WorldSize int32 `protobuf:"varint,20,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`
-	// number of workers requested, by the job or the last scaling; fewer run where some were given up
+	// number of workers requested, by the job or the last scaling; fewer run where some were given
+	// up
 	Workers int32 `protobuf:"varint,21,opt,name=workers,proto3" json:"workers,omitempty"`
 	// of the cluster; empty: the job runs on this machine
 	Namespace string `protobuf:"bytes,22,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// of the model, from 1
 	Life int64 `protobuf:"varint,24,opt,name=life,proto3" json:"life,omitempty"`
-	// how often the training began anew or was rolled back
+	// how often the training started over or was rolled back
 	Rewinds int32 `protobuf:"varint,36,opt,name=rewinds,proto3" json:"rewinds,omitempty"`
-	// how and why the training last began anew or was rolled back; empty: it never was
+	// how and why the training last started over or was rolled back; empty: it never was
 	Anew string `protobuf:"bytes,25,opt,name=anew,proto3" json:"anew,omitempty"`
 	// none: the job has no checkpoints
 	Checkpoint *Checkpoint `protobuf:"bytes,27,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
@@ -3731,8 +3733,8 @@ type JobStatus struct {
 	Program string `protobuf:"bytes,33,opt,name=program,proto3" json:"program,omitempty"`
 	// program: number of failures, charged or not, after which it was restarted or the job failed
 	Failures int32 `protobuf:"varint,34,opt,name=failures,proto3" json:"failures,omitempty"`
-	// the last of these, as in "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program starts
-	// again (not charged)"; empty: none
+	// the last of these, as in "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program
+	// starts again (not charged)"; empty: none
 	Failure string `protobuf:"bytes,35,opt,name=failure,proto3" json:"failure,omitempty"`
 	// of a command that awaits the job, if it failed with a code of its own; 0: the state tells it
 	ExitCode int32 `protobuf:"varint,60,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
@@ -4605,8 +4607,8 @@ type ControlRequest struct {
 	Number int64 `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`
 	// the checkpoint that is being made: accept only records of target; 0: none
 	Cut int64 `protobuf:"varint,6,opt,name=cut,proto3" json:"cut,omitempty"`
-	// records that all servers are to have in the checkpoint, as trainer/elastic/ledger writes them;
-	// empty: not known yet
+	// records that all servers are to have in the checkpoint, as trainer/elastic/ledger writes
+	// them; empty: not known yet
 	Target []byte `protobuf:"bytes,7,opt,name=target,proto3" json:"target,omitempty"`
 	// what the life begins with
 	Base *Base `protobuf:"bytes,8,opt,name=base,proto3" json:"base,omitempty"`

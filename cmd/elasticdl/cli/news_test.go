@@ -65,7 +65,7 @@ func TestProgramNews(t *testing.T) {
 		"and that is over":      {killed, killed, nil},
 		"a worker is killed":    {script(), gone, []string{"worker-0 Failed: killed (signal 9)", "worker-2 Pending"}},
 		"and is replaced":       {gone, followed, []string{"worker-2 Running, process 9", "World 2: 2 workers"}},
-		"one fails as it comes": {starting, broken, []string{"worker-0 Failed: killed (signal 9)"}},
+		"one fails on arrival": {starting, broken, []string{"worker-0 Failed: killed (signal 9)"}},
 	} {
 		if got := programNews(c.before, c.after); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

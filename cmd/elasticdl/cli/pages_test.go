@@ -128,8 +128,8 @@ func static(parts []syntax.WordPart) string {
 	return s.String()
 }
 
-// tools lists the commands of pages other than elasticdl and make. The table [played] names the
-// test that runs them.
+// tools lists the commands of pages other than elasticdl and make. The table of played_test.go
+// names the test that runs them.
 var tools = []string{
 	"awk", "aws", "cat", "cd", "chmod", "cosign", "cp", "curl", "cut", "docker", "export", "gcloud",
 	"gh", "git", "grep", "jq", "kill", "minikube", "mkdir",

@@ -36,8 +36,8 @@ const (
 	byTorch = "torch"
 )
 
-// played has an entry for every block of commands of all pages. Tests of make e2e run the commands
-// of tutorials with their own, smaller jobs.
+// Every block of commands of all pages has an entry. Tests of make e2e run the commands of
+// tutorials with their own, smaller jobs.
 var played = []play{
 	{page: "README.md", section: "Install", by: "stacks TestReadmeCloud"},
 	{page: "README.md", section: "Thirty seconds", by: byTorch},

@@ -348,7 +348,7 @@ func TestNewsOfCluster(t *testing.T) {
 	// the object is deleted; the master has not reported why
 	gone.Pods[2].State = "Deleted"
 	if lines := podNews(clustered(), gone); len(lines) != 0 {
-		t.Errorf("gone: %q", lines)
+		t.Errorf("ended: %q", lines)
 	}
 	known := clustered()
 	known.Pods[2].State, known.Pods[2].Reason, known.Pods[2].Node, known.Pods[2].StartedUnixMs =

@@ -1,4 +1,4 @@
-"""What the scripts of the bench have alike: the model, the minibatch, and the log of steps."""
+"""The common parts of the bench's scripts: the model, the minibatch, and the log of steps."""
 import os
 import sys
 import time

@@ -24,7 +24,7 @@ import (
 
 // The experiments are those that ElasticDL published in 2020: two jobs of 13 CPUs on a cluster of
 // 24, the second one 30 s after the first, each of them some 390 s of work for its ten workers; and
-// one job beside a service that is scaled up and down. A second here stands for speed seconds of
+// one job next to a service that is scaled up and down. A second here stands for speed seconds of
 // theirs. The cluster's own delays are not shortened: they weigh speed times as much.
 const (
 	speed    = 4
@@ -271,7 +271,7 @@ func (s *theatre) taken() float64 {
 	return cpus
 }
 
-// besideService runs the second experiment: a job that could use all 24 CPUs, beside a service of
+// besideService runs the second experiment: a job that could use all 24 CPUs, next to a service of
 // high priority.
 func besideService(s *theatre, number int) outcome {
 	const minibatches = 8300
@@ -309,7 +309,7 @@ func besideService(s *theatre, number int) outcome {
 	o := outcome{ends: []time.Duration{end}, requeued: status.Requeued, relaunched: status.Relaunched,
 		from: there(from), to: there(to)}
 	o.panel = Panel{
-		Title: format("a job beside a service of higher priority: %.1f %% of the CPUs in use",
+		Title: format("a job next to a service of higher priority: %.1f %% of the CPUs in use",
 			100*mean(meter.samples, o.from, o.to)/capacity),
 		Owners: []string{"service", "job"}, Capacity: capacity, Samples: meter.samples, End: end,
 	}

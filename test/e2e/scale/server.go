@@ -22,7 +22,7 @@ type Server struct {
 	wire.UnimplementedParameterServerServer
 }
 
-// Run serves until ctx is done: a server is not told that its job has ended.
+// Run serves until ctx is done: a server does not learn that its job has ended.
 func (s *Server) Run(ctx context.Context) error {
 	srv := rpc.NewServer(s.Self, false)
 	wire.RegisterParameterServerServer(srv, s)

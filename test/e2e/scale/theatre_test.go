@@ -169,7 +169,7 @@ func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
 	job := s.plays[name]
 	s.mu.Unlock()
 	if job == nil {
-		return fmt.Errorf("%s is of no job that is played", p.Name)
+		return fmt.Errorf("%s is of no simulated job", p.Name)
 	}
 	if id.Role == pod.Master {
 		return s.lead(ctx, job, p)

@@ -21,7 +21,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// replacedWithin is how soon 100 workers that are killed at once are to run again.
+// replacedWithin limits the time until 100 workers that are killed at once run again.
 const replacedWithin = 10 * time.Second
 
 // A job of 1,000 workers on 200 nodes: the test measures how long it takes until all pods are

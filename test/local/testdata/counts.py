@@ -3,7 +3,7 @@ time that record i is in an update.
 
 Until the file "enough" is there a step lasts a while, so that there is time for what the test does.
 At the end each rank says what it has; if the file "hold" is there, not before it has a file
-"end-RANK", or the other is gone.
+"end-RANK", or the other has ended.
 """
 import os
 import sys

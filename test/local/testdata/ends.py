@@ -1,8 +1,5 @@
-"""Ends as it is told: rank 1 on its own, with an exception or early with 0; the others when the file
-"enough" is there."""
-import os
-import sys
-import time
+"""Ends as its arguments say: rank 1 on its own, with an exception or early with 0; the others when
+the file "enough" is there.""" import os import sys import time
 
 from torch.distributed.elastic.multiprocessing.errors import record
 

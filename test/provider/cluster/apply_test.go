@@ -269,7 +269,7 @@ func TestRead(t *testing.T) {
 	}
 	delete(a.objects, path)
 	if r := read(); r.Id != "" {
-		t.Errorf("%v, which is gone", r)
+		t.Errorf("%v, which is deleted", r)
 	}
 }
 
@@ -291,7 +291,7 @@ func TestDelete(t *testing.T) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			if awaited := a.objects[test.path] == nil; awaited != (test.object == claim) {
-				t.Errorf("%s: it is gone: %v", c, awaited)
+				t.Errorf("%s: it is deleted: %v", c, awaited)
 			}
 		}
 		if _, err := client.Delete(t.Context(),

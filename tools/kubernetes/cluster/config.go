@@ -6,9 +6,9 @@
 // nodes. A real node is a kubelet with a containerd, a control group and a bridge of its own: its
 // pods are real containers. Real nodes share the address 10.255.0.1 of the loopback device, which
 // is also the API server's, one kube-proxy, one CoreDNS and one image registry. A fake node is an
-// object that kwok simulates: its pods are Running as soon as they are bound, and deleted without
-// delay. A cluster of fake nodes needs no root rights and no packages, listens on 127.0.0.1 only,
-// and does not disturb other clusters.
+// object that kwok simulates: its pods are Running once bound, and deleted without delay. A cluster
+// of fake nodes needs no root rights and no packages, listens on 127.0.0.1 only, and does not
+// disturb other clusters.
 //
 // # Laws
 //

@@ -59,7 +59,7 @@ func TestComponent(t *testing.T) {
 		}
 	}
 	is(proc.Running)
-	// another user who creates fake nodes beside root's real ones must be able to read it
+	// another user who creates fake nodes next to root's real ones must be able to read it
 	if info, err := os.Stat(s.file()); err != nil || info.Mode().Perm()&0o444 != 0o444 {
 		t.Errorf("not for all to read: %v %v", info.Mode(), err)
 	}
@@ -120,7 +120,7 @@ func TestOneAtATime(t *testing.T) {
 	}
 	if err := Down(s.Dir, new(bytes.Buffer)); err == nil ||
 		!strings.Contains(err.Error(), "another `cluster` command") {
-		t.Errorf("down beside another command: %v", err)
+		t.Errorf("down during another command: %v", err)
 	}
 	held.Close()
 	if err := Down(s.Dir, new(bytes.Buffer)); err != nil {

@@ -255,7 +255,7 @@ func (s *state) takeMachine() error {
 	return os.WriteFile(s.path("registry"), []byte(registryAddress+"\n"), 0o644)
 }
 
-// upControl starts the control plane, and beside it what nodes need before their first pod.
+// upControl starts the control plane, and the services that nodes need before their first pod.
 func (s *state) upControl(ctx context.Context, p *progress) error {
 	commands := []proc.Command{s.etcd()}
 	if s.Nodes > 0 {

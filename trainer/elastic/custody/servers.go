@@ -66,7 +66,7 @@ type server struct {
 	address string
 	// the life whose values it had when it joined, 0: none
 	holds int64
-	// told is acknowledged and agrees with its reports
+	// the order is acknowledged and agrees with its reports
 	knows bool
 	// the last order that it acknowledged
 	told Order

@@ -71,9 +71,9 @@
 //     Worker numbers are never used twice; a server keeps its index and its address, and its launch
 //     number grows.
 //  2. A pod that was killed, deleted, evicted or preempted, or whose node is lost, is replaced at
-//     once and without limit, a worker as soon as it is asked to stop. One that failed on its own
-//     is charged, and replaced Relaunches times a line, each time after twice the delay; one that
-//     ran out of memory also as long as there is more to give.
+//     once and without limit, a worker once asked to stop. One that failed on its own is charged,
+//     and replaced Relaunches times a line, each time after twice the delay; one that ran out of
+//     memory also as long as there is more to give.
 //  3. Two launches of one line are never closer than Backoff, so that nothing spins. One that its
 //     node rejects is replaced without limit and charge, after twice the delay each time up to a
 //     minute, until one has run for a minute.

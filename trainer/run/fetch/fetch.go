@@ -2,8 +2,8 @@
 //
 // Laws:
 //
-//  1. What was fetched is in the directory whole, or not at all; several may fetch into one
-//     directory at the same time.
+//  1. A fetched file is in the directory whole, or not at all; several may fetch into one directory
+//     at the same time.
 //  2. A directory is named by the checksum of what is in it, so that a program that changed does
 //     not change under those who run it.
 //  3. Nothing is written outside the directory, whatever an archive has in it, and no more than the
@@ -48,7 +48,7 @@ type Options struct {
 // program stays where it is.
 //
 // The script may be executed. It is at dir/CHECKSUM/NAME, or at dir/CHECKSUM/SCRIPT of an archive.
-// What is there already is not fetched again if the checksum of the program is given.
+// An existing file is not fetched again if the checksum of the program is given.
 func Fetch(ctx context.Context, p source.Program, dir string, o Options) (path string, err error) {
 	if p.Kind == source.Local {
 		return p.Location, checkLocal(p)

@@ -11,7 +11,7 @@
 //
 //  1. The same files make the same archive, byte by byte, whatever their owner, location and age.
 //  2. Nothing from outside the directory is included: a link that leads out is an error.
-//  3. What is read is limited in size and number before any of it is copied.
+//  3. Files are limited in size and number before any of them is copied.
 package folder
 
 import (
@@ -38,7 +38,7 @@ const (
 	MaxEntries = 50_000
 )
 
-// ignoreFile is where a directory says what is left out of it.
+// ignoreFile names the file with the ignored patterns of a directory.
 const ignoreFile = ".dockerignore"
 
 // ErrEmpty is wrapped by the error about a directory that has no files, or only files that are left

@@ -203,8 +203,8 @@ func TestTemporaryLogsElsewhere(t *testing.T) {
 	}
 }
 
-// What killed processes leave in the directory of temporary files is removed: directories with
-// sockets only, on which nobody listens. What others have, and what was there before, stays.
+// Files of killed processes in the directory of temporary files are removed: directories with
+// sockets only, on which nobody listens. Files of others, and earlier files, stay.
 func TestTemporaryFilesOfKilledProcesses(t *testing.T) {
 	tmp, err := os.MkdirTemp("/tmp", "e") // short, for sockets
 	if err != nil {

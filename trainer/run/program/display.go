@@ -13,9 +13,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/console"
 )
 
-// Display is the streams of the command that attends the job: what it shows of the processes,
-// beside their log, and what it passes to them. Where the command has a terminal, the processes
-// have pseudo-terminals.
+// Display is the streams of the command that attends the job: the output of the processes that it
+// shows, in addition to their log, and its input for them. Where the command has a terminal, the
+// processes have pseudo-terminals.
 type Display struct {
 	// Stdout and Stderr show what the processes write. They are the same if one terminal shows
 	// both.
@@ -70,8 +70,8 @@ func openTerminal(like *os.File, echo bool) (*terminal, error) {
 	return t, nil
 }
 
-// setMode leaves line ends as they are written, since the command's terminal adds the carriage
-// returns, and turns the echo off if it is not wanted.
+// setMode leaves line ends unchanged, since the command's terminal adds the carriage returns, and
+// turns the echo off if it is not wanted.
 func (t *terminal) setMode(echo bool) {
 	control(t.slave, func(fd int) error {
 		mode, err := unix.IoctlGetTermios(fd, unix.TCGETS)
@@ -162,7 +162,8 @@ func (t *terminals) close() {
 	t.following.Wait()
 }
 
-// typeLook is how often the reader of what is typed looks whether it is to end, in milliseconds.
+// typeLook is the interval at which the reader of typed text checks whether to end, in
+// milliseconds.
 const typeLook = 100
 
 // add notes the pseudo-terminal of a process that starts.

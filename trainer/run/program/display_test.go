@@ -157,8 +157,8 @@ func TestStandardInput(t *testing.T) {
 	})
 }
 
-// What is typed is the input of the process that runs, whose terminal shows it, unless standard
-// output is no terminal: then the command's does.
+// Typed text is the input of the running process, whose terminal shows it, unless standard output
+// is no terminal: then the command's does.
 func TestKeyboard(t *testing.T) {
 	const script = `
 import os, sys

@@ -34,7 +34,7 @@
 //  1. Each process leads a session. When it ends, the rest of its process group is killed before it
 //     is reaped: a forked DataLoader worker holds the sockets of its parent.
 //  2. No process outlives the agent: leaders are killed by the kernel (PR_SET_PDEATHSIG), and a
-//     guardian, a small shell, kills their groups, and those that the agent had just started, which
+//     watchdog, a small shell, kills their groups, and those that the agent had just started, which
 //     it finds by their environment.
 //  3. A line of output is written whole: lines of different ranks are not mixed.
 //  4. A script finds the same world under Fork and Exec: sys.argv, sys.path, __main__, directory,

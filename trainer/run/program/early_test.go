@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// What a script sets in its environment before it imports torch is honoured, however it is set:
-// variables that Python code reads, and those that libraries read. A script that sets none of these
-// is forked.
+// Variables that a script sets before it imports torch are honoured, set in any way: variables that
+// Python code reads, and those that libraries read. A script that sets none of these is forked.
 func TestEnvironmentIsSetBeforeTheImport(t *testing.T) {
 	const show = `
 import torch

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// firstLineMost is how many bytes of a program Linux reads to find out how to execute it.
+// firstLineMost is the number of bytes of a program that Linux reads to find its interpreter.
 const firstLineMost = 256
 
 // checkExecutable returns why the kernel cannot execute a file that is there and executable, nil

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What the kernel refuses with "no such file or directory" or "exec format error" is refused
-// before, with the cause.
+// Programs that the kernel refuses with "no such file or directory" or "exec format error" are
+// refused before, with the cause.
 func TestProgramThatCannotBeExecuted(t *testing.T) {
 	loader := func() string { // a binary whose dynamic loader is missing
 		text, err := os.ReadFile("/bin/sh")

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exit is how one process ended.
+// Exit describes the end of one process.
 type Exit struct {
 	Local int
 	Rank  int
@@ -61,7 +61,7 @@ type Failure struct {
 	content map[string]json.RawMessage
 }
 
-// maxErrorFile is how much of an error file is read: a traceback is small.
+// maxErrorFile limits the part of an error file that is read: a traceback is small.
 const maxErrorFile = 4 << 20
 
 // readFailure returns what is in an error file: nil if there is none, and what is wrong with it as
@@ -84,8 +84,8 @@ func readFailure(path string) *Failure {
 	return f
 }
 
-// ParseFailure parses an error file. It knows both forms: a message with a
-// traceback and a time inside, as torch's @record writes it, and a plain text beside a time.
+// ParseFailure parses an error file. It knows both forms: a message with a traceback and a time
+// inside, as torch's @record writes it, and a plain text with a time.
 func ParseFailure(text []byte) (*Failure, error) {
 	if len(text) > maxErrorFile {
 		return nil, fmt.Errorf("more than %d bytes", maxErrorFile)

@@ -185,8 +185,7 @@ def load(hello):
         try:
             importlib.import_module(name)
         except Exception:
-            pass  # a build without it
-    # a hazard that torch brings is told at each order
+            pass  # a hazard that torch brings is reported at each order
     for name in () if hazard() else hello["learned"]:
         if not installed(name):
             continue
@@ -232,9 +231,8 @@ def constant(node):
 
 
 def settings(statement):
-    """Yield the names and values of the variables that a statement of a script sets, as far as they
-    are in its text. None: not there."""
-    for node in ast.walk(statement):
+    """Yield the names and values of the variables that a statement of a script sets, if they are in
+    its text. None: not there.""" for node in ast.walk(statement):
         pairs = []
         if isinstance(node, ast.Assign):
             pairs = [(t, node.value) for t in node.targets]
@@ -373,8 +371,8 @@ def settle(process, index, fds, go):
     process["start"] = dict(env)
     title(ORIG + ["[rank %s]" % env["RANK"]])
     for name in set(OWN) | set(GIVEN):
-        # What a wrapper of the interpreter changed (pyenv, a script that sets LD_LIBRARY_PATH) is
-        # changed here too.
+        # Changes by a wrapper of the interpreter (pyenv, a script that sets LD_LIBRARY_PATH) apply
+        # here, too.
         if OWN.get(name) != GIVEN.get(name) and env.get(name) == GIVEN.get(name):
             env.pop(name, None)
             if name in OWN:
@@ -469,9 +467,9 @@ def rest():
     """Wait, a second at most, until all threads that are not Python's sleep, at three looks in a
     row.
 
-    A thread of gloo's drops the tensors of its last collective some time after who waited for it
-    has gone on. Before 3.14, Python ends a thread that wants its lock while the interpreter ends,
-    and inside C++ that aborts the process.
+    A thread of gloo's drops the tensors of its last collective some time after its waiter has
+    continued. Before 3.14, Python ends a thread that wants its lock while the interpreter ends, and
+    inside C++ that aborts the process.
     """
     end, asleep = time.monotonic() + 1, 0
     while asleep < 3 and time.monotonic() < end and len(os.listdir("/proc/self/task")) > 1:
@@ -532,7 +530,7 @@ def prepare(order, process):
 def run_script(script, scope):
     path = script
     if sys.version_info >= (3, 9) and not os.path.isabs(path):
-        # as it is: plain Python leaves "./" and ".." in it
+        # unchanged: plain Python leaves "./" and ".." in it
         path = os.getcwd() + "/" + path
     try:
         with open(path, "rb") as file:

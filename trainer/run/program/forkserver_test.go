@@ -237,7 +237,7 @@ func TestForkServerDies(t *testing.T) {
 	await(t, "another fork server", func() bool { return len(importers(b)) == 2 })
 	for _, pid := range g.Pids() {
 		if !alive(pid) {
-			t.Errorf("process %d is gone", pid)
+			t.Errorf("process %d has ended", pid)
 		}
 	}
 	os.WriteFile(filepath.Join(b.dir, "go"), nil, 0o644)

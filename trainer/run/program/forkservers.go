@@ -20,16 +20,16 @@ const (
 	// crashLimit is the age up to which the crash of a process may be caused by its fork: until
 	// then it may not have used all that it has imported, or a GPU.
 	crashLimit = 30 * time.Second
-	// deathLimit is how old a fork server must be for its death not to count against the next.
+	// deathLimit is the age from which the death of a fork server does not count.
 	deathLimit = time.Minute
-	// mostDeaths is how many young fork servers may die.
+	// mostDeaths limits the deaths of young fork servers.
 	mostDeaths = 3
 	// longImport is the time that torch may be imported before it is reported.
 	longImport = 3 * time.Second
-	// mostLearned is the number of modules that are imported beside torch.
+	// mostLearned limits the modules that are imported in addition to torch.
 	mostLearned = 10000
-	// learnAfter is how long after the start the imported modules are read, to replace the fork
-	// server by one that has imported them.
+	// learnAfter is the time after the start at which the imported modules are read, to replace the
+	// fork server by one that has imported them.
 	learnAfter = 20 * time.Second
 )
 
@@ -59,7 +59,7 @@ type forkServers struct {
 	deaths int
 	// file of modules that the first generation imports; "" once it is read
 	learn string
-	// what a fork server imports beside torch
+	// modules that a fork server imports in addition to torch
 	learned []string
 	closed  chan struct{}
 }
@@ -363,7 +363,7 @@ func without(names []string, bad string) []string {
 
 func topLevel(name string) string { return regexp.MustCompile(`^[^.]*`).FindString(name) }
 
-// readModules reads names of modules, one a line, in their order and each once. What is no name is
+// readModules reads names of modules, one a line, in their order and each once. Other lines are
 // left out.
 func readModules(path string) []string {
 	file, err := os.Open(path)

@@ -44,7 +44,7 @@ type process struct {
 	// read ends of the streams that are pipes
 	readers []*os.File
 	begun   time.Time
-	guard   *guardian
+	guard   *watchdog
 	// its interpreter; "": it is no Python script
 	python string
 
@@ -297,8 +297,8 @@ func (it *process) signal(s syscall.Signal, stop bool) {
 }
 
 // end asks the process group to end: SIGTERM now, and SIGKILL after the grace. SIGTERM is sent
-// once, whoever asks how often: a later call can only put SIGKILL off. A grace of 0 or less kills
-// at once.
+// once, for any number of requests: a later call can only put SIGKILL off. A grace of 0 or less
+// kills at once.
 func (it *process) end(sig syscall.Signal, grace time.Duration) {
 	it.mu.Lock()
 	defer it.mu.Unlock()

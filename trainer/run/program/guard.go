@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// guardian kills the processes of a program when the agent dies, for whatever reason. It is a small
+// watchdog kills the processes of a program when the agent dies, for any reason. It is a small
 // shell that reads from a pipe whose only write end is the agent's. It knows their process groups;
 // then it looks for those that were started in the moment of the agent's death, or are in sessions
 // of their own, by a variable that all of them have from their start. Then it removes a temporary
 // log directory, unless it has an error file.
-type guardian struct {
+type watchdog struct {
 	mu  sync.Mutex
 	cmd *exec.Cmd
 	in  *os.File
@@ -38,16 +38,16 @@ done
 for file in "$2"/*/*/error.json; do [ ! -e "$file" ] || exit 0; done
 rm -rf "$2"`
 
-// startGuardian starts a guardian of processes whose initial environment has a text that no other
-// has. If the agent dies, the guardian also removes the directory temporary, unless it has an error
-// file; "": it removes none. It returns an error if there is no shell; a nil guardian does nothing.
-func startGuardian(mark, temporary string) (*guardian, error) {
+// startWatchdog starts a watchdog of processes whose initial environment has a text that no other
+// has. If the agent dies, the watchdog also removes the directory temporary, unless it has an error
+// file; "": it removes none. It returns an error if there is no shell; a nil watchdog does nothing.
+func startWatchdog(mark, temporary string) (*watchdog, error) {
 	out, in, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
-	cmd := exec.Command("sh", "-c", guardScript, "elasticdl-guardian", mark, temporary)
+	cmd := exec.Command("sh", "-c", guardScript, "elasticdl-watchdog", mark, temporary)
 	cmd.Stdin, cmd.Dir, cmd.Env = out, "/", []string{"PATH=" + os.Getenv("PATH")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	children.starting.RLock()
@@ -57,16 +57,16 @@ func startGuardian(mark, temporary string) (*guardian, error) {
 		return nil, fmt.Errorf("start a shell that ends processes if this one is killed: %w", err)
 	}
 	children.know(cmd.Process.Pid)
-	return &guardian{cmd: cmd, in: in}, nil
+	return &watchdog{cmd: cmd, in: in}, nil
 }
 
-// watch makes the guardian kill the process group if the agent dies before forget is called.
-func (g *guardian) watch(group int) { g.send('+', group) }
+// watch makes the watchdog kill the process group if the agent dies before forget is called.
+func (g *watchdog) watch(group int) { g.send('+', group) }
 
-// forget removes an ended group from the guardian's list: its number may be reused.
-func (g *guardian) forget(group int) { g.send('-', group) }
+// forget removes an ended group from the watchdog's list: its number may be reused.
+func (g *watchdog) forget(group int) { g.send('-', group) }
 
-func (g *guardian) send(op rune, group int) {
+func (g *watchdog) send(op rune, group int) {
 	if g == nil {
 		return
 	}
@@ -75,8 +75,8 @@ func (g *guardian) send(op rune, group int) {
 	fmt.Fprintf(g.in, "%c %d\n", op, group)
 }
 
-// close ends the guardian, and the process groups that it watches.
-func (g *guardian) close() {
+// close ends the watchdog, and the process groups that it watches.
+func (g *watchdog) close() {
 	if g == nil {
 		return
 	}

@@ -8,13 +8,12 @@ import (
 	"testing"
 )
 
-// The guardian of an agent that has died finds processes of which it was not told, by their
-// environment. At the end of an agent that has closed its program it leaves them alone: they are
-// daemons of the program.
+// The watchdog of a dead agent finds processes unknown to it, by their environment. At the end of
+// an agent that has closed its program it leaves them alone: they are daemons of the program.
 func TestGuardianFinds(t *testing.T) {
 	for _, dies := range []bool{true, false} {
 		mark := ErrorFileVariable + "=" + t.TempDir() + string(filepath.Separator)
-		g, err := startGuardian(mark, "")
+		g, err := startWatchdog(mark, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +34,7 @@ func TestGuardianFinds(t *testing.T) {
 		if dies {
 			g.in.Close()
 			g.cmd.Wait()
-			await(t, "the end of a process that the guardian was not reported of", func() bool { return !alive(own) })
+			await(t, "the end of a process that the watchdog does not know", func() bool { return !alive(own) })
 		} else if g.close(); !alive(own) {
 			t.Error("a daemon of a program that was closed is ended")
 		}
@@ -45,8 +44,8 @@ func TestGuardianFinds(t *testing.T) {
 	}
 }
 
-// The guardian of an agent that has died removes a temporary log directory, unless it has an error
-// file. That of an agent that has closed its program leaves it to the agent.
+// The watchdog of a dead agent removes a temporary log directory, unless it has an error file. That
+// of an agent that has closed its program leaves it to the agent.
 func TestGuardianRemovesLogs(t *testing.T) {
 	for _, test := range []struct{ dies, failed, stays bool }{{true, false, false}, {true, true, true},
 		{false, false, true}} {
@@ -60,7 +59,7 @@ func TestGuardianRemovesLogs(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		g, err := startGuardian(ErrorFileVariable+"="+logs+string(filepath.Separator), logs)
+		g, err := startWatchdog(ErrorFileVariable+"="+logs+string(filepath.Separator), logs)
 		if err != nil {
 			t.Fatal(err)
 		}

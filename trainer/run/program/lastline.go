@@ -16,11 +16,11 @@ import (
 const (
 	// lineMost is the largest length of a last line, in characters, without the marks of a cut.
 	lineMost = 160
-	// lineLooked is how much of a line is looked at, in bytes.
+	// lineLooked limits the part of a line that is read, in bytes.
 	lineLooked = 4 << 10
 )
 
-// Output is what a process has written last.
+// Output is the last output of a process.
 type Output struct {
 	// Line is the last line that is not blank, as a terminal would show it, shortened and escaped.
 	// It may have no end yet. It is empty if there is none.

@@ -10,8 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/logline"
 )
 
-// The last line is what a terminal would show last: progress bars, colours, invalid text and very
-// long lines among them. It is short, and has no secret.
+// The last line is that of a terminal: progress bars, colours, invalid text and very long lines
+// among them. It is short, and has no secret.
 func TestLastLine(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
@@ -92,7 +92,7 @@ func FuzzLastLine(f *testing.F) {
 	})
 }
 
-// What real processes write is known while they run: by a pipe, in a file, of a rank that is not
+// The output of real processes is known while they run: by a pipe, in a file, of a rank that is not
 // shown, of a process that a wrapper has started.
 func TestOutputOfProcesses(t *testing.T) {
 	const says = `echo begins; while :; do printf 'loss \033[31m0.%s\033[0m\r\n' $RANK >&2; sleep 0.1; done`

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// StartMethod is how processes are started.
+// StartMethod is the way to start processes.
 type StartMethod int
 
 const (
@@ -36,11 +36,11 @@ func (m StartMethod) String() string {
 // Options describe a program and how it is run on this node.
 type Options struct {
 	// Command is the user's command: a Python script or an interpreter with one ("main.py",
-	// "python3 main.py", "python3 -m pkg.mod"), or any other program, which runs as it is.
+	// "python3 main.py", "python3 -m pkg.mod"), or any other program, which runs unchanged.
 	Command []string
 	// Module makes the first word of Command the name of a Python module, as torchrun -m does.
 	Module bool
-	// NoPython runs Command as it is, even if its first word looks like a script.
+	// NoPython runs Command unchanged, even if its first word looks like a script.
 	NoPython bool
 	// Python is the interpreter of scripts that are named without one; "": PYTHON_EXEC of the
 	// environment, else python3.
@@ -231,8 +231,8 @@ func (o *Options) inDir(name string) string {
 	return filepath.Join(o.Dir, name)
 }
 
-// interpreted parses a command line that names the interpreter. A command line that it does not
-// recognize runs as it is.
+// interpreted parses a command line that names the interpreter. An unknown command line runs
+// unchanged.
 func interpreted(command []string) *invocation {
 	it := &invocation{args: []string{command[0], "-u"}}
 	for i := 1; i < len(command); i++ {

@@ -20,7 +20,7 @@ import (
 type Program struct {
 	options Options
 	command *invocation
-	guard   *guardian
+	guard   *watchdog
 	// nil if processes are never forked
 	server *forkServers
 	// the directory of all attempts
@@ -50,7 +50,7 @@ type Program struct {
 	keepLog bool
 }
 
-// Position is where the processes of one start stand in the world.
+// Position is the position of the processes of one start in the world.
 type Position struct {
 	// Formation is the number of the world, for the log.
 	Formation int64
@@ -64,7 +64,7 @@ type Position struct {
 	// GroupRank is the rank of this node.
 	GroupRank      int
 	GroupWorldSize int
-	// Restarts is how often the processes were started before, TORCHELASTIC_RESTART_COUNT.
+	// Restarts counts the earlier starts of the processes, TORCHELASTIC_RESTART_COUNT.
 	Restarts int
 	// MaxRestarts is TORCHELASTIC_MAX_RESTARTS; 0: that of the options.
 	MaxRestarts int
@@ -116,7 +116,7 @@ func New(options Options) (*Program, error) {
 	if p.keepLog {
 		temporary = ""
 	}
-	if p.guard, err = startGuardian(ErrorFileVariable+"="+p.logs+string(filepath.Separator), temporary); err != nil {
+	if p.guard, err = startWatchdog(ErrorFileVariable+"="+p.logs+string(filepath.Separator), temporary); err != nil {
 		o.Log.Warn("only the kernel ends the program if this process is killed: children of its "+
 			"processes may outlive it", "error", err)
 	}

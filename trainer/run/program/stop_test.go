@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A process gets SIGTERM once, whoever asks it to end how often and with which grace.
+// A process gets SIGTERM once, for any number of requests with any grace period.
 func TestOneSIGTERM(t *testing.T) {
 	b := newBench(t, Options{Command: []string{"sh", "-c",
 		`trap 'echo term' TERM; trap 'echo usr' USR1; echo ready; while :; do sleep 0.02; done`}}, nil)

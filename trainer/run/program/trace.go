@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// traceKept is how many bytes of the end of a stream are kept.
+	// traceKept limits the kept end of a stream, in bytes.
 	traceKept = 16 << 10
-	// traceLines is how many lines of it are compared.
+	// traceLines limits the compared lines of it.
 	traceLines = 40
 )
 

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// wordsKept is how many bytes of the end of a standard error are kept.
+	// wordsKept limits the kept end of a standard error, in bytes.
 	wordsKept = 16 << 10
-	// wordsMost is how many characters of it are reported at most.
+	// wordsMost limits the reported characters of it.
 	wordsMost = 240
 	// wordsLimit is the time that the last output of an ended process may take to arrive: a process
 	// that it has started may hold the pipe.

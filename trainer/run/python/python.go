@@ -44,7 +44,7 @@ func Unpack(dir string) error {
 	})
 }
 
-// replace writes a file beside and renames it.
+// replace writes a temporary file and renames it.
 func replace(path string, text []byte) error {
 	beside, err := os.CreateTemp(filepath.Dir(path), ".unpack-*")
 	if err != nil {

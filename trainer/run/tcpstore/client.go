@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// prefix is what PyTorch's clients put before each key.
+// prefix is the prefix of each key of PyTorch's clients.
 const prefix = "/"
 
 // cancelLimit is the time that the server may take to confirm that a wait is cancelled.
@@ -257,7 +257,7 @@ func (c *Client) blob() ([]byte, error) {
 	return b, err
 }
 
-// named returns the keys as they are in the store.
+// named returns the keys with the prefix of the store.
 func named(keys ...string) []string {
 	all := make([]string, len(keys))
 	for i, key := range keys {

@@ -26,8 +26,8 @@
 //     of the other, then closes. A reset on the second connection of a client of 1.x aborts the
 //     whole process (an uncaught std::system_error).
 //  4. Close frees all clients that wait, at once: they throw. No goroutine outlives it.
-//  5. What clients can make the server hold is bounded: connections, the bytes of a request and of
-//     its answer, the bytes of the store.
+//  5. The memory that clients can use is bounded: connections, the bytes of a request and of its
+//     answer, the bytes of the store.
 //
 // Neither TCPStore nor this server knows authentication or encryption: any client that reaches the
 // port can read and write. Listen on the address of the pod, and let a network policy admit only

@@ -119,7 +119,7 @@ func TestClientCanceled(t *testing.T) {
 				defer stop()
 				time.Sleep(time.Millisecond)
 				if err := a.Set(other, key, nil); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("a call beside one that waits: %v", err)
+					t.Errorf("a call during one that waits: %v", err)
 				}
 			}()
 			if err := a.Wait(ctx, key); err != nil && !strings.Contains(err.Error(), "too late") {
@@ -202,7 +202,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// What was answered before Close arrives before the end.
+// Answers sent before Close arrive before the end.
 func TestCloseWritesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := serve(t, Options{})
@@ -248,7 +248,7 @@ func TestSlowClient(t *testing.T) {
 		m.mu.Lock()
 		for _, c := range m.conns {
 			if len(c.out) > 0 {
-				t.Errorf("%d bytes wait beside those that are being written", len(c.out))
+				t.Errorf("%d bytes wait in addition to those that are being written", len(c.out))
 			}
 		}
 		m.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// overhead is what an entry of a map costs beside its bytes.
+// overhead is the cost of a map's entry in addition to its bytes.
 const overhead = 64
 
 // client is a connection.

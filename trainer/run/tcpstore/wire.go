@@ -17,7 +17,7 @@ const (
 	maxMessage = 64 << 20  // bytes of one request, and of its answer
 )
 
-// magic is what a client of 2.x sends in its first request, VALIDATE.
+// magic is the value of a 2.x client's first request, VALIDATE.
 const magic = 0x3C85F7CE
 
 // kind is the kind of a request. The numbers are those of 2.x on the wire.
@@ -55,8 +55,8 @@ const (
 	stopWaiting, waitCanceled = 0, 1
 )
 
-// fields are what follows a request's type on the wire: k a key, v a value, n a number of 64 bits,
-// u one of 32 bits, K keys after their number, P pairs of key and value after their number.
+// fields are the fields after a request's type on the wire: k a key, v a value, n a number of 64
+// bits, u one of 32 bits, K keys after their number, P pairs of key and value after their number.
 var fields = [...]string{
 	validate: "u", set: "kv", compareSet: "kvv", get: "k", add: "kn", check: "K", wait: "K",
 	numKeys: "", deleteKey: "k",
@@ -83,7 +83,7 @@ var modern = generation{
 // unknown is the kind of a type that is not served.
 const unknown kind = 255
 
-// request is what a client asks for.
+// request is a request of a client.
 type request struct {
 	kind kind
 	keys []string

@@ -34,7 +34,7 @@ func TestErrorFileOfTheLauncher(t *testing.T) {
 			if err := home.store(&wire.JobStatus{State: string(c.state), Reason: "disk full"}); err != nil {
 				t.Fatal(err)
 			}
-			l := &launcher{dir: home, keeper: newKeeper(home, slog.New(slog.DiscardHandler)),
+			l := &launcher{dir: home, backlog: newBacklog(home, slog.New(slog.DiscardHandler)),
 				scratch: t.TempDir(), errorFile: filepath.Join(t.TempDir(), "why.json"),
 				log: slog.New(slog.DiscardHandler)}
 			for worker, text := range c.files {

@@ -212,7 +212,7 @@ func fakeMaster(d dir, incarnation int) int {
 	case "crashes":
 		fmt.Fprintln(os.Stderr, "no luck")
 		return 3
-	case "keeper":
+	case "steady":
 		go m.keep(h)
 	}
 	select {

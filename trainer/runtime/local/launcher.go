@@ -30,10 +30,10 @@ type launcher struct {
 	// on which the masters accept; the launcher accepts no connection
 	listener net.Listener
 	// the same socket, for the masters to inherit
-	socket *os.File
-	pods   *processes
-	keeper *keeper
-	times  *logTimes
+	socket  *os.File
+	pods    *processes
+	backlog *backlog
+	times   *logTimes
 	// nil: nobody looks
 	display *display
 	output  io.WriteCloser
@@ -134,10 +134,10 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 		return nil, err
 	}
 	l.listener, l.output, l.log = listener, output, role.Logger(output, j.LogLevel)
-	l.keeper, l.times = newKeeper(d, l.log), newLogTimes(d, time.Now())
+	l.backlog, l.times = newBacklog(d, l.log), newLogTimes(d, time.Now())
 	l.pods = newProcesses(podConfig{
 		Binary: l.options.Binary, Lock: lock, Master: listener.Addr().String(), Job: uid,
-		Authority: authority, Logs: d.logs(), Scratch: l.scratch, Keeper: l.keeper,
+		Authority: authority, Logs: d.logs(), Scratch: l.scratch, Backlog: l.backlog,
 		LogLevel: j.LogLevel, Threads: threads(j), Workers: j.NumWorkers, Env: j.Envs,
 		ErrorFiles: l.errorFile != "", Display: l.display, Grace: killGrace(j),
 	})
@@ -158,7 +158,7 @@ func (l *launcher) run() {
 	defer launchers.CompareAndDelete(l.dir, l)
 	defer l.lock.Close()
 	var keeping sync.WaitGroup
-	keeping.Go(func() { l.keeper.run(l.ended) })
+	keeping.Go(func() { l.backlog.run(l.ended) })
 	var noting sync.WaitGroup
 	noted := make(chan struct{})
 	noting.Go(func() { l.times.run(noted) })
@@ -271,7 +271,7 @@ func (l *launcher) finish(state job.State, reason string) {
 	}
 	conclude(status, state, reason, time.Now())
 	if text, err := encode(status); err == nil {
-		l.keeper.put(statusFile, text)
+		l.backlog.put(statusFile, text)
 	}
 }
 
@@ -279,7 +279,7 @@ func (l *launcher) finish(state job.State, reason string) {
 // that is kept for it, or when there is room.
 func (l *launcher) settle() {
 	for began := time.Now(); ; time.Sleep(keepEvery) {
-		it, ok := l.keeper.get(statusFile)
+		it, ok := l.backlog.get(statusFile)
 		if !ok {
 			return
 		}
@@ -289,9 +289,9 @@ func (l *launcher) settle() {
 			err = l.dir.store(status)
 		}
 		if err == nil {
-			l.keeper.mu.Lock()
-			l.keeper.forget(statusFile)
-			l.keeper.mu.Unlock()
+			l.backlog.mu.Lock()
+			l.backlog.forget(statusFile)
+			l.backlog.mu.Unlock()
 			return
 		}
 		if time.Since(began) >= settleLimit {

@@ -59,45 +59,45 @@ func location(t *testing.T, name string) (at address) {
 func TestDeadMasterIsStartedAgain(t *testing.T) {
 	useHome(t)
 	life := newLife(t)
-	startJob(t, "keeper")
-	got := learned(t, "keeper", 3)
+	startJob(t, "steady")
+	got := learned(t, "steady", 3)
 	if want := []string{`incarnation 1 after ""`, "worker-0.1 Running",
 		"worker-1.1 Running"}; !slices.Equal(got, want) {
 		t.Fatalf("the first master knows %q, want %q", got, want)
 	}
-	before := location(t, "keeper")
-	s, err := Status(t.Context(), "keeper")
+	before := location(t, "steady")
+	s, err := Status(t.Context(), "steady")
 	if err != nil || len(s.Pods) != 1 || s.Pods[0].Launch != 1 || int(s.Pods[0].Pid) != before.PID {
 		t.Errorf("status: %v, %v", s, err)
 	}
 	// It does not notice the end of worker-1, which is asked to the next one then.
 	syscall.Kill(before.PID, syscall.SIGSTOP)
-	syscall.Kill(podPID(t, "keeper", 1), syscall.SIGKILL)
-	awaitEnd(t, "keeper", 1)
+	syscall.Kill(podPID(t, "steady", 1), syscall.SIGKILL)
+	awaitEnd(t, "steady", 1)
 	syscall.Kill(before.PID, syscall.SIGKILL)
-	got = learned(t, "keeper", 3)
+	got = learned(t, "steady", 3)
 	want := []string{`incarnation 2 after "of incarnation 1"`, "there is worker-0.1 Running",
 		"there is worker-1.1 Failed: killed (signal 9)"}
 	if !slices.Equal(got, want) {
 		t.Errorf("the second master knows %q, want %q", got, want)
 	}
-	after := location(t, "keeper")
+	after := location(t, "steady")
 	if after.Address != before.Address || after.PID == before.PID || after.Launch != 2 {
 		t.Errorf("the second master is at %+v, the first was at %+v", after, before)
 	}
-	if s, err := Status(t.Context(), "keeper"); err != nil || len(s.Pods) != 1 ||
+	if s, err := Status(t.Context(), "steady"); err != nil || len(s.Pods) != 1 ||
 		s.Pods[0].Launch != 2 || int(s.Pods[0].Pid) != after.PID {
 		t.Errorf("status: %v, %v", s, err)
 	}
-	syscall.Kill(podPID(t, "keeper", 0), syscall.SIGKILL)
-	if got = learned(t, "keeper", 4); !slices.Equal(got, append(want, "worker-0.1 Failed: killed (signal 9)")) {
+	syscall.Kill(podPID(t, "steady", 0), syscall.SIGKILL)
+	if got = learned(t, "steady", 4); !slices.Equal(got, append(want, "worker-0.1 Failed: killed (signal 9)")) {
 		t.Errorf("the second master knows %q, want %q and the end of worker-0", got, want)
 	}
-	if err := Stop(t.Context(), "keeper"); err != nil {
+	if err := Stop(t.Context(), "steady"); err != nil {
 		t.Fatal(err)
 	}
 	life.ended(t)
-	log, err := os.ReadFile(home(t, "keeper").logFile("master"))
+	log, err := os.ReadFile(home(t, "steady").logFile("master"))
 	if err != nil || strings.Count(string(log), "listening") != 2 ||
 		!strings.Contains(string(log), "The master died and is started again") {
 		t.Errorf("the master's log is %q, %v", log, err)
@@ -149,29 +149,29 @@ func TestLauncherIsTheLifeline(t *testing.T) {
 		kill          func(t *testing.T, starter *process)
 		state, reason string
 	}{
-		{"attached", "keeper", func(_ *testing.T, starter *process) {
+		{"attached", "steady", func(_ *testing.T, starter *process) {
 			syscall.Kill(starter.pid(), syscall.SIGKILL)
 		}, "Failed", "launcher died"},
-		{"detached", "detached keeper", func(t *testing.T, _ *process) {
+		{"detached", "detached steady", func(t *testing.T, _ *process) {
 			var at address
-			if err := home(t, "keeper").readJSON("launcher.json", &at); err != nil {
+			if err := home(t, "steady").readJSON("launcher.json", &at); err != nil {
 				t.Fatal(err)
 			}
 			syscall.Kill(at.PID, syscall.SIGKILL)
 		}, "Failed", "launcher died"},
-		{"its starter", "detached keeper", func(t *testing.T, starter *process) {
+		{"its starter", "detached steady", func(t *testing.T, starter *process) {
 			syscall.Kill(starter.pid(), syscall.SIGKILL)
 			starter.wait()
-			if _, err := Start(t.Context(), named("keeper"), StartOptions{}); !errors.Is(err, job.ErrRunning) {
+			if _, err := Start(t.Context(), named("steady"), StartOptions{}); !errors.Is(err, job.ErrRunning) {
 				t.Errorf("a second start: %v, want ErrRunning", err)
 			}
-			before := location(t, "keeper")
+			before := location(t, "steady")
 			syscall.Kill(before.PID, syscall.SIGKILL)
-			learned(t, "keeper", 3)
-			if after := location(t, "keeper"); after.Launch != 2 || after.Address != before.Address {
+			learned(t, "steady", 3)
+			if after := location(t, "steady"); after.Launch != 2 || after.Address != before.Address {
 				t.Errorf("the next master is at %+v, the first was at %+v", after, before)
 			}
-			if err := Stop(t.Context(), "keeper"); err != nil {
+			if err := Stop(t.Context(), "steady"); err != nil {
 				t.Fatal(err)
 			}
 		}, "Stopped", "by the user"},
@@ -181,11 +181,11 @@ func TestLauncherIsTheLifeline(t *testing.T) {
 			t.Setenv(childEnv, tt.start)
 			l := newLife(t)
 			starter := startHelper(t, "starter")
-			awaitMaster(t, "keeper")
-			learned(t, "keeper", 3)
+			awaitMaster(t, "steady")
+			learned(t, "steady", 3)
 			tt.kill(t, starter)
 			l.ended(t)
-			if s, err := Wait(t.Context(), "keeper", nil); err != nil || s.State != tt.state || s.Reason != tt.reason {
+			if s, err := Wait(t.Context(), "steady", nil); err != nil || s.State != tt.state || s.Reason != tt.reason {
 				t.Errorf("final status: %v, %v", s, err)
 			}
 		})
@@ -285,7 +285,7 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// A pod's end that one master was not told is asked to the next, once; a master that is dead does
+// An end that one master did not see is reported to the next, once; a master that is dead does
 // nothing any more.
 func TestPodsOutlastTheirMaster(t *testing.T) {
 	l := newLife(t)

@@ -24,8 +24,8 @@ type logTimes struct {
 	looked time.Time
 }
 
-// newLogTimes returns the notes of a launcher that begins. What the logs have then is of launchers
-// before.
+// newLogTimes returns the notes of a launcher that begins. The earlier content of the logs is of
+// former launchers.
 func newLogTimes(d dir, now time.Time) *logTimes {
 	l := &logTimes{dir: d, sizes: make(map[string]int64), looked: now}
 	pods, _ := d.pods() // none: there is no log yet

@@ -28,13 +28,13 @@ func (l *launcher) raise() (int, error) {
 			return 0, fmt.Errorf("read %s: %q: expected a number from 1", l.dir.path(incarnationFile), text)
 		}
 	}
-	l.keeper.put(incarnationFile, fmt.Appendln(nil, last+1))
+	l.backlog.put(incarnationFile, fmt.Appendln(nil, last+1))
 	return last + 1, nil
 }
 
 // read returns a file of the state: what is kept of it, or what is on the disk.
 func (l *launcher) read(file string) ([]byte, error) {
-	if it, ok := l.keeper.get(file); ok {
+	if it, ok := l.backlog.get(file); ok {
 		return it.text, nil
 	}
 	return os.ReadFile(l.dir.path(file))
@@ -42,7 +42,7 @@ func (l *launcher) read(file string) ([]byte, error) {
 
 // stored returns the status that was written last.
 func (l *launcher) stored() (*wire.JobStatus, error) {
-	if it, ok := l.keeper.get(statusFile); ok {
+	if it, ok := l.backlog.get(statusFile); ok {
 		return decode(it.text)
 	}
 	return l.dir.stored()
@@ -50,7 +50,7 @@ func (l *launcher) stored() (*wire.JobStatus, error) {
 
 // storedSince reports whether a status was written at or after a time.
 func (l *launcher) storedSince(t time.Time) bool {
-	if it, ok := l.keeper.get(statusFile); ok {
+	if it, ok := l.backlog.get(statusFile); ok {
 		return it.since.After(t)
 	}
 	written, err := os.Stat(l.dir.path(statusFile))

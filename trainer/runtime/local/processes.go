@@ -53,7 +53,7 @@ type podConfig struct {
 	// workers write the failures of their programs to files in Scratch
 	ErrorFiles bool
 	// of the files of the state that cannot be written
-	Keeper *keeper
+	Backlog *backlog
 	// shows what workers write; nil: nothing does
 	Display *display
 	// from SIGTERM to SIGKILL

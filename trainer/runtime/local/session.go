@@ -104,13 +104,13 @@ func (c calls) Events(_ Nothing, news *[]pod.Event) (err error) {
 // Keep writes a file of the state, or keeps it, and reports whether it is written. The session
 // ends only after it.
 func (c calls) Keep(f File, written *bool) error {
-	*written = c.s.pods.config.Keeper.put(f.Name, f.Text)
+	*written = c.s.pods.config.Backlog.put(f.Name, f.Text)
 	return nil
 }
 
 // Kept returns a file that is kept. It has no name if none is.
 func (c calls) Kept(name string, f *File) error {
-	if it, ok := c.s.pods.config.Keeper.get(name); ok {
+	if it, ok := c.s.pods.config.Backlog.get(name); ok {
 		*f = File{name, it.text}
 	}
 	return nil

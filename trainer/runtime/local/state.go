@@ -168,10 +168,10 @@ func (d dir) full() string {
 	return ""
 }
 
-// keeper holds the files of a job's state that could not be written. It belongs to the launcher,
+// backlog holds the files of a job's state that could not be written. It belongs to the launcher,
 // which outlives all masters: what it keeps the next master reads, and the launcher writes it as
 // soon as that is possible.
-type keeper struct {
+type backlog struct {
 	dir dir
 	log *slog.Logger
 
@@ -186,12 +186,12 @@ type kept struct {
 	problem string    // why it cannot be written
 }
 
-func newKeeper(d dir, log *slog.Logger) *keeper {
-	return &keeper{dir: d, log: log, kept: make(map[string]kept)}
+func newBacklog(d dir, log *slog.Logger) *backlog {
+	return &backlog{dir: d, log: log, kept: make(map[string]kept)}
 }
 
 // put writes a file, or keeps it until it can be written.
-func (k *keeper) put(file string, text []byte) (written bool) {
+func (k *backlog) put(file string, text []byte) (written bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.dir.replace(file, text); err != nil {
@@ -208,7 +208,7 @@ func (k *keeper) put(file string, text []byte) (written bool) {
 }
 
 // forget drops a file that is written. The caller holds the mutex.
-func (k *keeper) forget(file string) {
+func (k *backlog) forget(file string) {
 	if _, ok := k.kept[file]; !ok {
 		return
 	}
@@ -219,7 +219,7 @@ func (k *keeper) forget(file string) {
 }
 
 // get returns a file that is kept; ok is false if none of the name is.
-func (k *keeper) get(file string) (_ kept, ok bool) {
+func (k *backlog) get(file string) (_ kept, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	it, ok := k.kept[file]
@@ -227,7 +227,7 @@ func (k *keeper) get(file string) (_ kept, ok bool) {
 }
 
 // retry writes what is kept, as far as that is possible.
-func (k *keeper) retry() {
+func (k *backlog) retry() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for file, it := range k.kept {
@@ -241,7 +241,7 @@ func (k *keeper) retry() {
 const keepEvery = time.Second
 
 // run retries until done is closed.
-func (k *keeper) run(done <-chan struct{}) {
+func (k *backlog) run(done <-chan struct{}) {
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
 	for {

@@ -39,8 +39,8 @@ func TestStateOnAFullDisk(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(string(d), privateDir), d.reserve()); err != nil {
 		t.Fatal(err)
 	}
-	k := newKeeper(d, slog.New(slog.DiscardHandler))
-	l := &launcher{dir: d, keeper: k}
+	k := newBacklog(d, slog.New(slog.DiscardHandler))
+	l := &launcher{dir: d, backlog: k}
 	master := func() *state {
 		return &state{dir: d, given: make(map[string]bool), give: func(file string, text []byte) (bool, error) {
 			return k.put(file, text), nil

@@ -33,7 +33,7 @@ func (m Model) Export(to Files, progress func(bytes int64)) error {
 		return err
 	}
 	defer f.Abort() // a no-op after the commit
-	buffered := bufio.NewWriterSize(&told{w: f, progress: progress}, 1<<20)
+	buffered := bufio.NewWriterSize(&counter{w: f, progress: progress}, 1<<20)
 	metadata := map[string]string{
 		"job_name":  m.JobName,
 		"model_def": m.ModelDef,
@@ -48,14 +48,14 @@ func (m Model) Export(to Files, progress func(bytes int64)) error {
 	return f.Commit()
 }
 
-// told counts the bytes of a file.
-type told struct {
+// counter counts the bytes of a file.
+type counter struct {
 	w        io.Writer
 	bytes    int64
 	progress func(bytes int64)
 }
 
-func (t *told) Write(b []byte) (int, error) {
+func (t *counter) Write(b []byte) (int, error) {
 	n, err := t.w.Write(b)
 	t.bytes += int64(n)
 	if t.progress != nil {

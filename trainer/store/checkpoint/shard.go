@@ -48,7 +48,7 @@ func WriteShard(d Dir, n Name, file string, p Part) (Shard, error) {
 	crc := crc32.New(castagnoli)
 	summed := make(chan error)
 	go func() { summed <- safetensors.WriteTensors(crc, tensors, metadata) }() // during the writing
-	written := &told{w: f}
+	written := &counter{w: f}
 	err = safetensors.WriteTensors(written, tensors, metadata)
 	if err = errors.Join(err, <-summed); err == nil {
 		err = f.Commit()

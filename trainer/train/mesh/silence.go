@@ -47,8 +47,8 @@ func (c counting) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// vigil holds the observations of a link without progress.
-type vigil struct {
+// observation holds the observations of a link without progress.
+type observation struct {
 	// at the last look
 	got, sent int64
 	// who waits does so to receive
@@ -76,7 +76,7 @@ func (m *Mesh) watchSilence(limit time.Duration, ask func(context.Context, int) 
 		defer cancel()
 		ticker := time.NewTicker(every)
 		defer ticker.Stop()
-		vigils := make([]vigil, len(m.links))
+		observations := make([]observation, len(m.links))
 		for {
 			select {
 			case <-m.broken:
@@ -84,10 +84,10 @@ func (m *Mesh) watchSilence(limit time.Duration, ask func(context.Context, int) 
 			case <-ticker.C:
 			}
 			for r, l := range m.links {
-				if l == nil || !m.stands(l, &vigils[r]) {
+				if l == nil || !m.stands(l, &observations[r]) {
 					continue
 				}
-				v := &vigils[r]
+				v := &observations[r]
 				if err := v.judge(); err != nil {
 					m.fail(r, fmt.Errorf("worker %d: %w, for %v", m.world.Peers[r].Worker, err, limit))
 					return
@@ -100,7 +100,7 @@ func (m *Mesh) watchSilence(limit time.Duration, ask func(context.Context, int) 
 }
 
 // stands reports whether somebody waits for a link that has not moved since the last look.
-func (m *Mesh) stands(l *link, v *vigil) bool {
+func (m *Mesh) stands(l *link, v *observation) bool {
 	m.mu.Lock()
 	v.reads = m.taken == l
 	m.mu.Unlock()
@@ -122,7 +122,7 @@ func (m *Mesh) stands(l *link, v *vigil) bool {
 
 // judge says what is wrong with a link that does not move, by the answers since the last look; nil:
 // nothing yet.
-func (v *vigil) judge() error {
+func (v *observation) judge() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
@@ -149,7 +149,7 @@ func (v *vigil) judge() error {
 }
 
 // ask asks a peer once. A peer that answers that it is no longer a member has left.
-func (m *Mesh) ask(ctx context.Context, rank int, v *vigil, limit time.Duration,
+func (m *Mesh) ask(ctx context.Context, rank int, v *observation, limit time.Duration,
 	ask func(context.Context, int) (answer, error)) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -16,9 +16,9 @@ import (
 
 const benchElements = 25 << 20 // 100 MiB
 
-// beside runs ours and a peer in turn and reports, of bytes moved by each, the median rates and the
+// compare runs ours and a peer in turn and reports, of bytes moved by each, the median rates and the
 // ratios of the best and of the median runs.
-func beside(b *testing.B, ours, peer func(), oursBytes, peerBytes float64) {
+func compare(b *testing.B, ours, peer func(), oursBytes, peerBytes float64) {
 	b.Helper()
 	times := [2][]float64{}
 	ours()
@@ -111,7 +111,7 @@ func BenchmarkPushPull(b *testing.B) {
 			values, grads := make([]float32, benchElements), filled(benchElements, 1e-3)
 			versions := Versions{0}
 			const moved = 2 * 4 * benchElements
-			beside(b, func() {
+			compare(b, func() {
 				_, err := c.Push(b.Context(), grads, Gradient{Versions: versions})
 				if err != nil {
 					b.Fatal(err)
@@ -134,7 +134,7 @@ func BenchmarkApply(b *testing.B) {
 			s.fill(dense(benchElements, 0), param.Range{End: benchElements}, make([]float32, benchElements), 0)
 			copy(s.room(), filled(benchElements, 1e-3))
 			from, to := filled(benchElements, 1), filled(benchElements, 2)
-			beside(b, func() {
+			compare(b, func() {
 				s.add([]float64{1})
 				s.apply([]float64{1}, 0.01)
 			}, func() { copy(to, from) }, c.passes*4*benchElements, 2*4*benchElements)

@@ -80,7 +80,7 @@ type request struct {
 	task int64
 	// push: the records of the task's order that the gradient is of,
 	from, to int64
-	// of so many that the task has
+	// of the task's records
 	of int64
 	// pull; 0: the values as they stand
 	snapshot int64

@@ -88,10 +88,10 @@ func (s *schedule) dialFragile(ctx context.Context, addr string) (net.Conn, erro
 	return c, nil
 }
 
-// told sends the servers the number of workers that may push, and the generation: one order after
+// inform sends the servers the number of workers that may push, and the generation: one order after
 // another, as the master gives them, since an older one that arrives last would stand. A server
 // that is away gets it when it is back.
-func (s *schedule) told() {
+func (s *schedule) inform() {
 	s.telling <- struct{}{}
 	defer func() { <-s.telling }()
 	s.mu.Lock()
@@ -126,7 +126,7 @@ func (s *schedule) work(worker int, sync bool) error {
 			err := s.live(worker, sync)
 			if err == nil {
 				s.change(func() { s.done[worker] = life })
-				s.told()
+				s.inform()
 				continue
 			}
 			if !errors.Is(err, ErrAnew) {
@@ -183,7 +183,7 @@ func (s *schedule) step(c *Client, values []float32, sync bool, task, from int64
 // run runs the schedule.
 func (s *schedule) run(sync bool) {
 	s.t.Helper()
-	s.told()
+	s.inform()
 	errs := make(chan error)
 	for w := range s.workers {
 		go func() { errs <- s.work(w, sync) }()
@@ -196,7 +196,7 @@ func (s *schedule) run(sync bool) {
 			time.Sleep(time.Duration(s.draw(2000)) * time.Millisecond)
 			s.change(func() { s.life++ })
 			s.start(i)
-			s.told()
+			s.inform()
 		}
 		s.change(func() { s.calm = true })
 		errs <- nil

@@ -19,7 +19,7 @@ type Link interface {
 	Flush() error
 }
 
-// Ahead is how many sends to a rank may be under way.
+// Ahead limits the sends to a rank that are in flight.
 const Ahead = 3
 
 // Whole is the size in bytes from which on a message is received as it was sent: a link may leave

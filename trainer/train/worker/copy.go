@@ -105,8 +105,8 @@ func (c *copies) heard(number int64) {
 	}
 }
 
-// told returns the report of the newest checkpoint for the master, nil if there is none.
-func (c *copies) told() *wire.CutReport {
+// newest returns the report of the newest checkpoint for the master, nil if there is none.
+func (c *copies) newest() *wire.CutReport {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.report

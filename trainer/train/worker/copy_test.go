@@ -101,26 +101,26 @@ func TestCopyIsOfOneMoment(t *testing.T) {
 		r := holder(t, path, 0)
 		r.Open = func(string) (checkpoint.Dir, error) { return dir, nil }
 		r.order(1)
-		if r.copies.told() != nil {
-			t.Error("the initial values are copied:", r.copies.told())
+		if r.copies.newest() != nil {
+			t.Error("the initial values are copied:", r.copies.newest())
 		}
 		r.ledger.Settle(1)
 		r.train(0, 4)
 		r.train(4, 4)
 		r.copyState()
-		copied := r.copies.told()
+		copied := r.copies.newest()
 		if copied.GetPhase() != wire.CutPhase_COPIED || copied.Number != 1 || copied.Version != 2 {
 			t.Fatal(copied)
 		}
 		r.train(8, 4)
 		r.order(2)
-		if said := r.copies.told(); said.Number != 2 || said.Phase != wire.CutPhase_FAILED {
+		if said := r.copies.newest(); said.Number != 2 || said.Phase != wire.CutPhase_FAILED {
 			t.Error("another is copied while one is written:", said)
 		}
 		r.copies.report = nil
 		close(dir.Files.(gated).gate)
 		r.copies.writing.Wait()
-		base := record(t, dir, r.copies.told())
+		base := record(t, dir, r.copies.newest())
 		after := slices.Clone(r.values)
 
 		again := holder(t, path, 0)
@@ -138,12 +138,12 @@ func TestCopyIsOfOneMoment(t *testing.T) {
 		}
 		r.order(3)
 		r.copies.writing.Wait()
-		if said := r.copies.told(); said.Number != 3 || said.Phase != wire.CutPhase_WRITTEN || said.Version != 3 {
+		if said := r.copies.newest(); said.Number != 3 || said.Phase != wire.CutPhase_WRITTEN || said.Version != 3 {
 			t.Error(said)
 		}
 		r.copies.heard(3)
 		r.copyState() // it was ordered, and made
-		if said := r.copies.told(); said != nil {
+		if said := r.copies.newest(); said != nil {
 			t.Error("it is notified of again:", said)
 		}
 	})
@@ -159,7 +159,7 @@ func TestRestoresTheCommitThatIsMeant(t *testing.T) {
 		r.train(0, records)
 		r.order(1)
 		r.copies.writing.Wait()
-		return record(t, checkpoint.Dir{Files: checkpoint.Local(path)}, r.copies.told())
+		return record(t, checkpoint.Dir{Files: checkpoint.Local(path)}, r.copies.newest())
 	}
 	for name, replace := range map[string]func(t *testing.T, path string, base *wire.Base){
 		"another one":                 func(t *testing.T, path string, _ *wire.Base) { commit(t, path, 8) },
@@ -196,11 +196,11 @@ func TestCopyWaitsForMemory(t *testing.T) {
 		r.values = make([]float32, 3<<20)
 		r.Hear(t.Context(), &wire.Assembly{Word: &wire.Assembly_Cut{Cut: &wire.Cut{Number: 1}}})
 		<-r.Wake()
-		if r.copyState(); r.copies.told() == nil {
+		if r.copyState(); r.copies.newest() == nil {
 			<-r.Wake()
 			r.copyState()
 		}
-		if said := r.copies.told(); said.GetPhase() < wire.CutPhase_COPIED || said.Number != 1 {
+		if said := r.copies.newest(); said.GetPhase() < wire.CutPhase_COPIED || said.Number != 1 {
 			t.Error(said)
 		}
 		r.copies.writing.Wait()
@@ -215,12 +215,12 @@ func TestCopyOfAccumulated(t *testing.T) {
 		r.train(0, 4)
 		r.order(1)
 		r.train(4, 4)
-		if said := r.copies.told(); said != nil {
+		if said := r.copies.newest(); said != nil {
 			t.Fatal("copied in the middle of an update:", said)
 		}
 		r.copyState()
 		r.copies.writing.Wait()
-		base := record(t, checkpoint.Dir{Files: checkpoint.Local(r.Job.CheckpointDir)}, r.copies.told())
+		base := record(t, checkpoint.Dir{Files: checkpoint.Local(r.Job.CheckpointDir)}, r.copies.newest())
 		after := slices.Clone(r.values)
 		r.train(8, 4)
 		if err := r.restore(t.Context(), base); err != nil {
@@ -241,7 +241,7 @@ func TestRestoreRefuses(t *testing.T) {
 		r.train(0, 4)
 		r.order(1)
 		r.copies.writing.Wait()
-		said := r.copies.told()
+		said := r.copies.newest()
 		base := record(t, checkpoint.Dir{Files: checkpoint.Local(r.Job.CheckpointDir)}, said)
 
 		ailing := holder(t, r.Job.CheckpointDir, 0)

@@ -398,7 +398,7 @@ func (r *member) beat(b *wire.HeartbeatRequest) {
 	defer r.mu.Unlock()
 	b.Version, b.Snapshot, b.Flushed, b.Formation = r.safe.version, r.safe.taken, r.safe.flushed, r.world
 	b.Ledger, r.account = r.account, nil
-	b.Cut = r.copies.told()
+	b.Cut = r.copies.newest()
 }
 
 // beaten implements strategy.

@@ -310,8 +310,8 @@ func TestProgressIsOfWhatIsAccepted(t *testing.T) {
 	}
 }
 
-// If a server lacks records that the master has credited, the task fails with a message that says
-// so: nothing is skipped silently.
+// If a server lacks records that the master has credited, the task fails with a message about it:
+// nothing is skipped silently.
 func TestRecordsThatAreMissing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 4))

@@ -25,7 +25,7 @@ const (
 	// Lifetime is the time that a certificate of a pod is valid, which renews it after a third of
 	// it: longer than a master is ever away.
 	Lifetime = 7 * 24 * time.Hour
-	// skew is how far clocks of nodes may differ.
+	// skew limits the difference of nodes' clocks.
 	skew = time.Hour
 )
 

@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// record is how many bytes crypto/tls puts into one record, and writes at a time.
+	// record is the number of bytes that crypto/tls puts into one record, and writes at a time.
 	record = 16 << 10
-	// together is how many bytes of records are written by one system call: few calls, and the
+	// together is the number of bytes of records written by one system call: few calls, and the
 	// other end need not wait long for the first of them.
 	together = 8 * record
 	// ahead is the number of bytes that a connection that carries values reads by one system call.

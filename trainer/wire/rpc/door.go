@@ -17,10 +17,11 @@ import (
 )
 
 const (
-	// maxStrangers is how many connections of a server may be there whose peer has not proved yet
-	// that it is of the job. One more ends the oldest: who belongs to the job reports it at once.
+	// maxStrangers limits a server's connections whose peer has not proved yet that it is of the
+	// job. One more ends the oldest: who belongs to the job reports it at once.
 	maxStrangers = 512
-	// maxRefusals is how many calls of strangers are answered on one connection, until it is ended.
+	// maxRefusals limits the calls of strangers that are answered on one connection, until it is
+	// ended.
 	maxRefusals = 16
 )
 

@@ -1,4 +1,4 @@
-"""Says how it came, what is beside it, and where it runs."""
+"""Prints how it came, its neighbour, and where it runs."""
 import os
 import sys
 

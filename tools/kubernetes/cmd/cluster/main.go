@@ -31,7 +31,7 @@ const usage = `usage: cluster COMMAND [--dir DIR] [flags]
   slots N             give each real node N of the resource elastic.dev/slot, which means nothing and can be scarce
   kill-kubelet NODE, start-kubelet NODE, kill-apiserver, start-apiserver    the same by other names
 
-DIR is $ELASTICDL_CLUSTER or build/cluster. What is in it: admin.kubeconfig, registry (its address), bin/kubectl, logs.
+DIR is $ELASTICDL_CLUSTER or build/cluster. Its files: admin.kubeconfig, registry (its address), bin/kubectl, logs.
 `
 
 func main() {

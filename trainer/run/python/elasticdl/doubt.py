@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
-#: The agent closed the connection: without it nobody says which records are whose.
+#: The agent closed the connection: without it nobody assigns records to processes.
 AGENT_GONE = 80
 #: The process cannot tell what its state is, or cannot leave a dead group: start it again.
 DOUBT = 81

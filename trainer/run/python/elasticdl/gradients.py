@@ -248,9 +248,9 @@ _OPTIONS: Dict[str, Any] = {
     ),
     "process_group": ((None,), "gradients are averaged over all ranks of the world: leave it out"),
     "mixed_precision": ((None,), "use torch.autocast, or convert the module"),
-    "delay_all_reduce_named_params": ((None,), "every gradient is reduced as soon as it is complete: leave it out"),
+    "delay_all_reduce_named_params": ((None,), "every gradient is reduced once complete: leave it out"),
     "param_to_hook_all_reduce": ((None,), "every gradient is reduced as soon as it is complete: leave it out"),
-    "device_mesh": ((None,), "tensor parallelism is not re-formed in the process: leave such scripts as they are"),
+    "device_mesh": ((None,), "tensor parallelism is not re-formed in the process: leave such scripts unchanged"),
 }
 
 #: Options of torch's that change nothing here: unused parameters and changing graphs are handled
@@ -269,7 +269,7 @@ _NO_EFFECT = (
 
 #: Methods of torch's that are not there.
 _METHODS = {
-    "register_comm_hook": "gradients are summed as they are: change them after backward()",
+    "register_comm_hook": "gradients are summed unscaled: change them after backward()",
     "join": "records() hands batches to all ranks until every record is in the model: leave it out",
     "_set_static_graph": "graphs that change are handled in any case: leave it out",
     "will_sync_module_buffers": "buffers are each rank's own",

@@ -12,8 +12,8 @@ may last. So nobody waits in gloo without a look at the cut now and then.
 Before 3.14, Python ends a thread that wants its lock while the interpreter ends; inside C++ that
 aborts the process. So the interpreter waits before it ends: for the threads in which groups are
 made and dropped, of which it stops those that last, and for gloo's own, each of which drops the
-tensors of its last collective some time after who waited for it has gone on. It never destroys the
-last group.
+tensors of its last collective some time after its waiter has continued. It never destroys the last
+group.
 """
 
 from __future__ import annotations
@@ -254,8 +254,8 @@ def _wait(work: Any, timeout: timedelta = timedelta(0)) -> bool:
     """Takes the place of ``Work.wait``. Waits with a limit end on their own, and NCCL's are ended
     by its abort.
 
-    A wait does not tell whose it is: beside NCCL the package waits for its own collectives of
-    gloo's by ``Group.wait``.
+    A wait does not tell whose it is: with NCCL the package waits for its own collectives of gloo's
+    by ``Group.wait``.
     """
     group = _watched
     if group is None or timeout or group.size == 1 or group.nccl:

@@ -35,7 +35,7 @@ def permute(i: int, size: int, seed: int) -> int:
 
 
 class DataSet:
-    """Describes the data set as it is declared to the master. All processes must declare the
+    """Describe the data set declared to the master. All processes must declare the
     same."""
 
     def __init__(
@@ -247,7 +247,7 @@ class Book:
         # epochs that are in the state whole, and of which its ledger says nothing
         self.settled = 0
         self._floor = 0
-        # the agent was told by had() of records of which it does not know that all ranks have them
+        # had() reported records to the agent of which it does not know that all ranks have them
         self._news = False
         self._lock = threading.RLock()
 
@@ -291,7 +291,7 @@ class Book:
                 return None
             known, credited = int(grant.get("done", 0)), self._credited(grant, ledger)
             lease = Lease(self.data, grant, pending, max(credited, known) if early else credited)
-            if lease.credited > known:  # it was another process's, which is gone
+            if lease.credited > known:  # it was another process's, which is lost
                 self._had([[lease.id, lease.credited]])
             with self._lock:
                 if lease.id >= self._floor and all(lease.id != h.id for h in self.held):

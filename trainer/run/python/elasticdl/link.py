@@ -106,7 +106,7 @@ class Link:
 
     def disown(self) -> None:
         """Forgets the socket in a forked child, whose parent goes on using it. Runs without locks:
-        threads are gone."""
+        threads have ended."""
         self._open = False
         try:
             null = os.open(os.devnull, os.O_RDWR)

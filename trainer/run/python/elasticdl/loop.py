@@ -30,7 +30,7 @@ def init(backend: str = "gloo") -> World:
 
 
 def world() -> World:
-    """Returns the world as it is now; it changes only where ``WorldChanged`` may be raised."""
+    """Return the present world; it changes only where ``WorldChanged`` may be raised."""
     return current().world
 
 
@@ -67,7 +67,7 @@ def run(train: Callable[..., T]) -> Callable[..., T]:
             except Exception as e:
                 if not session.explains(e):
                     raise
-            # The exception and its traceback, which refers to the frames of the loop, are gone
+            # The exception and its traceback, which refers to the frames of the loop, are released
             # here.
             session.form()
 

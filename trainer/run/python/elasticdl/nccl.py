@@ -71,9 +71,8 @@ def survives() -> bool:
 
 
 def prepare(survives: bool) -> None:
-    """Sets what torch and NCCL read at start: the watchdog must not end the process before it is
-    told."""
-    for name, value in (
+    """Sets what torch and NCCL read at start: the watchdog must not end the process before the
+    abort.""" for name, value in (
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"),
         ("TORCH_NCCL_ENABLE_MONITORING", "0"),
         ("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0"),

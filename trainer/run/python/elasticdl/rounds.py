@@ -1,6 +1,6 @@
 """Counts rounds, and agrees among all ranks which records are in the model after each.
 
-A round is one update of the model. Beside its gradients the ranks gather a small table of fixed
+A round is one update of the model. In addition to gradients the ranks gather a small table of fixed
 size, the *header*: how many records each brings, which ones, whether it has been asked to leave,
 whether its records are at an end. It is gathered before the gradients are, so a rank that has the
 gradients of a round knows what of every rank, the lost ones too, is in the model after it.

@@ -35,7 +35,7 @@ class Checkpoints:
         self._again: Optional[float] = None
 
     def resume(self, session: Session) -> None:
-        """Has the process arrive with the state that is on disk; it is read when the state is
+        """Let the process arrive with the state on disk; it is read when the state is
         needed."""
         self._claim = session.claim(self.path)
         session.origin, session.same_data = "checkpoint %s" % self.path, self.same_data
@@ -62,7 +62,7 @@ class Checkpoints:
             file.seek(0)
             saved = self._read(file)
         except (OSError, Error) as e:
-            session.doubt("the checkpoint that was to be resumed is gone, there may be a newer one: %s" % e)
+            session.doubt("the checkpoint to resume no longer exists, there may be a newer one: %s" % e)
         if saved["round"] != session.round:
             session.doubt(
                 "the checkpoint that was to be resumed has round %d now, and had %d" % (saved["round"], session.round)
@@ -119,7 +119,7 @@ class Checkpoints:
         """Writes a checkpoint, unless the storage fails, as when a disk is full: then the training
         goes on.
 
-        The agent is told, and the checkpoint is tried again after a round that ends ``RETRY``
+        The agent gets a report, and the checkpoint is tried again after a round that ends ``RETRY``
         seconds later, or when the next is due.
         """
         try:

@@ -89,7 +89,7 @@ class Session:
         self._unsaved: Optional[float] = None
         # newest round of which this process has written a checkpoint
         self._written = -1
-        # why the storage of the checkpoint fails, as it was told; "": it does not
+        # the reported reason why the storage of the checkpoint fails; "": it does not
         self._failure = ""
         self._closing = False
         # the agent asks what is in the state of every rank
@@ -113,7 +113,7 @@ class Session:
             )
             threading.Thread(target=self._beat, name="elasticdl-beat", daemon=True).start()
 
-    # What the agent says.
+    # Answers of the agent.
 
     def _hear(self, m: Message) -> None:
         op = m.get("op")
@@ -313,16 +313,14 @@ class Session:
         return False
 
     def _explain(self, why: str) -> None:
-        """Returns when the agent says that the world changed; if it says that no member is gone,
-        the process ends."""
-        assert self.link is not None
-        if not self.recalled():
+        """Returns when the agent says that the world changed; if it says that no member is lost,
+        the process ends.""" assert self.link is not None if not self.recalled():
             try:
                 self.link.ask("explain", self.world.formation)
             except Cancelled:
                 pass
             else:
-                self.doubt("%s (and the agent knows of no member that is gone)" % why)
+                self.doubt("%s (and the agent knows of no lost member)" % why)
         with self._cv:
             self._cv.wait_for(self.recalled)
 
@@ -415,7 +413,7 @@ class Session:
     def _tell(self, news: bool = False) -> None:
         """Tells the agent what follows from a round that all ranks have begun: they have the state
         that this world began with, and what is in this rank's is in that of every rank. The first
-        is told once for each world, or if there is other news; the second if the agent asks."""
+        is reported once for each world, or if there is other news; the second if the agent asks."""
         if self.link is not None and (news or self._met[0] != self.world.formation):
             self._met = (self.world.formation, self.round)
             self.link.send("met", formation=self.world.formation)
@@ -574,7 +572,7 @@ class Session:
             self.link.send("done", round=self.round)
 
 
-#: What torch and gloo say when a peer is gone; errors of the script's own code have other words.
+#: Messages of torch and gloo when a peer is lost; errors of the script's own code have other words.
 _GROUP_WORDS = (
     "gloo",
     "Connection closed by peer",

@@ -62,8 +62,8 @@ def _places(value: Any, found: List[_Place]) -> List[_Place]:
     return found
 
 
-#: What a rank sends of a member: its structure, None if all ranks have it alike, and its tensors,
-#: of those that they have not.
+#: Parts of a member that a rank sends: its structure, None if all ranks have it alike, and its
+#: tensors, of those that they have not.
 _Part = Tuple[Any, List[_Place]]
 
 

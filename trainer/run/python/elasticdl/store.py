@@ -76,7 +76,7 @@ class AgentStore(dist.Store):
     def set_timeout(self, timeout: timedelta) -> None:
         self._patience = timeout
 
-    # What newer versions of torch ask for besides; made of the above.
+    # Further methods for newer versions of torch; made of the above.
 
     def multi_get(self, keys: List[str]) -> List[bytes]:
         return [self.get(k) for k in keys]

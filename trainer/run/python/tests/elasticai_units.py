@@ -104,7 +104,7 @@ def scheduler_first():
 
 
 def optimizer_arguments():
-    """What has no effect is refused, or said once."""
+    """Arguments without effect are refused, or reported once."""
     said = warnings()
     model = torch.nn.Linear(2, 2)
     make = lambda **named: DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), **named)  # noqa: E731
@@ -169,7 +169,7 @@ def shards():
 
 
 def rest_of_a_shard():
-    """Of a shard that is in the model in part the range is what remains, as the indices are."""
+    """A shard that is partly in the model has the range and indices of the remaining records."""
     service = services.DataShardService(None, 4, 1, 12, num_minibatches_per_shard=3)
     service.join()
     session.current().ledger[0, 0] = 5
@@ -333,12 +333,9 @@ class Tasks:
 
 
 def fetching(batch, done, live=False):
-    """Returns blocks, and a session that has not taken over the state of its world: ``done`` is
-    what the master says of tasks."""
-    book = Book(Tasks(done))
-    book.declare(DataSet(385, records_per_task=55))
-    book.sticky = True
-    s = types.SimpleNamespace(
+    """Returns blocks, and a session that has not taken over the state of its world: ``done`` has
+    the master's state of tasks.""" book = Book(Tasks(done)) book.declare(DataSet(385,
+    records_per_task=55)) book.sticky = True s = types.SimpleNamespace(
         book=book, pending=[], headers=[], ledger={}, settled=0, live=live, synced=False, link=object()
     )
     session.current = lambda: s
@@ -363,11 +360,8 @@ def rounds_of(b, s, n=1, passes=1):
 
 
 def newcomer_in_mid_task():
-    """What a newcomer fetches before it has the state begins where the master says that the task's
-    credited records end."""
-    b, s = fetching(32, {0: 27})
-    b.make(0), b.make(0)
-    sync(s, {(0, 0): 27})
+    """Records that a newcomer fetches before it has the state begin at the end of the task's
+    credited records.""" b, s = fetching(32, {0: 27}) b.make(0), b.make(0) sync(s, {(0, 0): 27})
     assert rounds_of(b, s, 2) == [[(0, 27, 55), (1, 0, 4)], [(1, 4, 36)]]
 
 
@@ -392,7 +386,7 @@ def moved_ledger():
 
 
 def void_block():
-    """What was fetched from a lease that is void, or granted again, is not credited."""
+    """Records fetched from a lease that is void, or granted again, are not credited."""
     b, s = fetching(20, {})
     b.make(0)
     sync(s, {})

@@ -100,7 +100,7 @@ class Agent:
         self.owner = ""  # why they may not
         self.only: Optional[Process] = None  # gets the next lease
         self.silent = False  # no recalls
-        # whether it says that it knows of nobody who is gone
+        # whether it says that it knows of no lost process
         self.explain = True
         self.round = -1
         self.last = 0  # epoch of which a task was granted

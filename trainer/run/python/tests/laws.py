@@ -74,9 +74,8 @@ def book(tasks=100):
 
 
 def returned_records():
-    """What comes back to a lease is taken again from where the state ends, and nothing is forgotten
-    that is credited."""
-    for done, credited in ((3, 3), (5, 5), (7, 5)):
+    """Returned records of a lease are taken again from the end of the state, and no credited record
+    is dropped.""" for done, credited in ((3, 3), (5, 5), (7, 5)):
         b = book()
         lease = b.ask([], {(0, 0): 5})
         assert (lease.credited, lease.taken) == (5, 5)
@@ -152,7 +151,7 @@ def half_a_round():
 
 
 def settled_epochs():
-    """What the agent calls settled leaves the ledger; what is open stays."""
+    """Settled epochs leave the ledger; what is open stays."""
     s = alone()
     s.ledger = {(0, 0): 1, (1, 0): 2, (2, 5): 3}
     s.settle(1)
@@ -271,11 +270,9 @@ def newer_or_older():
 
 
 def storage_fails():
-    """A checkpoint whose storage fails is told and tried again, and the training goes on; a path
-    that is wrong ends it."""
-    path = os.path.join(os.environ["WHERE"], "kept.pt")
-    s, told, now = alone(), [], [100.0]
-    s.link = type(
+    """A checkpoint whose storage fails is reported and tried again, and the training continues; a
+    path that is wrong ends it.""" path = os.path.join(os.environ["WHERE"], "kept.pt") s, told, now
+    = alone(), [], [100.0] s.link = type(
         "Link", (), {"send": lambda self, op, **fields: told.append((op, fields["round"], fields.get("why")))}
     )()
     saving.declared, saving.state = saving.Checkpoints(path, 3), elasticdl.State(n=1)
@@ -329,14 +326,10 @@ def storage_fails():
 
 
 def differences():
-    """What one rank of three has otherwise is sent to all; what all have alike is not. Settled
-    epochs are never forgotten."""
-    s = alone(5)
-    model = torch.nn.Linear(2, 2)
-    state = elasticdl.State(model=model, n=3)
-    s.live, s.source, s.ledger, s.cut = True, 0, {(1, 0): 4}, leases.DataSet(9).cut()
-    s.group.size = 3
-    sent = {}
+    """Parts that one rank of three has differently are sent to all; what all have alike is not.
+    Settled epochs are never forgotten.""" s = alone(5) model = torch.nn.Linear(2, 2) state =
+    elasticdl.State(model=model, n=3) s.live, s.source, s.ledger, s.cut = True, 0, {(1, 0): 4},
+    leases.DataSet(9).cut() s.group.size = 3 sent = {}
 
     def gathered(group, row):
         other = list(row)

@@ -145,8 +145,7 @@ def flagged():
 
 
 def options():
-    """What torch's DistributedDataParallel takes is honoured, or refused with what to do
-    instead."""
+    """Arguments of torch's DistributedDataParallel are honoured, or refused with the remedy."""
     model, ddp = torch.nn.Linear(4, 1), elasticdl.DistributedDataParallel
     net = ddp(
         model,
@@ -281,7 +280,7 @@ def recomputed():
 
 
 def unfrozen():
-    """What is trained from now on is averaged from now on; what is frozen is not waited for."""
+    """Parameters trained from now on are averaged from now on; what is frozen is not waited for."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
     model[0].requires_grad_(False)
     elasticdl.DistributedDataParallel(model)
@@ -435,7 +434,7 @@ def differences():
 
 
 def interrupted():
-    """What is no Exception passes, and the world stays."""
+    """A BaseException that is no Exception passes, and the world stays."""
     def train(state):
         raise KeyboardInterrupt
 

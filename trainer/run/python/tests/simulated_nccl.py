@@ -27,7 +27,7 @@ class Options:
 
 
 class Work:
-    """Is a collective that is on the GPU's stream until its end or its abort."""
+    """Collective on the GPU's stream, until its end or its abort."""
 
     def __init__(self, group, work):
         self.group, self.work, self.failed = group, work, False

@@ -1,4 +1,4 @@
-"""Changes the world of processes that use a simulated NCCL, beside gloo."""
+"""Change the world of processes that use a simulated NCCL, with gloo."""
 
 import re
 

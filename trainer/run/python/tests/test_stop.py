@@ -75,7 +75,7 @@ def test_a_stop_whose_checkpoint_cannot_be_written_says_why(job, tmp_path):
 
 
 def test_one_is_killed_in_a_stop(job, tmp_path):
-    """The others form a world, are told again, and end a round there."""
+    """The others form a world, are asked again, and end a round there."""
     path = str(tmp_path / "saved.pt")
     agent = job(3, "--size", 4000, "--pause", 0.003, "--checkpoint", path, "--every", 1000)
     assert agent.stepping(5), words(agent)
@@ -95,7 +95,7 @@ def test_one_that_rests_is_called_back_when_another_is_killed(job, tmp_path):
     before = rests(agent.members[0])[0]["round"]
     agent.kill(agent.members[0])
     assert agent.until(lambda: agent.formation == 2), words(agent)
-    assert agent.until(lambda: bool(rests(agent.members[0]))), words(agent)  # it was told, and does not forget it
+    assert agent.until(lambda: bool(rests(agent.members[0]))), words(agent)  # it was asked, and does not forget it
     assert rests(agent.members[0])[0]["round"] > before
 
 

@@ -144,7 +144,7 @@ def test_thirty_random_kills_and_every_record_once(job):
             time.sleep(rng.random() * 0.05)
         while sum(p.code() is None for p in agent.processes) < 4:
             agent.start()
-    # Who comes when the others have ended finds nobody who has the state.
+    # A process that comes when the others have ended finds no holder of the state.
     assert agent.until(lambda: all(p in agent.members for p in agent.processes if not p.gone)), (
         words(agent),
         agent.worlds,
@@ -268,7 +268,7 @@ def test_a_loss_that_nobody_explains_is_a_doubt(job):
     agent.silent = True
     agent.kill(agent.alive()[0])
     assert agent.until(lambda: sum(p.code() == 81 for p in agent.processes) == 2), words(agent)
-    assert any(m["op"] == "doubt" and "knows of no member that is gone" in m["why"] for m in agent.processes[1].heard)
+    assert any(m["op"] == "doubt" and "knows of no lost member" in m["why"] for m in agent.processes[1].heard)
 
 
 def test_a_loss_may_be_explained_late(job):

@@ -150,13 +150,11 @@ def nccl_versions():
 
 
 def stuck_beside_nccl():
-    """Beside NCCL, too, a wait for gloo's collectives of the package ends when the group is
-    condemned, though no connection tells it."""
-    group = Group(1, 0, 2, set(), set())
-    group.gloo, peer = gloo(1800)
-    group.nccl, group.data = True, type("Backend", (), {"abort": lambda self: None})()
-    group._store, cut.shut = torch.distributed.HashStore(), lambda inodes: 0
-    from elasticdl import group as groups
+    """With NCCL, too, a wait for gloo's collectives of the package ends when the group is
+    condemned, though no connection reports it.""" group = Group(1, 0, 2, set(), set()) group.gloo,
+    peer = gloo(1800) group.nccl, group.data = True, type("Backend", (), {"abort": lambda self:
+    None})() group._store, cut.shut = torch.distributed.HashStore(), lambda inodes: 0 from elasticdl
+    import group as groups
 
     groups._watch(group)
     for wait in (lambda: rounds.Header(group, 0, 1, []).rows(), lambda: states._spread_bytes(group, 1, b"")):
@@ -406,7 +404,7 @@ def checkpoint_replaced():
     places.resume(reader)
     write(50)
     assert (reader.round, reader.ledger, reader.loaded()) == (40, {(0, 0): 40}, {"count": 40})
-    with open(places.path, "r+b") as f:  # as if the open file were gone
+    with open(places.path, "r+b") as f:  # as if the open file were deleted
         places.resume(reader)
         f.truncate(0)
 
@@ -417,7 +415,7 @@ def checkpoint_replaced():
     try:
         reader.loaded()
     except AssertionError as e:
-        assert "is gone, there may be a newer one" in str(e), e
+        assert "no longer exists, there may be a newer one" in str(e), e
         return
     raise AssertionError("it has a state")
 

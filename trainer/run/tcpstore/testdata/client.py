@@ -1,4 +1,4 @@
-"""Uses a TCPStore as PyTorch's programs do. The first argument is what to do; MASTER_ADDR and
+"""Uses a TCPStore as PyTorch's programs do. The first argument names the action; MASTER_ADDR and
 MASTER_PORT say where."""
 
 import datetime

@@ -29,7 +29,7 @@ func TestStandingOfAnOwner(t *testing.T) {
 	for name, c := range map[string]struct {
 		// nil: unchanged
 		owner func(*checkpoint.Owner)
-		// nil: as it is
+		// nil: unchanged
 		change func(*batch.Job)
 		// its Job is
 		absent bool

@@ -34,7 +34,7 @@ const (
 	podBurst = 100
 )
 
-// brokenLimit is the time that the API server may fail to create a pod until that is told.
+// brokenLimit is the time for which the API server may fail to create a pod without a report.
 const brokenLimit = 10 * time.Second
 
 // RuntimeConfig describes the job whose pods a Runtime creates.

@@ -569,7 +569,7 @@ func TestRuntimeGivesUpOnImages(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newAPIServer(t)
 			r := testRuntime(t, s)
-			r.Close() // the watch's part is played here
+			r.Close() // the test acts as the watch
 			seen := func(id pod.ID, how func(*core.Pod)) pod.Event {
 				s.create(r, id, 1)
 				p := s.get(manifest.PodName("test", id)).DeepCopy()

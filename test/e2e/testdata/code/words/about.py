@@ -1,1 +1,1 @@
-SAYS = "what was beside it"
+SAYS = "its neighbour"

@@ -61,7 +61,7 @@ def admit(blocks: Sequence[Optional[Block]], tasks: int = STRETCHES) -> List[Tup
     """Returns what is credited of each block of a round: all of it, or nothing. Leases take again
     what is dropped.
 
-    Call it once the state is that of this world. ``tasks`` is how many the round's header can name.
+    Call it once the state is that of this world. ``tasks`` limits the tasks in the round's header.
     """
     session = sessions.current()
     ends: Ledger = {}
@@ -79,7 +79,7 @@ def _admit(session: Any, ends: Ledger, tasks: int, block: Block) -> Tuple[Credit
     for lease, turn, c in block.stretches:
         key = c.epoch, c.number
         end = after.get(key, session.ledger.get(key, 0))
-        # What an open header names is not in the ledger yet.
+        # Stretches of an open header are not in the ledger yet.
         follows = c.first == end or c.first > end and bool(session.headers)
         fits = fits and follows and id(lease) in held and turn == lease.turn and c.epoch >= session.settled
         after[key] = c.last
@@ -145,8 +145,7 @@ class Blocks:
     def _begin(self, worker: int, workers: int) -> int:
         """Returns the number of the loader that a worker, which has just connected, is of.
 
-        A worker that was there before is of a new one. What was fetched for the former, and not
-        delivered, is taken again.
+        A known worker has restarted. Undelivered records of the former one are taken again.
         """
         with self._lock:
             if worker in self._seen or workers != self.workers:

@@ -34,7 +34,7 @@ class PyTorchAllReduceController:
         self._state: Optional[elasticdl.State] = None
         self._passes: List[_Pass] = []
         self._last: Optional[_Pass] = None
-        # records of each of the passes that are on
+        # records of each of the current passes
         self._weights: List[int] = []
         # minibatches before the training, of epochs that it resumes after
         self._begun = 0

@@ -24,7 +24,7 @@ class _Distributed:
 
     fixed_global_batch_size = False
     backward_passes_per_step = 1
-    # of the pass that is on, 0 for a filler; None: no controller says
+    # of the current pass, 0 for a filler; None: no controller says
     _weight: Optional[int] = None
     _update = True  # this pass ends with an update
     # synchronize() has been called for the step() that follows
