@@ -53,18 +53,18 @@ func TestProgramNews(t *testing.T) {
 		before, after *wire.JobStatus
 		want          []string
 	}{
-		"a start":               {nil, starting, nil},
-		"it runs":               {starting, script(), nil},
-		"nothing":               {script(), script(), nil},
-		"its end":               {script(), done, nil},
-		"a full disk":           {script(), full, []string{"problem: no space left on /state"}},
-		"which is still full":   {full, full, nil},
-		"and then is not":       {full, script(), []string{"no longer: no space left on /state"}},
-		"an end with it":        {full, done, nil},
-		"a process is killed":   {script(), killed, []string{"a process failed: " + words, "World 2: 2 workers"}},
-		"and that is over":      {killed, killed, nil},
-		"a worker is killed":    {script(), gone, []string{"worker-0 Failed: killed (signal 9)", "worker-2 Pending"}},
-		"and is replaced":       {gone, followed, []string{"worker-2 Running, process 9", "World 2: 2 workers"}},
+		"a start":              {nil, starting, nil},
+		"it runs":              {starting, script(), nil},
+		"nothing":              {script(), script(), nil},
+		"its end":              {script(), done, nil},
+		"a full disk":          {script(), full, []string{"problem: no space left on /state"}},
+		"which is still full":  {full, full, nil},
+		"and then is not":      {full, script(), []string{"no longer: no space left on /state"}},
+		"an end with it":       {full, done, nil},
+		"a process is killed":  {script(), killed, []string{"a process failed: " + words, "World 2: 2 workers"}},
+		"and that is over":     {killed, killed, nil},
+		"a worker is killed":   {script(), gone, []string{"worker-0 Failed: killed (signal 9)", "worker-2 Pending"}},
+		"and is replaced":      {gone, followed, []string{"worker-2 Running, process 9", "World 2: 2 workers"}},
 		"one fails on arrival": {starting, broken, []string{"worker-0 Failed: killed (signal 9)"}},
 	} {
 		if got := programNews(c.before, c.after); !slices.Equal(got, c.want) {
