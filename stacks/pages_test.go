@@ -170,7 +170,7 @@ func (r *reader) happens(bin string) {
 			return r.cloud.DeleteMinikube("elasticdl-minikube")
 		},
 		"the job is stopped": func() error { return r.cloud.Kubernetes.Remove(jobObject, specObject, stateOf) },
-		"unreachable: gone":  func() error { r.cloud.Kubernetes.DeleteUnreachable.Store(true); return nil },
+		"unreachable: deleted":  func() error { r.cloud.Kubernetes.DeleteUnreachable.Store(true); return nil },
 		"unreachable: fail":  func() error { r.cloud.Kubernetes.DeleteUnreachable.Store(false); return nil },
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -191,9 +191,9 @@ func (r *reader) happens(bin string) {
 printf 'POST /%s HTTP/1.0\r\n\r\n' "${1// /%20}" >&3
 answer=$(cat <&3)
 [[ $answer == *" 200 "* ]] || { echo "$answer" >&2; exit 1; }`)
-	r.command(bin, "pulumi", `gone=${PULUMI_K8S_DELETE_UNREACHABLE:-}
-[ "$gone" != true ] || happens 'unreachable: gone'
+	r.command(bin, "pulumi", `deletes=${PULUMI_K8S_DELETE_UNREACHABLE:-}
+[ "$deletes" != true ] || happens 'unreachable: deleted'
 `+shellQuote(r.real("pulumi"))+` "$@"; status=$?
-[ "$gone" != true ] || happens 'unreachable: fail'
+[ "$deletes" != true ] || happens 'unreachable: fail'
 exit $status`)
 }

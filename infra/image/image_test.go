@@ -160,7 +160,7 @@ func fakes() map[string]string {
 		"elasticdl": `#!/bin/sh
 for a; do printf '[%s]' "$a" >> "$LOG"; done
 echo " in $(basename "$PWD")" >> "$LOG"
-if [ "$2" = build ]; then echo built, and says so; for a; do case $a in --output=*) echo an image > "${a#--output=}";; esac; done; exit ${BUILD:-0}; fi
+if [ "$2" = build ]; then echo built, and reports it; for a; do case $a in --output=*) echo an image > "${a#--output=}";; esac; done; exit ${BUILD:-0}; fi
 [ "$4" = --password_stdin ] && read -r password && echo "password $password" >> "$LOG"
 for a; do :; done
 echo pushing >&2

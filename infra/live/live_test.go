@@ -54,9 +54,9 @@ func TestGet(t *testing.T) {
 		fmt.Fprint(w, text)
 	}))
 	t.Cleanup(server.Close)
-	gone := httptest.NewTLSServer(http.NotFoundHandler())
-	gone.Close()
-	config := kubeconfig(server, gone)
+	absent := httptest.NewTLSServer(http.NotFoundHandler())
+	absent.Close()
+	config := kubeconfig(server, absent)
 	network := schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}
 	binding := schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"}
 	for _, test := range []struct {
@@ -79,7 +79,7 @@ func TestGet(t *testing.T) {
 		{"nobody", "", "training", infra.KindNamespace, false,
 			"get Namespace training: the API server says 401 Unauthorized"},
 		{"", "", "broken", infra.KindNamespace, false, "get Namespace broken: "},
-		{"gone", "", "training", infra.KindNamespace, false, "connection refused"},
+		{"absent", "", "training", infra.KindNamespace, false, "connection refused"},
 		{"other", "", "training", infra.KindNamespace, false, `read the kubeconfig: context "other" does not exist`},
 	} {
 		is, err := Reader{}.Get(t.Context(), config, test.of, test.kind, test.namespace, test.name)
@@ -99,20 +99,20 @@ func TestGetOfContext(t *testing.T) {
 		fmt.Fprint(w, `{"kind":"Namespace"}`)
 	}))
 	t.Cleanup(server.Close)
-	gone := httptest.NewTLSServer(http.NotFoundHandler())
-	gone.Close()
+	absent := httptest.NewTLSServer(http.NotFoundHandler())
+	absent.Close()
 	file := filepath.Join(t.TempDir(), "config")
 	t.Setenv("KUBECONFIG", file)
 	get := func(of string) (map[string]any, error) {
 		return Reader{}.Get(t.Context(), "", of, infra.KindNamespace, "", "n")
 	}
-	if is, err := get("gone"); err == nil {
+	if is, err := get("absent"); err == nil {
 		t.Errorf("without a file there is %v", is)
 	}
-	if err := os.WriteFile(file, []byte(kubeconfig(gone, server)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(kubeconfig(absent, server)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if is, err := get("gone"); err != nil || !slices.Equal(slices.Collect(maps.Keys(is)), []string{"kind"}) {
+	if is, err := get("absent"); err != nil || !slices.Equal(slices.Collect(maps.Keys(is)), []string{"kind"}) {
 		t.Errorf("got %v, %v", is, err)
 	}
 	if is, err := get("stack"); err == nil {
@@ -122,7 +122,7 @@ func TestGetOfContext(t *testing.T) {
 
 // kubeconfig returns a kubeconfig with three contexts: "stack", the current one; "nobody", with the
 // same cluster but without rights; and "absent", with another cluster.
-func kubeconfig(stack, gone *httptest.Server) string {
+func kubeconfig(stack, absent *httptest.Server) string {
 	authority := func(s *httptest.Server) string {
 		return base64.StdEncoding.EncodeToString(
 			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
@@ -131,14 +131,14 @@ func kubeconfig(stack, gone *httptest.Server) string {
 kind: Config
 clusters:
 - {name: stack, cluster: {server: %q, certificate-authority-data: %s}}
-- {name: gone, cluster: {server: %q, certificate-authority-data: %s}}
+- {name: absent, cluster: {server: %q, certificate-authority-data: %s}}
 users:
 - {name: stack, user: {token: of-stack}}
 - {name: nobody, user: {token: of-nobody}}
 contexts:
 - {name: stack, context: {cluster: stack, user: stack}}
 - {name: nobody, context: {cluster: stack, user: nobody}}
-- {name: gone, context: {cluster: gone, user: stack}}
+- {name: absent, context: {cluster: absent, user: stack}}
 current-context: stack
-`, stack.URL, authority(stack), gone.URL, authority(gone))
+`, stack.URL, authority(stack), absent.URL, authority(absent))
 }

@@ -4,7 +4,7 @@
 //
 //	job/        what a job is: parsed from flags, to and from JSON, validated
 //	source/     where a user's program comes from, as a command names it
-//	task/       shards, tasks, leases: which records are whose
+//	task/       shards, tasks, leases: which worker has which records
 //	ledger/     which training records are in a model
 //	pod/        the life of pods: what ended one, and what follows from it
 //	lifecycle/  the stages of a job in its master, and how it ends

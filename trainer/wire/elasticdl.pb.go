@@ -281,12 +281,12 @@ type Leave int32
 const (
 	// it was not asked to
 	Leave_STAYS Leave = 0
-	// it completes its minibatch: give it nothing new. A ring forms its next world without it,
-	// unless it alone has the model. A server leaves when a checkpoint has what it holds, which the
-	// answer tells by `unknown`
+	// it completes its minibatch: give it nothing new. A ring forms its next world without it, unless
+	// it alone has the model. A server leaves when a checkpoint has what it holds, which the answer
+	// tells by `unknown`
 	Leave_ASKED Leave = 1
-	// it has nothing left to do: the rest of its leases goes to other workers. The answer tells it
-	// to leave by `unknown`
+	// it has nothing left to do: the rest of its leases goes to other workers. The answer tells it to
+	// leave by `unknown`
 	Leave_READY Leave = 2
 )
 
@@ -437,8 +437,8 @@ type JoinRequest struct {
 	// where a server listens
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
 	Pid     int32  `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
-	// server: distinguishes a repeated Join of one process from the Join of one restarted in the
-	// same pod; not 0
+	// server: distinguishes a repeated Join of one process from the Join of one restarted in the same
+	// pod; not 0
 	Process uint64 `protobuf:"varint,5,opt,name=process,proto3" json:"process,omitempty"`
 	// server: the model generation whose values it has, 0: none
 	Holds         int64 `protobuf:"varint,6,opt,name=holds,proto3" json:"holds,omitempty"`
@@ -1580,11 +1580,11 @@ type HeartbeatRequest struct {
 	// program: processes of this worker use the package, so they can be asked to write a checkpoint
 	// before they end.
 	Asks bool `protobuf:"varint,30,opt,name=asks,proto3" json:"asks,omitempty"`
-	// program: the newest checkpoint that a process of this worker has written; none: it has
-	// written none
+	// program: the newest checkpoint that a process of this worker has written; none: it has written
+	// none
 	Saved *Saved `protobuf:"bytes,31,opt,name=saved,proto3" json:"saved,omitempty"`
-	// program: the answer to HeartbeatReply.stop_ms. The processes of the world have ended their
-	// last round.
+	// program: the answer to HeartbeatReply.stop_ms. The processes of the world have ended their last
+	// round.
 	Rest *Rest `protobuf:"bytes,32,opt,name=rest,proto3" json:"rest,omitempty"`
 	// program: what the first rank began with in a world without a source, until a heartbeat
 	// with it is answered.
@@ -1811,8 +1811,8 @@ type ProcessReport struct {
 	Cores float32 `protobuf:"fixed32,4,opt,name=cores,proto3" json:"cores,omitempty"`
 	// the last line that it has written, shortened and escaped; empty: it has written none
 	Output string `protobuf:"bytes,5,opt,name=output,proto3" json:"output,omitempty"`
-	// How long ago it has written something, in milliseconds, when this was sent: clocks of two
-	// nodes may differ. -1: it has written nothing.
+	// How long ago it has written something, in milliseconds, when this was sent: clocks of two nodes
+	// may differ. -1: it has written nothing.
 	QuietMs       int64 `protobuf:"varint,6,opt,name=quiet_ms,json=quietMs,proto3" json:"quiet_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2644,8 +2644,8 @@ type Failure struct {
 	Traceback string `protobuf:"bytes,8,opt,name=traceback,proto3" json:"traceback,omitempty"`
 	// the system killed it because the worker was out of memory
 	Memory bool `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`
-	// not charged: it asked for a restart, or ended while its world was left because workers join
-	// or leave
+	// not charged: it asked for a restart, or ended while its world was left because workers join or
+	// leave
 	Excused bool `protobuf:"varint,10,opt,name=excused,proto3" json:"excused,omitempty"`
 	// with excused: it cannot be sure of its state although no member of its world was lost
 	Doubt bool `protobuf:"varint,12,opt,name=doubt,proto3" json:"doubt,omitempty"`
@@ -3032,8 +3032,8 @@ type World struct {
 	Beginning int64 `protobuf:"varint,10,opt,name=beginning,proto3" json:"beginning,omitempty"`
 	// program: restarts, and the charged failures that the job still survives
 	MaxRestarts int32 `protobuf:"varint,12,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
-	// program: time that its processes wait before they start, because those of earlier worlds
-	// failed soon after their start; in milliseconds
+	// program: time that its processes wait before they start, because those of earlier worlds failed
+	// soon after their start; in milliseconds
 	PauseMs       int64 `protobuf:"varint,11,opt,name=pause_ms,json=pauseMs,proto3" json:"pause_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3705,8 +3705,7 @@ type JobStatus struct {
 	World int64 `protobuf:"varint,19,opt,name=world,proto3" json:"world,omitempty"`
 	// workers in it
 	WorldSize int32 `protobuf:"varint,20,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`
-	// number of workers requested, by the job or the last scaling; fewer run where some were given
-	// up
+	// number of workers requested, by the job or the last scaling; fewer run where some were given up
 	Workers int32 `protobuf:"varint,21,opt,name=workers,proto3" json:"workers,omitempty"`
 	// of the cluster; empty: the job runs on this machine
 	Namespace string `protobuf:"bytes,22,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -3733,8 +3732,8 @@ type JobStatus struct {
 	Program string `protobuf:"bytes,33,opt,name=program,proto3" json:"program,omitempty"`
 	// program: number of failures, charged or not, after which it was restarted or the job failed
 	Failures int32 `protobuf:"varint,34,opt,name=failures,proto3" json:"failures,omitempty"`
-	// the last of these, as in "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program
-	// starts again (not charged)"; empty: none
+	// the last of these, as in "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program starts
+	// again (not charged)"; empty: none
 	Failure string `protobuf:"bytes,35,opt,name=failure,proto3" json:"failure,omitempty"`
 	// of a command that awaits the job, if it failed with a code of its own; 0: the state tells it
 	ExitCode int32 `protobuf:"varint,60,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
@@ -4607,8 +4606,8 @@ type ControlRequest struct {
 	Number int64 `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`
 	// the checkpoint that is being made: accept only records of target; 0: none
 	Cut int64 `protobuf:"varint,6,opt,name=cut,proto3" json:"cut,omitempty"`
-	// records that all servers are to have in the checkpoint, as trainer/elastic/ledger writes
-	// them; empty: not known yet
+	// records that all servers are to have in the checkpoint, as trainer/elastic/ledger writes them;
+	// empty: not known yet
 	Target []byte `protobuf:"bytes,7,opt,name=target,proto3" json:"target,omitempty"`
 	// what the life begins with
 	Base *Base `protobuf:"bytes,8,opt,name=base,proto3" json:"base,omitempty"`

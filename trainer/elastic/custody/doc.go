@@ -35,7 +35,7 @@
 // # Narrated scripts
 //
 // testdata/servers.txt, ring.txt and checkpoint.txt tell what happens when a server, a worker of a
-// ring, the whole ring or the master is lost, and how a checkpoint is made. TestNarration plays
+// ring, the whole ring or the master is lost, and how a checkpoint is made. TestNarration runs
 // them, and rewrites them with -rewrite.
 //
 // # Laws

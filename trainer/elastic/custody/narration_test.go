@@ -13,7 +13,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 )
 
-// TestNarration plays the stories of testdata. The first command of a story makes the machine:
+// TestNarration runs the stories of testdata. The first command of a story makes the machine:
 // "servers 2", "ring" or "cut holders=2". The narration says what a call returned, and what has
 // changed since the last command: the model generation, and the orders that are due.
 //
@@ -81,7 +81,7 @@ func tell(l *ledger.Ledger) string {
 	return "records " + strings.Join(all, ",")
 }
 
-// serversStage plays a story of servers.
+// serversStage runs a story of servers.
 type serversStage struct {
 	s *Servers
 	n int
@@ -217,7 +217,7 @@ func orderText(o Order) string {
 	return text
 }
 
-// ringStage plays a story of a ring.
+// ringStage runs a story of a ring.
 type ringStage struct {
 	r     *Ring
 	shown string
@@ -294,7 +294,7 @@ func settlements(all []Settlement) (did []string) {
 	return did
 }
 
-// cutStage plays a story of cuts.
+// cutStage runs a story of cuts.
 type cutStage struct {
 	c     *Cut
 	now   time.Time

@@ -63,7 +63,7 @@
 //
 // testdata/*.txt tell what happens, as commands and the actions that the table returns:
 // a_worker_is_lost.txt, a_server_is_lost.txt, creation.txt, scale.txt, the_end.txt and
-// master_restarts.txt. TestNarration plays them, and rewrites them with -rewrite.
+// master_restarts.txt. TestNarration runs them, and rewrites them with -rewrite.
 //
 // Laws:
 //

@@ -11,7 +11,7 @@ import (
 	"github.com/elasticdl/elasticdl/test/narration"
 )
 
-// TestNarration plays the stories of testdata, whose narration are the actions of the table.
+// TestNarration runs the stories of testdata, which narrate the actions of the table.
 //
 //	job workers=2 servers=1         a job of which no pod is wanted yet; see perform for more
 //	start                           the job starts
@@ -36,7 +36,7 @@ import (
 //	deadline                        how long until Tick is to be called
 //	pods                            all pods
 //	workers                         how many workers there are or will be
-//	gone                            whether no pod is left
+//	ended                           whether no pod is left
 func TestNarration(t *testing.T) {
 	narration.Play(t, "testdata/*.txt", func(t *testing.T) narration.Perform {
 		s := &stage{t: t, now: start}
@@ -44,7 +44,7 @@ func TestNarration(t *testing.T) {
 	})
 }
 
-// stage plays a story.
+// stage runs a story.
 type stage struct {
 	t      *testing.T
 	policy Policy
@@ -194,7 +194,7 @@ func (s *stage) answer(c *narration.Command) []string {
 		return []string{"none"}
 	case "workers":
 		return []string{fmt.Sprint(s.table.Workers())}
-	case "gone":
+	case "ended":
 		return []string{fmt.Sprint(s.table.Gone())}
 	case "pods":
 		all := []string{}

@@ -282,7 +282,7 @@ func (m *model) form(w World, anew bool) {
 		m.t.Fatalf("%d members, policy %+v", n, m.policy)
 	}
 	if anew != (!newest.Exists() && last.Formation > 0) {
-		m.t.Fatalf("anew: %t, with newest state %+v in %+v", anew, newest, w)
+		m.t.Fatalf("restarted: %t, with newest state %+v in %+v", anew, newest, w)
 	}
 	clear(m.finished)
 	clear(m.aside)

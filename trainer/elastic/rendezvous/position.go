@@ -2,7 +2,7 @@ package rendezvous
 
 import "cmp"
 
-// Position is how far a state has come. Rounds are counted from the beginning of the model, which
+// Position is the position of a state. Rounds are counted from the beginning of the model, which
 // may begin more than once in a job: two states with as many rounds of different beginnings are
 // different.
 type Position struct {

@@ -88,7 +88,7 @@ func (s *Snapshot) validate() error {
 	check((s.Formation == 0) == (len(s.Members) == 0), "%d members of formation %d", len(s.Members), s.Formation)
 	check(s.Round >= 0 && s.Beginning >= 0 && s.Stuck >= 0 && s.Expected >= 0,
 		"round %d since formation %d, broken %d times, %d workers expected", s.Round, s.Beginning, s.Stuck, s.Expected)
-	check(s.Told == 0 || (s.Told == Recall || s.Told == Abort) && s.Formation > 0, "%v was told", s.Told)
+	check(s.Told == 0 || (s.Told == Recall || s.Told == Abort) && s.Formation > 0, "%v was notified", s.Told)
 	before := -1
 	for _, rank := range s.Sources {
 		check(rank > before && rank < len(s.Members), "rank %d as a source, of %d members", rank, len(s.Members))

@@ -49,8 +49,8 @@
 //  5. Processes start again at once after a world that lasted. After brief worlds in a row they
 //     wait longer each time, from the fifth on, at most longestPause. Workers that come back
 //     meanwhile do not extend the wait, and those for which it waits end it.
-//  6. What is counted survives a restart of the master: [Restore] of a [Judge.Snapshot] has the
-//     same budget, doubts and repetitions. How long the last world ran, its reports, its rounds and
-//     its pause are not in it: a restored judge takes a world as one that lasted.
+//  6. Counts survive a restart of the master: [Restore] of a [Judge.Snapshot] has the same budget,
+//     doubts and repetitions. How long the last world ran, its reports, its rounds and its pause
+//     are not in it: a restored judge takes a world as one that lasted.
 //  7. The same calls return the same verdicts.
 package verdict

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// mostDoubts is how many worlds without a completed round may end with a doubt before the last
+	// mostDoubts limits the worlds without a completed round that end with a doubt before the last
 	// of them counts: all are restarts that do not help, as when a firewall keeps the ranks from
 	// each other.
 	mostDoubts = 5
-	// gotOn is how long the processes of a world that lacks workers have to run until what fails
-	// them is not for want of these workers.
+	// gotOn is the time after which a failure in a world that lacks workers is not for want of
+	// these workers.
 	gotOn = 5 * time.Minute
-	// briefly is how soon after its start the processes of a world fail if they have got nowhere.
+	// briefly is the time after its start within which a failing world has made no progress.
 	briefly = 30 * time.Second
 	// longestPause is the longest pause before processes start again.
 	longestPause = time.Minute
-	// keptFailure is the largest length of a failure's text in bytes, as it is kept in a snapshot.
+	// keptFailure limits a failure's text in a snapshot, in bytes.
 	keptFailure = 500
 )
 
-// Policy is how many failures a job survives.
+// Policy holds the retry budget of a job.
 type Policy struct {
 	// the retry budget: number of failures that count before the job fails (--max_restarts)
 	MaxRestarts int
@@ -33,8 +33,8 @@ type Policy struct {
 	Gather time.Duration
 }
 
-// Judge is what a program has used up of its limits, and what is known of its last world. It is not
-// safe for concurrent use: the master calls it under a lock.
+// Judge holds the used part of a program's limits, and its last world. It is not safe for
+// concurrent use: the master calls it under a lock.
 type Judge struct {
 	policy Policy
 
@@ -80,7 +80,7 @@ type Judge struct {
 // New returns the judge of a program that has not started.
 func New(p Policy) *Judge { return &Judge{policy: p, output: make(map[int]string), whole: -1} }
 
-// Report is what a worker reports of its processes when it comes back from a world.
+// Report is a worker's report of its processes when it comes back from a world.
 type Report struct {
 	Worker int
 	// of that world
@@ -115,7 +115,7 @@ type End struct {
 	Wanted int
 }
 
-// Verdict is what follows from the end of a world.
+// Verdict is the decision on the end of a world.
 type Verdict struct {
 	// the failure that has ended the world, its cause, and what follows, as text; "": there is
 	// nothing to report
@@ -187,7 +187,7 @@ func (j *Judge) lost(w World) bool {
 	})
 }
 
-// count counts a failure, and returns what is said of it besides.
+// count counts a failure, and returns a note on it.
 func (j *Judge) count(e End, f Failure, c cause, lacked int, now time.Time) (v Verdict, how string) {
 	if c.repeats && lacked == 0 {
 		j.repeats = j.repeats.add(j.signature(e.World, f), j.ran(now))

@@ -25,7 +25,7 @@ type past struct {
 	ran    time.Duration
 }
 
-// verdict is what the model says of a world.
+// verdict is the model's decision on a world.
 type verdict struct {
 	root Failure
 	// "own", "killed", "forked", "doubt", "excused"; "": nobody failed
@@ -155,7 +155,7 @@ func number(all []past, is func(past) bool) int {
 	return len(slices.DeleteFunc(slices.Clone(all), func(p past) bool { return !is(p) }))
 }
 
-// judge returns what is to be said of the end of the world.
+// judge returns the decision on the end of the world.
 func (m *model) judge(e End) past {
 	p := past{round: m.round >= e.Formation, ran: -1}
 	if !m.starts.IsZero() {

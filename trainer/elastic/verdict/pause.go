@@ -13,7 +13,7 @@ func (j *Judge) ran(now time.Time) time.Duration {
 	return now.Sub(j.starts)
 }
 
-// lacked returns how many workers a world lacked that are on their way. It is 0 if the world has
+// lacked returns how many workers a world lacked that are being replaced. It is 0 if the world has
 // got on without them.
 func (j *Judge) lacked(e End, now time.Time) int {
 	if j.Completed(e.Formation) || j.ran(now) >= gotOn {
@@ -33,8 +33,8 @@ func (j *Judge) lasted(w World, now time.Time) bool {
 }
 
 // pace counts a world in which processes have failed if it was a brief one, and sets when those of
-// the next one start. If both worlds lack workers that are on their way, they start when these are
-// there, or after Gather: they would fail again.
+// the next one start. If both worlds lack workers that are being replaced, they start when these
+// are there, or after Gather: they would fail again.
 func (j *Judge) pace(e End, lacked int, now time.Time) {
 	pause, lasted := time.Duration(0), j.lasted(e.World, now)
 	if !lasted {

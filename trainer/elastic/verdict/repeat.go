@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	// mostSame is how often in a row a program may end in the same way, without progress in
+	// mostSame limits how often in a row a program ends in the same way, without progress in
 	// between.
 	mostSame = 3
-	// mostSameKept is how often in a row if other processes have kept their state: the program as a
-	// whole has not ended.
+	// mostSameKept is the limit if other processes have kept their state: the program as a whole
+	// has not ended.
 	mostSameKept = 10
 )
 

@@ -2,7 +2,7 @@ package verdict
 
 import "fmt"
 
-// Snapshot is what is stored of a [Judge].
+// Snapshot is the stored state of a [Judge].
 type Snapshot struct {
 	// number of failures that count
 	Counted int `json:"restarts,omitempty"`

@@ -210,8 +210,8 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// What processes of any rank wrote is part of the signature, and what those of the world before
-// wrote is not.
+// The output of processes of any rank is part of the signature. The output of the world before is
+// not.
 func TestSignature(t *testing.T) {
 	j, _ := after(Snapshot{}, 0, 0)
 	of := func(formation int64, a, b string) Signature {
@@ -238,7 +238,7 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-// What fails a world that lacks workers is excused as long as they can be the reason.
+// A failure of a world that lacks workers is excused as long as they can be the reason.
 func TestLacked(t *testing.T) {
 	for _, c := range []struct {
 		ran           time.Duration

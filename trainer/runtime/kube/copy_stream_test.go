@@ -174,7 +174,7 @@ func sparse(t testing.TB) []byte {
 		padded([]byte("1\n0\n5\n")), padded([]byte("hello")), make([]byte, 1024))
 }
 
-// rawHeader returns a header as it is in an archive.
+// rawHeader returns a header in the form of an archive.
 func rawHeader(kind byte, size int) []byte {
 	head := make([]byte, 512)
 	copy(head, "x")

@@ -75,8 +75,7 @@ func streamOf(t *testing.T, dir string) []byte {
 	return stream.Bytes()
 }
 
-// cluster returns a client of a cluster with a claim. Its pods get the status as soon as they are
-// created.
+// cluster returns a client of a cluster with a claim. Its pods get the status on creation.
 func cluster(status core.PodStatus) (*Client, *fake.Clientset) {
 	set := fake.NewClientset(&core.PersistentVolumeClaim{ObjectMeta: meta.ObjectMeta{Name: "files", Namespace: "n"}})
 	set.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {

@@ -249,7 +249,7 @@ _OPTIONS: Dict[str, Any] = {
     "process_group": ((None,), "gradients are averaged over all ranks of the world: leave it out"),
     "mixed_precision": ((None,), "use torch.autocast, or convert the module"),
     "delay_all_reduce_named_params": ((None,), "every gradient is reduced once complete: leave it out"),
-    "param_to_hook_all_reduce": ((None,), "every gradient is reduced as soon as it is complete: leave it out"),
+    "param_to_hook_all_reduce": ((None,), "every gradient is reduced once complete: leave it out"),
     "device_mesh": ((None,), "tensor parallelism is not re-formed in the process: leave such scripts unchanged"),
 }
 

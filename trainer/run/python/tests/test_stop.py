@@ -37,14 +37,14 @@ def resumed(agent, round):
     ended(agent)
 
 
-@pytest.mark.parametrize("ranks, told", [(1, 1), (2, 2), (3, 3), (3, 1)])
-def test_a_stop_saves_the_last_round(job, tmp_path, ranks, told):
+@pytest.mark.parametrize("ranks, asked", [(1, 1), (2, 2), (3, 3), (3, 1)])
+def test_a_stop_saves_the_last_round(job, tmp_path, ranks, asked):
     path = str(tmp_path / "saved.pt")
     agent = job(ranks, "--size", 2000, "--pause", 0.003, "--checkpoint", path, "--every", 1000)
     assert agent.stepping(7), words(agent)
     assert not os.path.exists(path)
     # one that hears it is enough: the flag travels with the round
-    stop(agent.members[ranks - told:])
+    stop(agent.members[ranks - asked:])
     first = agent.members[0]
     assert agent.until(lambda: bool(rests(first))), words(agent)
     last = rests(first)[0]["round"]
