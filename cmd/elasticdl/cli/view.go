@@ -62,7 +62,7 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	if words := saved(s, now); words != "" {
 		lines = append(lines, "checkpoint "+words)
 	}
-	if words := anew(s); words != "" {
+	if words := startedOver(s); words != "" {
 		lines = append(lines, words)
 	}
 	if words := lastOutput(s, now); words != "" {
@@ -130,22 +130,22 @@ func learned(s *wire.JobStatus) []string {
 	return parts
 }
 
-// rewound says how often the training started over, or returned to a checkpoint; "" if it never
-// did.
+// rewound says how often the training started over or was rolled back to a checkpoint; "" if it
+// never was.
 func rewound(s *wire.JobStatus) string {
 	switch n := s.GetRewinds(); n {
 	case 0:
 		return ""
 	case 1:
-		return "returned once"
+		return "rolled back once"
 	default:
-		return fmt.Sprintf("returned %d times", n)
+		return fmt.Sprintf("rolled back %d times", n)
 	}
 }
 
-// again says that the training started over, or returned to a checkpoint, and why, the last time;
+// startedOver says that the training started over, or returned to a checkpoint, and why, the last time;
 // "" if it never did.
-func anew(s *wire.JobStatus) string { return oneLine(s.GetAnew()) }
+func startedOver(s *wire.JobStatus) string { return oneLine(s.GetAnew()) }
 
 // saved says which checkpoint is the newest, and where; "" if the job has none ever.
 func saved(s *wire.JobStatus, now time.Time) string {
@@ -289,7 +289,7 @@ func summary(s *wire.JobStatus, logs string) string {
 	if n := len(s.Evaluations); n > 0 {
 		fmt.Fprintf(w, "  metrics\t%s\n", measured(s.Evaluations[n-1]))
 	}
-	if words := anew(s); words != "" {
+	if words := startedOver(s); words != "" {
 		if s.Rewinds > 1 {
 			words = rewound(s) + "; the last time: " + words
 		}
@@ -370,7 +370,7 @@ func verdict(s *wire.JobStatus) string {
 	if s.Reason != "" {
 		line += ": " + oneLine(s.Reason)
 	}
-	if words := anew(s); words != "" {
+	if words := startedOver(s); words != "" {
 		line += "; " + words
 	}
 	switch words := result(s); {
@@ -422,7 +422,7 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	row("Model", strings.Join(learned(s), ", "))
 	row("Checkpoint", saved(s, now))
 	row("Output", result(s))
-	row("Note", anew(s))
+	row("Note", startedOver(s))
 	if s.Failures > 0 {
 		row("Failures", fmt.Sprintf("%d of the program: %d charged, %d allowed (--max_restarts)",
 			s.Failures, s.Restarts, s.MaxRestarts))

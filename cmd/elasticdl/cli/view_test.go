@@ -247,7 +247,7 @@ func TestAnew(t *testing.T) {
 	if lines := news(lost(running()), again); !slices.Equal(lines, []string{words}) {
 		t.Errorf("the second time: %q", lines)
 	}
-	if text := statusText(again, start); !strings.Contains(text, ", returned 2 times\n") {
+	if text := statusText(again, start); !strings.Contains(text, ", rolled back 2 times\n") {
 		t.Errorf("the second time:\n%s", text)
 	}
 	if text := summary(again, "logs"); !strings.Contains(text,

@@ -21,8 +21,10 @@ func TestServersModel(t *testing.T) {
 		there := make([]process, n)
 		started := make([]int, n)
 		life := int64(1)
-		var kept Base            // the base with which the next generation begins
-		base := map[int64]Base{} // by life: the base with which it began
+		// the base with which the next generation begins
+		var kept Base
+		// by generation: the base with which it began
+		base := map[int64]Base{}
 		// by server: the order that its present incarnation has acknowledged
 		acknowledged := make(map[int]Order)
 		index := rapid.IntRange(0, n-1)

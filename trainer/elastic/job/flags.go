@@ -378,12 +378,14 @@ var podFlags = []Flag{
 		bind: func(c *Command) value {
 			return resources(&c.Job.PS.Limit)
 		}},
-	{Name: "worker_resource_request", Topic: Pods, Effect: Cluster, Usage: "resource request of a worker", bind: func(c *Command) value {
-		return resources(&c.Job.Worker.Request)
-	}},
-	{Name: "worker_resource_limit", Topic: Pods, Effect: Cluster, Usage: "resource limit of a worker", bind: func(c *Command) value {
-		return resources(&c.Job.Worker.Limit)
-	}},
+	{Name: "worker_resource_request", Topic: Pods, Effect: Cluster,
+		Usage: "resource request of a worker", bind: func(c *Command) value {
+			return resources(&c.Job.Worker.Request)
+		}},
+	{Name: "worker_resource_limit", Topic: Pods, Effect: Cluster,
+		Usage: "resource limit of a worker", bind: func(c *Command) value {
+			return resources(&c.Job.Worker.Limit)
+		}},
 	{Name: "master_pod_priority", Topic: Pods, Effect: Cluster, Usage: "PriorityClass of the master",
 		bind: func(c *Command) value {
 			return priority(&c.Job.Master.Priority)
@@ -483,9 +485,10 @@ var podFlags = []Flag{
 		bind: func(c *Command) value {
 			return text(&c.Context)
 		}},
-	{Name: "kubeconfig", Topic: Pods, Effect: Cluster, Usage: "path of the kubeconfig file", bind: func(c *Command) value {
-		return filePath(&c.Kubeconfig)
-	}},
+	{Name: "kubeconfig", Topic: Pods, Effect: Cluster,
+		Usage: "path of the kubeconfig file", bind: func(c *Command) value {
+			return filePath(&c.Kubeconfig)
+		}},
 	{Name: "retry_timeout", Topic: Pods, Effect: Cluster,
 		Usage: "time for which unanswered requests to the cluster are retried; 0 disables retries", bind: func(c *Command) value {
 			return duration(&c.RetryTimeout)

@@ -1,6 +1,7 @@
 // Package source parses the location of a user's program from the first words of a command.
 //
-//	main.py --epochs=2                       a file of this machine, or a command on PATH: taken unchanged
+//	main.py --epochs=2                       a file of this machine, or a command on PATH:
+//	                                         taken unchanged
 //	s3://bucket/main.py --epochs=2           an object of Amazon S3, or of a store that speaks its
 //	                                         protocol
 //	gs://bucket/main.py                      an object of Google Cloud Storage

@@ -82,7 +82,8 @@
 //	lock           held (flock) by the launcher and by each process that it has started
 //	job.json       job.Job, written by the command that starts the job
 //	uid            of the job, written by that command too
-//	authority.pem  certificate and key that sign the certificates of the job: its reader can pose as any process of the job
+//	authority.pem  certificate and key that sign the certificates of the job: its reader can
+//	               pose as any process of the job
 //	launcher.json  pid of the launcher, and the scratch directory for its workers' sockets and
 //	               packages, which is a temporary one because the path of a socket must be short.
 //	               The launcher removes the files of a worker that has ended; if the launcher was

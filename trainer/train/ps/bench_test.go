@@ -16,8 +16,8 @@ import (
 
 const benchElements = 25 << 20 // 100 MiB
 
-// compare runs ours and a peer in turn and reports, of bytes moved by each, the median rates and the
-// ratios of the best and of the median runs.
+// compare runs ours and a peer in turn and reports, of bytes moved by each, the median rates and
+// the ratios of the best and of the median runs.
 func compare(b *testing.B, ours, peer func(), oursBytes, peerBytes float64) {
 	b.Helper()
 	times := [2][]float64{}

@@ -128,7 +128,7 @@ func TestCheckpoint(t *testing.T) {
 		}
 		// All servers return to it, and begin again with what is in it: values, slots, markers,
 		// version.
-		f.anew(f.base(commit))
+		f.restart(f.base(commit))
 		again := f.client(3, layout)
 		values, v := f.pull(again, PullOptions{})
 		if v[0] != 2 || v[1] != 2 || f.progress(0, 1) != 8 || f.progress(1, 1) != 8 || f.progress(0, 2) != 0 {
@@ -146,8 +146,8 @@ func (f *fleet) base(c checkpoint.Commit) custody.Base {
 	return custody.Base{Dir: f.config.CheckpointDir, Number: c.Number, Claim: c.Claim, Checksum: c.Checksum}
 }
 
-// again has the servers begin another generation.
-func (f *fleet) anew(base custody.Base) {
+// restart has the servers begin another generation.
+func (f *fleet) restart(base custody.Base) {
 	f.t.Helper()
 	f.mu.Lock()
 	f.life++
@@ -289,7 +289,7 @@ func TestCheckpointOfGathered(t *testing.T) {
 			t.Errorf("the checkpoint is of version %d", c.Version)
 		}
 		pushing.Wait()
-		f.anew(f.base(c))
+		f.restart(f.base(c))
 		values, _ := f.pull(f.client(1, f.layout), PullOptions{})
 		want(t, values, filled(20, 10-1))
 	})
@@ -342,7 +342,7 @@ func TestCheckpointKeepsTheStep(t *testing.T) {
 		}
 		c := f.commit(1)
 		goesOn := push(a, 3)
-		f.anew(f.base(c))
+		f.restart(f.base(c))
 		want(t, push(f.client(1, f.layout), 3), goesOn)
 	})
 }

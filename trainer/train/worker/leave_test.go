@@ -178,7 +178,8 @@ func (g *vanishing) Join(context.Context, *wire.JoinRequest, ...grpc.CallOption)
 	return nil, errGone
 }
 
-func (g *vanishing) GetTask(ctx context.Context, r *wire.GetTaskRequest, o ...grpc.CallOption) (*wire.GetTaskReply, error) {
+func (g *vanishing) GetTask(ctx context.Context, r *wire.GetTaskRequest,
+	o ...grpc.CallOption) (*wire.GetTaskReply, error) {
 	if g.granted == 3 {
 		<-ctx.Done()
 		return nil, ctx.Err()
