@@ -169,9 +169,9 @@ func (r *reader) happens(bin string) {
 			}
 			return r.cloud.DeleteMinikube("elasticdl-minikube")
 		},
-		"the job is stopped": func() error { return r.cloud.Kubernetes.Remove(jobObject, specObject, stateOf) },
-		"unreachable: deleted":  func() error { r.cloud.Kubernetes.DeleteUnreachable.Store(true); return nil },
-		"unreachable: fail":  func() error { r.cloud.Kubernetes.DeleteUnreachable.Store(false); return nil },
+		"the job is stopped":   func() error { return r.cloud.Kubernetes.Remove(jobObject, specObject, stateOf) },
+		"unreachable: deleted": func() error { r.cloud.Kubernetes.DeleteUnreachable.Store(true); return nil },
+		"unreachable: fail":    func() error { r.cloud.Kubernetes.DeleteUnreachable.Store(false); return nil },
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		event, err := url.PathUnescape(strings.TrimPrefix(q.URL.EscapedPath(), "/"))
