@@ -453,7 +453,7 @@ func TestAgentDoesNotDecideByTheClock(t *testing.T) {
 	}
 }
 
-// What runs in a pod is small: neither Pulumi nor the servers of Kubernetes are linked, and
+// The binary of a pod is small: neither Pulumi nor the servers of Kubernetes are linked, and
 // client-go by trainer/runtime/kube only, and what is below it.
 func TestBinaryLinksNoInfrastructure(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "./cmd/elasticdl")

@@ -115,7 +115,7 @@ func (s *simulation) hear(e master.Event) {
 func (s *simulation) noteLife(life int64, reason string) {
 	s.lives++
 	if life <= s.life {
-		s.complain("life %d begins after %d", life, s.life)
+		s.complain("generation %d begins after %d", life, s.life)
 	}
 	s.life = life
 	switch {
@@ -134,7 +134,7 @@ func (s *simulation) noteLease(leased task.Task) {
 			return
 		}
 	}
-	leased.Slow = 0 // of a life before
+	leased.Slow = 0 // of a generation before
 	if leased.Kind == task.Training {
 		s.leased = append(s.leased, leased)
 	}

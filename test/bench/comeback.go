@@ -170,7 +170,7 @@ func masterComesBack(ctx context.Context, b *bench) error {
 		return err
 	}
 	if each := status.RecordsTotal / int64(l.job.NumEpochs); each < tasks || status.Life != 1 {
-		return fmt.Errorf("%d tasks, and life %d of the model; expected %d, and the first", each, status.Life, tasks)
+		return fmt.Errorf("%d tasks, and model generation %d; expected %d, and the first", each, status.Life, tasks)
 	}
 	b.within("comeback/a master's start to its first lease, kill -9 of the one before, 100,000 tasks", took, 2, 2)
 	return nil

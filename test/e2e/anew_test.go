@@ -17,7 +17,7 @@ func (j *submitted) begunAnew(epochs int64) {
 	j.t.Helper()
 	s := j.ends(epochs)
 	if s.Life < 2 || !strings.Contains(s.Anew, "lost") {
-		j.t.Errorf("life %d of the model, %q: the status does not say that the training started over", s.Life, s.Anew)
+		j.t.Errorf("model generation %d, %q: the status does not say that the training started over", s.Life, s.Anew)
 	}
 	if len(grep(j.log("master"), "The training starts over")) == 0 {
 		j.t.Error("the master's log does not say that the training started over")
@@ -56,7 +56,7 @@ func (j *submitted) rolledBack(epochs int64) {
 	j.t.Helper()
 	s := j.ends(epochs)
 	if s.Life < 2 || !strings.Contains(s.Anew, "returned to checkpoint") {
-		j.t.Errorf("life %d of the model, %q: the status does not say that the training returned "+
+		j.t.Errorf("model generation %d, %q: the status does not say that the training returned "+
 			"to a checkpoint", s.Life, s.Anew)
 	}
 	if !j.eventReported("Warning", "TrainingRolledBack") || j.eventReported("Warning", "TrainingBegunAnew") {

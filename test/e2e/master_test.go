@@ -33,7 +33,7 @@ func (j *submitted) back(what string, is func(master *object) bool) (uid string)
 func (j *submitted) undisturbed(s *wire.JobStatus) {
 	j.t.Helper()
 	if s.Life != 1 || s.Anew != "" {
-		j.t.Errorf("life %d of the model, %q: the model was lost with a master", s.Life, s.Anew)
+		j.t.Errorf("model generation %d, %q: the model was lost with a master", s.Life, s.Anew)
 	}
 	if n := len(s.Evaluations); n == 0 {
 		j.t.Error("nothing was evaluated")
@@ -106,7 +106,7 @@ func TestRingOutlivesMaster(t *testing.T) {
 	ns.kubectl("delete", "pod", j.found("master").Metadata.Name, "--grace-period=0", "--force")
 	j.succeeded(master, "master killed")
 	if s := j.tells(); s.Life != 1 {
-		t.Errorf("life %d of the model: it was lost with a master", s.Life)
+		t.Errorf("model generation %d: it was lost with a master", s.Life)
 	}
 	if now := j.uids(others...); !slices.Equal(now, kept) {
 		t.Errorf("%v were disturbed: %v, before %v", others, now, kept)

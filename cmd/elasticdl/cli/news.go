@@ -18,7 +18,8 @@ import (
 // statuses, none if it has not.
 func anewNews(before, after *wire.JobStatus) []string {
 	before, after = plain(before), plain(after)
-	if words := startedOver(after); words != "" && (words != startedOver(before) || after.RecordsDone < before.GetRecordsDone()) {
+	if words := startedOver(after); words != "" &&
+		(words != startedOver(before) || after.RecordsDone < before.GetRecordsDone()) {
 		return []string{words}
 	}
 	return nil

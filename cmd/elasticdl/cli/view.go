@@ -143,8 +143,8 @@ func rewound(s *wire.JobStatus) string {
 	}
 }
 
-// startedOver says that the training started over, or returned to a checkpoint, and why, the last time;
-// "" if it never did.
+// startedOver says that the training started over, or returned to a checkpoint, and why, the last
+// time; "" if it never did.
 func startedOver(s *wire.JobStatus) string { return oneLine(s.GetAnew()) }
 
 // saved says which checkpoint is the newest, and where; "" if the job has none ever.

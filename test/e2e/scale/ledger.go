@@ -61,7 +61,7 @@ func (l *Ledger) push(life int64, t *wire.Task, from, to int64) (had int64, err 
 	had = l.had[of]
 	switch {
 	case life != l.life:
-		return 0, fmt.Errorf("%w: a push of life %d in life %d", errAnew, life, l.life)
+		return 0, fmt.Errorf("%w: a push of generation %d in generation %d", errAnew, life, l.life)
 	case t.Epoch <= l.settled:
 		return to, nil
 	case to <= had || from != had:
@@ -106,7 +106,7 @@ func (l *Ledger) settle(life int64, epochs int32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if life != l.life {
-		return fmt.Errorf("%w: an order of life %d in life %d", errAnew, life, l.life)
+		return fmt.Errorf("%w: an order of generation %d in generation %d", errAnew, life, l.life)
 	}
 	l.settled = max(l.settled, epochs)
 	maps.DeleteFunc(l.had, func(k key, _ int64) bool { return k.epoch <= l.settled })

@@ -150,13 +150,13 @@ func TestPlayersDoAJob(t *testing.T) {
 			t.Errorf("%d leases were taken back: nobody was killed at work", status.Requeued)
 		}
 		if status.Life != 1 || status.Anew != "" {
-			t.Errorf("life %d: %q; no server was killed", status.Life, status.Anew)
+			t.Errorf("generation %d: %q; no server was killed", status.Life, status.Anew)
 		}
 	})
 }
 
-// The loss of a server loses the model: it starts over, and later pushes of the former life are
-// refused.
+// The loss of a server loses the model: it starts over, and later pushes of the former generation
+// are refused.
 func TestPlayersBeginAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		status := perform(t, func(ctx context.Context, s *stage) {
@@ -167,7 +167,7 @@ func TestPlayersBeginAnew(t *testing.T) {
 			}
 		})
 		if status.Life != 3 || status.Anew == "" {
-			t.Errorf("life %d after two servers were killed, again %q", status.Life, status.Anew)
+			t.Errorf("generation %d after two servers were killed, again %q", status.Life, status.Anew)
 		}
 	})
 }
@@ -178,7 +178,7 @@ func TestLedger(t *testing.T) {
 	push := func(life int64, task *wire.Task, from, to, want int64, fails error) {
 		t.Helper()
 		if had, err := l.push(life, task, from, to); had != want || !errors.Is(err, fails) {
-			t.Errorf("push [%d, %d) in life %d: had %d, %v; want %d, %v", from, to, life, had, err, want, fails)
+			t.Errorf("push [%d, %d) in generation %d: had %d, %v; want %d, %v", from, to, life, had, err, want, fails)
 		}
 	}
 	check := func(records int, complete bool) {
@@ -210,12 +210,12 @@ func TestLedger(t *testing.T) {
 	l.begin(2)
 	l.begin(1) // this call is late
 	if err := l.settle(1, 5); !errors.Is(err, errAnew) {
-		t.Errorf("an order of the life before: %v", err)
+		t.Errorf("an order of the generation before: %v", err)
 	}
 	push(1, first, 0, 6, 0, errAnew)
 	push(2, first, 0, 6, 6, nil)
 	if v := l.version(); v != 1 {
-		t.Errorf("version %d in the second life", v)
+		t.Errorf("version %d in the second generation", v)
 	}
 }
 

@@ -59,8 +59,8 @@ func (s *Server) begin(life int64) {
 	s.Self.SetLife(max(life, s.Self.Life()))
 }
 
-// Control implements wire.ParameterServerServer. A push is applied at once, so only the life and
-// the end of an epoch matter.
+// Control implements wire.ParameterServerServer. A push is applied at once, so only the generation
+// and the end of an epoch matter.
 func (s *Server) Control(_ context.Context, r *wire.ControlRequest) (*wire.ControlReply, error) {
 	s.begin(r.Life)
 	if err := s.Ledger.settle(r.Life, r.Settled); err != nil {

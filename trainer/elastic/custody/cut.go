@@ -210,9 +210,9 @@ func (c *Cut) Ended() int64 {
 	return c.last
 }
 
-// Heard takes a holder's report, which must be of the model's present life. It returns the commit
-// if this report completes the cut, and the reason if the cut is given up because a holder failed.
-// Reports of another cut, and those that repeat a phase, change nothing.
+// Heard takes a holder's report, which must be of the present model generation. It returns the
+// commit if this report completes the cut, and the reason if the cut is given up because a holder
+// failed. Reports of another cut, and those that repeat a phase, change nothing.
 func (c *Cut) Heard(holder int, r Report, now time.Time) (done *Commit, failed string) {
 	if c.number == 0 || r.Number != c.number || r.Phase <= c.reports[holder].Phase {
 		return nil, ""

@@ -3,7 +3,7 @@
 // begins, when a checkpoint is made, and which records of a lost worker are credited. It does no
 // I/O and reads no clock.
 //
-// A model generation is the time in which nothing of it was lost. Lives are numbered from 1.
+// A model generation is the time in which nothing of it was lost. Generations are numbered from 1.
 //
 // [Servers] is for a job with parameter servers: each holds a range of the values, the optimizer's
 // slots of it, and a ledger of the records that were applied to it.
@@ -12,8 +12,8 @@
 //	absent ─────────> joined, behind ───────────────────────────> current
 //	  ^                    ^                                         │
 //	  ├── Leave ───────────┼────────────────── Leave, a later Join ──┤
-//	  │   (a joined one:   └──── the life is raised ─────────────────┘
-//	  │    the life is raised)
+//	  │   (a joined one:   └──── the generation is raised ─────────────────┘
+//	  │    the generation is raised)
 //
 // Parameter servers are not replicated: when one is lost, so are its values and the training steps
 // that made them. Then all servers begin a new generation with a [Base], which is the newest
@@ -42,9 +42,9 @@
 //
 // Laws of Servers:
 //
-//  1. The life rises when a server that had joined is lost, or when another process joins in its
-//     place, and at no other time. It never falls. Another process has another incarnation, or the
-//     same one where a cluster restarts a container in its pod (--restart_policy).
+//  1. The generation rises when a server that had joined is lost, or when another process joins in
+//     its place, and at no other time. It never falls. Another process has another incarnation, or
+//     the same one where a cluster restarts a container in its pod (--restart_policy).
 //
 //  2. An incarnation older than one that has joined is refused, and none of its reports counts.
 //
@@ -58,11 +58,11 @@
 //  5. An epoch is applied when every server has acknowledged, in this generation, that it is
 //     settled.
 //
-//  6. A life begins with the base that was noted last before it began, and with nothing else.
+//  6. A generation begins with the base that was noted last before it began, and with nothing else.
 //
-//  7. After a restart of the master the life goes on if every server joins with its values. If not,
-//     the new generation is numbered above any that a server knows of, and any that the master's
-//     predecessor may have begun. Until that is decided no order is due.
+//  7. After a restart of the master the generation goes on if every server joins with its values.
+//     If not, the new generation is numbered above any that a server knows of, and any that the
+//     master's predecessor may have begun. Until that is decided no order is due.
 //
 // Laws of Cut:
 //
@@ -75,9 +75,9 @@
 //
 // Laws of Ring:
 //
-//  11. The life rises when the last member that had the model is lost after any training, and at no
-//     other time. The first generation that begins after a restart of the master is numbered above
-//     any that its predecessor may have begun.
+//  11. The generation rises when the last member that had the model is lost after any training, and
+//     at no other time. The first generation that begins after a restart of the master is numbered
+//     above any that its predecessor may have begun.
 //  12. The training leases of a lost worker are taken back when a world without it is safe. Exactly
 //     those of their records are credited that are in the state with which that world began.
 //  13. A member's report of a model that is lost does not count.

@@ -8,13 +8,13 @@ import (
 // SavedRing is the state of a [Ring] without its generation and its world, as the master saves it
 // for its successor.
 type SavedRing struct {
-	// formation with which the life began
+	// formation with which the generation began
 	First int64 `json:"first,omitempty"`
 	// newest version that a worker had
 	Newest int64 `json:"newest,omitempty"`
 	// version of the newest snapshot that a worker has
 	Snapshot int64 `json:"snapshot,omitempty"`
-	// version that the life began with
+	// version that the generation began with
 	Began int64 `json:"began,omitempty"`
 	// the accumulated gradients are to be applied
 	Flushing bool `json:"flushing,omitempty"`
@@ -30,8 +30,8 @@ func (r *Ring) Save() SavedRing {
 		Flushing: r.flushing, Flush: r.flush, Flushed: r.flushed}
 }
 
-// RestoreRing returns the custody of a restarted master, in a life, with the last world of its
-// predecessor. Leases are not taken back before a member has reported which records are in the
+// RestoreRing returns the custody of a restarted master, in a generation, with the last world of
+// its predecessor. Leases are not taken back before a member has reported which records are in the
 // model ([Ring.Recovered]) or the next world is formed. The next generation is numbered above
 // lives.
 func RestoreRing(life, lives int64, world rendezvous.World, s SavedRing) *Ring {

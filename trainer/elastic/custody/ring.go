@@ -14,7 +14,7 @@ import (
 // use.
 type Ring struct {
 	life int64
-	// the highest life that may have begun
+	// the highest generation that may have begun
 	lives int64
 	// the last one formed; members of it may be lost since
 	world rendezvous.World
@@ -57,8 +57,8 @@ type Settlement struct {
 	Charge string
 }
 
-// NewRing returns the custody of a ring whose workers have not met yet, in a life that begins with
-// a model at that version.
+// NewRing returns the custody of a ring whose workers have not met yet, in a generation that begins
+// with a model at that version.
 func NewRing(life, version int64) *Ring {
 	return &Ring{life: life, lives: life, newest: version, version: version, began: version, lost: make(map[int]string)}
 }
@@ -66,11 +66,11 @@ func NewRing(life, version int64) *Ring {
 // Life returns the model generation.
 func (r *Ring) Life() int64 { return r.life }
 
-// Lives returns the highest life that may have begun.
+// Lives returns the highest generation that may have begun.
 func (r *Ring) Lives() int64 { return r.lives }
 
 // Counts reports whether a member's report, which names the formation that it was in, is of this
-// life. Formation 0 stands for a worker that was in no world and has no model.
+// generation. Formation 0 stands for a worker that was in no world and has no model.
 func (r *Ring) Counts(formation int64) bool { return formation == 0 || formation >= r.first }
 
 // World returns the last world.
@@ -82,8 +82,8 @@ func (r *Ring) World() rendezvous.World { return r.world }
 func (r *Ring) Version() int64 { return r.version }
 
 // Formed takes a new world and the state that it begins with: the records in it, and its version.
-// The state is that of a member, or what the life begins with. It returns the leases that can be
-// taken back now.
+// The state is that of a member, or what the generation begins with. It returns the leases that can
+// be taken back now.
 func (r *Ring) Formed(w rendezvous.World, had ledger.Ledger, version int64) []Settlement {
 	r.safe, r.shared = !r.behind(w), len(w.Sources) == 0
 	r.world, r.ledger = w, had
@@ -194,8 +194,8 @@ func (r *Ring) Lost(begun bool, version int64) (gone map[int]string) {
 	return gone
 }
 
-// Flush orders that the accumulated gradients are applied, once in a life. It returns the number of
-// the order if it is new, 0 if not.
+// Flush orders that the accumulated gradients are applied, once in a generation. It returns the
+// number of the order if it is new, 0 if not.
 func (r *Ring) Flush() int64 {
 	if r.flushing {
 		return 0

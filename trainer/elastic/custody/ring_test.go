@@ -145,7 +145,7 @@ func TestRingModel(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				if r.Life() != life || r.Version() != present {
-					t.Fatalf("life %d at version %d, want %d at %d", r.Life(), r.Version(), life, present)
+					t.Fatalf("generation %d at version %d, want %d at %d", r.Life(), r.Version(), life, present)
 				}
 				for worker := range last + 1 {
 					if _, ok := gone[worker]; r.Missed(worker) != ok {

@@ -18,7 +18,7 @@ type Order struct {
 	Settled int
 	// snapshots up to this version are not needed
 	Release int64
-	// what the life begins with
+	// what the generation begins with
 	Base Base
 	// the cut under way
 	Cut CutOrder
@@ -43,14 +43,15 @@ type Base struct {
 // Servers is the custody of a model that parameter servers hold. It is not safe for concurrent use.
 type Servers struct {
 	life int64
-	// the highest life that may have begun
+	// the highest generation that may have begun
 	lives int64
 	// what the next generation begins with
 	base Base
 	// for all servers
 	want Order
 	all  []server
-	// the master has restarted, and does not know yet whether the servers hold the life's values
+	// the master has restarted, and does not know yet whether the servers hold the generation's
+	// values
 	asks bool
 }
 
@@ -64,7 +65,7 @@ type server struct {
 	here bool
 	// where it listens
 	address string
-	// the life whose values it had when it joined, 0: none
+	// the generation whose values it had when it joined, 0: none
 	holds int64
 	// the order is acknowledged and agrees with its reports
 	knows bool
@@ -76,19 +77,19 @@ type server struct {
 	snapshot int64
 }
 
-// NewServers returns the custody of n servers, none of which has joined, in life 1, which begins
-// with the initial values.
+// NewServers returns the custody of n servers, none of which has joined, in generation 1, which
+// begins with the initial values.
 func NewServers(n int) *Servers {
 	return &Servers{life: 1, lives: 1, want: Order{Life: 1}, all: make([]server, n)}
 }
 
-// Start sets the life, and the base that it begins with. No server may have joined.
+// Start sets the generation, and the base that it begins with. No server may have joined.
 func (s *Servers) Start(life int64, base Base) {
 	s.life, s.lives, s.base, s.want = life, life, base, Order{Life: life, Base: base}
 }
 
-// Recover sets the state after a restart of the master: the life that its predecessor was in, and
-// its base. The servers join again and report which generation's values they hold; until
+// Recover sets the state after a restart of the master: the generation that its predecessor was in,
+// and its base. The servers join again and report which generation's values they hold; until
 // [Servers.Recovered] no loss counts and no order is due. No server may have joined. The next
 // generation is numbered above lives.
 func (s *Servers) Recover(life, lives int64, base Base) {
@@ -96,9 +97,9 @@ func (s *Servers) Recover(life, lives int64, base Base) {
 	s.lives, s.asks = max(life, lives), true
 }
 
-// Recovered ends the recovery, and reports whether the life goes on: every server has joined with
-// its values, in which that many epochs are settled. If not, a new generation begins with base,
-// numbered above any that a server knows of.
+// Recovered ends the recovery, and reports whether the generation goes on: every server has joined
+// with its values, in which that many epochs are settled. If not, a new generation begins with
+// base, numbered above any that a server knows of.
 func (s *Servers) Recovered(settled int, base Base) bool {
 	s.asks, s.base = false, base
 	if s.Holds() {
@@ -112,8 +113,8 @@ func (s *Servers) Recovered(settled int, base Base) bool {
 	return false
 }
 
-// Renew ends the recovery of a life in which no record was trained on: a server without its values
-// gets the base by its next order.
+// Renew ends the recovery of a generation in which no record was trained on: a server without its
+// values gets the base by its next order.
 func (s *Servers) Renew() { s.asks = false }
 
 // Holds reports whether every server has joined with the values of this generation.
@@ -129,11 +130,11 @@ func (s *Servers) Holds() bool {
 // Life returns the model generation.
 func (s *Servers) Life() int64 { return s.life }
 
-// Lives returns the highest life that may have begun.
+// Lives returns the highest generation that may have begun.
 func (s *Servers) Lives() int64 { return s.lives }
 
 // Join notes that a process of an incarnation of a server listens at address, and holds the values
-// of the life holds, 0: none. It reports whether values were lost with the process that it
+// of the generation holds, 0: none. It reports whether values were lost with the process that it
 // replaces, which may have had the same incarnation; then a new generation has begun. It returns
 // [ErrReplaced] if a later incarnation has joined, or this one was noted as lost.
 func (s *Servers) Join(index, incarnation int, process uint64, address string, holds int64) (lost bool, err error) {
@@ -168,7 +169,7 @@ func (s *Servers) Leave(index, incarnation int) (lost bool) {
 	return lost
 }
 
-// Base returns what the life begins with.
+// Base returns what the generation begins with.
 func (s *Servers) Base() Base { return s.want.Base }
 
 // Kept notes the base of the next generation, for when values are lost.

@@ -122,7 +122,7 @@ func TestServersModel(t *testing.T) {
 				snapshot := int64(rapid.IntRange(0, 4).Draw(t, "snapshot"))
 				want := there[i].here && of == there[i].incarnation && in == life
 				if got := s.Heard(i, of, in, 7, snapshot); got != want {
-					t.Fatalf("launch %d of %d in life %d of %d is heard: %v", of, i, in, life, got)
+					t.Fatalf("launch %d of %d in generation %d of %d is heard: %v", of, i, in, life, got)
 				}
 				if want && snapshot > 0 && snapshot <= acknowledged[i].Release {
 					delete(acknowledged, i)
@@ -130,14 +130,14 @@ func TestServersModel(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				if s.Life() != life {
-					t.Fatalf("life %d, want %d", s.Life(), life)
+					t.Fatalf("generation %d, want %d", s.Life(), life)
 				}
 				if _, ok := base[life]; !ok && life > 1 {
 					base[life] = kept
 				}
 				for i := range n {
 					if o, _, _ := s.Due(i); o.Base != base[life] || o.Life != life || s.Base() != base[life] {
-						t.Fatalf("order %+v in life %d, which began with %+v", o, life, base[life])
+						t.Fatalf("order %+v in generation %d, which began with %+v", o, life, base[life])
 					}
 				}
 				for epochs := range 4 {
@@ -147,7 +147,7 @@ func TestServersModel(t *testing.T) {
 						applied = applied && ok && o.Life == life && o.Settled >= epochs
 					}
 					if s.Applied(epochs) != applied {
-						t.Fatalf("%d epochs applied: %v; acknowledged is %+v in life %d", epochs,
+						t.Fatalf("%d epochs applied: %v; acknowledged is %+v in generation %d", epochs,
 							!applied, acknowledged, life)
 					}
 				}

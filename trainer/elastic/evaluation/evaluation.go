@@ -196,7 +196,7 @@ func (s *Schedule) Report(version int64, part Part, states []State) (*Result, er
 			s.run, s.reports, s.states = nil, nil, nil
 			s.final = &Run{Version: part.On.Version}
 		}
-		return nil, fmt.Errorf("%w: version %d in life %d, the evaluation is of version %d in life %d",
+		return nil, fmt.Errorf("%w: version %d in generation %d, the evaluation is of version %d in generation %d",
 			ErrOther, part.On.Version, part.On.Life, version, of.Life)
 	}
 	if err := s.add(states); err != nil {

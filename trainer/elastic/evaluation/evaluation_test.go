@@ -27,7 +27,7 @@ func due(t *testing.T, s *Schedule, want int64) {
 	}
 }
 
-// on is a part that was measured on a version in life 0.
+// on is a part that was measured on a version in generation 0.
 func on(version int64, shard string, start int64) Part {
 	return Part{shard, start, Model{Version: version}}
 }
@@ -144,7 +144,7 @@ func TestFinalIsTheSnapshot(t *testing.T) {
 	due(t, s, 50)
 }
 
-// Measurements of two models are not folded into one result: neither of two lives, nor of two
+// Measurements of two models are not folded into one result: neither of two generations, nor of two
 // versions.
 func TestPartsOfTwoModels(t *testing.T) {
 	states := []State{{"n", []float64{1}}}
@@ -181,7 +181,7 @@ func TestPartsOfTwoModels(t *testing.T) {
 		t.Fatal("given up for what is older, or of another generation")
 	}
 	_, err := s.Report(70, Part{"test", 9, Model{2, 71}}, states)
-	const says = "measured on another model: version 71 in life 2, the evaluation is of version 70 in life 2"
+	const says = "measured on another model: version 71 in generation 2, the evaluation is of version 70 in generation 2"
 	if err == nil || err.Error() != says {
 		t.Errorf("%v, want %s", err, says)
 	}

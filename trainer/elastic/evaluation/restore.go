@@ -18,8 +18,8 @@ type Saved struct {
 	Final *int64 `json:"final,omitempty"`
 }
 
-// mostMeasured is the number of saved versions. The model's version does not fall in a life, so
-// only the last ones can come again.
+// mostMeasured is the number of saved versions. The model's version does not fall in a generation,
+// so only the last ones can come again.
 const mostMeasured = 100
 
 // Save returns the state that [Restore] continues from.

@@ -10,7 +10,7 @@
 //	incarnation  which start of that pod: a server's successor has its index and a higher
 //	             incarnation
 //	master       the newest incarnation of the master that the speaker has heard
-//	life         of the model: raised whenever values are lost and the training returns
+//	generation   of the model: raised whenever values are lost and the training returns
 //
 // A header is a claim. The certificate of its connection proves it: see [Name] and package
 // credential.

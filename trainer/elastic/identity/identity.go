@@ -44,7 +44,7 @@ func (h Header) String() string {
 	if h.Role != User {
 		who = fmt.Sprintf("%v (launch %d)", h.ID(), h.Incarnation)
 	}
-	return fmt.Sprintf("%s of job %s in life %d", who, h.Job, h.Life)
+	return fmt.Sprintf("%s of job %s in model generation %d", who, h.Job, h.Life)
 }
 
 // Faults of a header.
@@ -150,7 +150,7 @@ func Expect(self, speaker Header, proved Name, called pod.ID, incarnation int) e
 // SameLife returns an error unless a speaker works with the model that self works with.
 func SameLife(self, speaker Header) error {
 	if speaker.Life != self.Life {
-		return fmt.Errorf("%w: %v speaks of life %d, %v is in life %d", ErrLife, speaker.ID(),
+		return fmt.Errorf("%w: %v speaks of model generation %d, %v is in %d", ErrLife, speaker.ID(),
 			speaker.Life, self.ID(), self.Life)
 	}
 	return nil

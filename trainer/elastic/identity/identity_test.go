@@ -20,15 +20,15 @@ func TestAdmit(t *testing.T) {
 		proved bool
 		want   error
 	}{
-		"admitted":                        {func(*Header) {}, true, nil},
-		"another job":                     {func(h *Header) { h.Job = "uid-2" }, true, ErrForeign},
-		"another role":                    {func(h *Header) { h.Role = pod.PS }, true, ErrForbidden},
-		"the role of a user":              {func(h *Header) { h.Role = User }, true, ErrForbidden},
-		"a job that is not proved":        {func(h *Header) { h.Job = "uid-2" }, false, ErrForeign},
-		"a role that is not proved":       {func(h *Header) { h.Role = pod.Master }, false, ErrForeign},
-		"an index that is not proved":     {func(h *Header) { h.Index++ }, false, ErrForeign},
-		"an incarnation that is not so":   {func(h *Header) { h.Incarnation++ }, false, ErrForeign},
-		"a life, which no card speaks of": {func(h *Header) { h.Life++ }, false, nil},
+		"admitted":                              {func(*Header) {}, true, nil},
+		"another job":                           {func(h *Header) { h.Job = "uid-2" }, true, ErrForeign},
+		"another role":                          {func(h *Header) { h.Role = pod.PS }, true, ErrForbidden},
+		"the role of a user":                    {func(h *Header) { h.Role = User }, true, ErrForbidden},
+		"a job that is not proved":              {func(h *Header) { h.Job = "uid-2" }, false, ErrForeign},
+		"a role that is not proved":             {func(h *Header) { h.Role = pod.Master }, false, ErrForeign},
+		"an index that is not proved":           {func(h *Header) { h.Index++ }, false, ErrForeign},
+		"an incarnation that is not so":         {func(h *Header) { h.Incarnation++ }, false, ErrForeign},
+		"a generation, which no card speaks of": {func(h *Header) { h.Life++ }, false, nil},
 	} {
 		h := worker
 		c.change(&h)
@@ -97,7 +97,7 @@ func TestSameLife(t *testing.T) {
 	}
 	other.Life = 6
 	if err := SameLife(self, other); !errors.Is(err, ErrLife) ||
-		!strings.Contains(err.Error(), "life 6") || !strings.Contains(err.Error(), "life 7") {
+		!strings.Contains(err.Error(), "generation 6") || !strings.Contains(err.Error(), "generation 7") {
 		t.Error(err)
 	}
 }

@@ -60,7 +60,7 @@
 //  7. A worker has finished when all its processes of the world have ended with 0, everything
 //     is handled that they had said, and the master knows of all leases that have ended.
 //  8. A process gets SIGTERM once. It has the restart grace if processes are to start again,
-//     and the whole grace period if the worker leaves or the job ends, whichever is said first.
+//     and the whole grace period if the worker leaves or the job ends, whichever is reported first.
 //  9. Messages on the connection of another process than those of this worker have no effect,
 //     and such a process is ordered to end.
 //  10. The answer to the master's question about records is never older than the question.

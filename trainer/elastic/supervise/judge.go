@@ -22,7 +22,7 @@ type Failure struct {
 	Pid int
 	// it does not count against the retry budget: something else has caused it
 	Excused bool
-	// the process cannot be sure of its state, and Why says why, if it has said so
+	// the process cannot be sure of its state, and Why says why, if it has reported it
 	Doubt bool
 	Why   string
 	// the system may have killed it because memory was used up

@@ -15,8 +15,8 @@ func (s *Supervisor) trained() bool {
 	return !s.unknown && s.some(func(p *process) bool { return p != nil && p.member && p.retired() })
 }
 
-// finished reports whether all processes of this worker that are in the world have ended by
-// themselves with 0, and none is running.
+// finished reports whether all processes of this worker that are in the world have ended on their
+// own with 0, and none is running.
 func (s *Supervisor) finished() bool {
 	return s.ran && s.some(func(p *process) bool { return p != nil && p.member }) && !s.some((*process).unfinished)
 }

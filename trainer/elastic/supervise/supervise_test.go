@@ -88,7 +88,7 @@ func (b *bench) speaks(local int, keeps bool) {
 	b.tell(Hello{Conn: pid, Pid: pid, Leader: pid, KeepsState: keeps})
 }
 
-// Processes that have gone on keep the low ranks of their worker, in their order; those that were
+// Processes that have continued keep the low ranks of their worker, in their order; those that were
 // started again follow, by local rank.
 func TestRanksOfProcesses(t *testing.T) {
 	for _, c := range []struct {

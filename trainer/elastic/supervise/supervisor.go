@@ -66,7 +66,7 @@ type Supervisor struct {
 	stopBy time.Time
 
 	current
-	// processes that have failed by themselves, since the last arrival
+	// processes that have failed on their own, since the last arrival
 	failed []*process
 	// of the last world: a process may have left it in the middle of a round
 	brokeOff bool
@@ -164,7 +164,7 @@ func (s *Supervisor) warn(message string, args ...any) {
 	s.do(Log{Warn: true, Message: message, Args: args})
 }
 
-// take updates the state by an event. What follows from it is decided when all events are taken.
+// take updates the state by an event. Its consequences are decided when all events are taken.
 func (s *Supervisor) take(e Event) {
 	switch e := e.(type) {
 	case Begin:

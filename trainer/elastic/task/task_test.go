@@ -517,7 +517,7 @@ func TestSlowExportEnds(t *testing.T) {
 		l := lease(t, q, life, now)
 		at, ok := q.Deadline()
 		if limit := at.Sub(now); !ok || l.Kind != Export || limit != 10*time.Second<<life {
-			t.Fatalf("%v has %v in life %d", l, limit, life)
+			t.Fatalf("%v has %v in generation %d", l, limit, life)
 		}
 		now = at
 		q.Overdue(now)

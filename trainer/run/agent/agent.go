@@ -1,7 +1,7 @@
 // Package agent is a worker whose engine is a user's program: it takes part in the rendezvous,
 // starts the program's processes with torchrun's environment, watches them, and starts them again
-// when the world changes. A process that keeps its state says so over a socket, and is told of the
-// next world instead.
+// when the world changes. A process that keeps its state reports it over a socket, and is notified
+// of the next world instead.
 //
 //	arrive at the rendezvous ─> world ─> start or tell the processes ─> all end with 0 ─> the end
 //	        ^                                       │
@@ -22,9 +22,9 @@
 //
 //  1. Processes of two worlds never run at once on a worker, except for those that keep their state
 //     and enter the next world. No process outlives its agent.
-//  2. The key-value store of a world is empty at its beginning, listens before its address is told,
-//     and outlives every process of that world.
-//  3. A process that fails by itself is reported to the master once, with its reason, also while
+//  2. The key-value store of a world is empty at its beginning, listens before its address is
+//     announced, and outlives every process of that world.
+//  3. A process that fails on its own is reported to the master once, with its reason, also while
 //     its world ends. One that the agent ends is not.
 //  4. The agent reacts to a departure at once, but processes that are past their training complete
 //     what they do before they start again. Newcomers do not restart running processes unless
@@ -227,8 +227,8 @@ func (a *agent) leaving() bool {
 	}
 }
 
-// storeLinger is how long processes that are ending have to close their connections to the store: a
-// reset would abort those of PyTorch 1.x.
+// storeLinger is the time that processes that are ending have to close their connections to the
+// store: a reset would abort those of PyTorch 1.x.
 const storeLinger = 5 * time.Second
 
 // listen makes the store for the next world, in case this worker becomes its first. The store of

@@ -31,7 +31,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// limit is how long a test waits for what must come.
+// limit is the time that a test waits for what must come.
 const limit = time.Minute
 
 const (
@@ -269,7 +269,7 @@ func openFor(t *testing.T, grace time.Duration, processes int, program ...string
 }
 
 // openWith starts an agent with the Grace and Keeps of a configuration, and what its Job says of
-// newcomers. A program that is not named as a script of Python runs as it is.
+// newcomers. A program that is not named as a script of Python runs unchanged.
 func openWith(t *testing.T, c Config, processes int, program ...string) (*hall, *wire.Arrival) {
 	t.Helper()
 	t.Setenv(scriptEnv, "1")
@@ -372,8 +372,8 @@ func (h *hall) ask() {
 	h.asks = true
 }
 
-// told checks which failures of processes an arrival reports.
-func (h *hall) told(a *wire.Arrival, formation int64, processes int32, want ...*wire.Failure) {
+// checkFailures checks which failures of processes an arrival reports.
+func (h *hall) checkFailures(a *wire.Arrival, formation int64, processes int32, want ...*wire.Failure) {
 	h.Helper()
 	same := func(got, want *wire.Failure) bool {
 		return got.Local == want.Local && got.Code == want.Code && got.Signal == want.Signal &&
@@ -395,17 +395,17 @@ func TestFailsWhileAWorldIsLeft(t *testing.T) {
 			h.hear("world 1", 0, 1)
 			h.recall(1, now)
 			a = h.arrival()
-			h.told(a, 1, 1, &wire.Failure{Local: 1, Code: 7, Excused: !now})
+			h.checkFailures(a, 1, 1, &wire.Failure{Local: 1, Code: 7, Excused: !now})
 			h.give(a)
 			h.hear("world 2", 0)
 			h.hear("recall 2", 0) // the one that was started again is ready
-			h.told(h.arrival(), 2, 2)
+			h.checkFailures(h.arrival(), 2, 2)
 		})
 	}
 }
 
-// The master is told whether a worker has left its world in the middle of a round: then those of
-// other workers would wait there for its processes, even if all were recalled after the round.
+// The master gets a report whether a worker has left its world in the middle of a round: then those
+// of other workers would wait there for its processes, even if all were recalled after the round.
 func TestBreaksOff(t *testing.T) {
 	left := func(h *hall, a *wire.Arrival, want bool) {
 		h.Helper()
@@ -437,7 +437,7 @@ func TestBreaksOff(t *testing.T) {
 		}
 		h.recall(1, false)
 		a = h.arrival()
-		h.told(a, 1, 0, &wire.Failure{Signal: int32(syscall.SIGKILL), Excused: true})
+		h.checkFailures(a, 1, 0, &wire.Failure{Signal: int32(syscall.SIGKILL), Excused: true})
 		left(h, a, true)
 	})
 	t.Run("a process that has said nothing yet", func(t *testing.T) {
@@ -457,7 +457,7 @@ func TestLeavesAlone(t *testing.T) {
 	h.hear("it", 0)
 	close(h.leave)
 	a = h.arrival()
-	h.told(a, 1, 0)
+	h.checkFailures(a, 1, 0)
 	h.give(a)
 	for range 3 {
 		next(h, "a heartbeat", h.beats)
@@ -467,7 +467,7 @@ func TestLeavesAlone(t *testing.T) {
 			"%d lines", len(h.arrivals), len(h.lines))
 	}
 	h.recall(2, false)
-	h.told(h.arrival(), 2, 0)
+	h.checkFailures(h.arrival(), 2, 0)
 }
 
 // Processes that keep their state go on when their worker is asked to leave, until the master
@@ -483,14 +483,14 @@ func TestLeavesWithState(t *testing.T) {
 		beat = next(h, "a heartbeat", h.beats)
 	}
 	if !beat.Keeps {
-		t.Error("the master is not told that processes keep their state")
+		t.Error("the master is not reported that processes keep their state")
 	}
 	if len(h.arrivals) > 0 {
 		t.Error("it has left the world")
 	}
 	h.recall(1, false)
 	a = h.arrival()
-	h.told(a, 1, 1)
+	h.checkFailures(a, 1, 1)
 	if a.Round != 1 {
 		t.Errorf("it brings round %d", a.Round)
 	}
@@ -503,7 +503,7 @@ func TestFailsBetweenWorlds(t *testing.T) {
 	pids := h.hear("world 1", 0, 1)
 	h.recall(1, false)
 	a = h.arrival()
-	h.told(a, 1, 2)
+	h.checkFailures(a, 1, 2)
 	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -511,27 +511,27 @@ func TestFailsBetweenWorlds(t *testing.T) {
 		runtime.Gosched()
 	}
 	h.give(a)
-	h.told(h.arrival(), 2, 1, &wire.Failure{Local: 1, Signal: int32(syscall.SIGKILL)})
+	h.checkFailures(h.arrival(), 2, 1, &wire.Failure{Local: 1, Signal: int32(syscall.SIGKILL)})
 }
 
-// Processes that keep no state are ended with their world, and not reported. One that fails by
-// itself is reported once.
+// Processes that keep no state are ended with their world, and not reported. One that fails on its
+// own is reported once.
 func TestFailsByItself(t *testing.T) {
 	h, a := open(t, 2, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
 	h.give(a)
 	h.hear("it", 0, 1)
 	h.recall(1, false)
 	a = h.arrival()
-	h.told(a, 1, 2)
+	h.checkFailures(a, 1, 2)
 	h.give(a)
 	pids := h.hear("it", 0, 1)
 	if err := syscall.Kill(pids[0], syscall.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
 	a = h.arrival()
-	h.told(a, 2, 2, &wire.Failure{Local: 0, Signal: int32(syscall.SIGUSR1)})
+	h.checkFailures(a, 2, 2, &wire.Failure{Local: 0, Signal: int32(syscall.SIGUSR1)})
 	h.give(a)
 	h.hear("it", 0, 1)
 	h.recall(3, true)
-	h.told(h.arrival(), 3, 2)
+	h.checkFailures(h.arrival(), 3, 2)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/run/program"
 )
 
-// Backend is where an agent's processes run: this machine, or a simulated one. Its owner closes it
-// when no process is left.
+// Backend runs an agent's processes: this machine, or a simulated one. Its owner closes it when no
+// process is left.
 type Backend interface {
 	// Listen returns where the processes that use the package connect to the agent.
 	Listen(ctx context.Context) (Listener, error)
@@ -46,8 +46,8 @@ type Connection interface {
 
 // Program is a user's program that can be started. Its owner closes it.
 type Program interface {
-	// Start starts a process for each of the position's local ranks. They run until they end by
-	// themselves, Kill, or Close.
+	// Start starts a process for each of the position's local ranks. They run until they end on
+	// their own, Kill, or Close.
 	Start(ctx context.Context, position program.Position) (Group, error)
 	// Ready returns when processes can be started at once, or ctx ends.
 	Ready(ctx context.Context)

@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
-// beats is what the heartbeats report.
+// beats holds the content of heartbeats.
 type beats struct {
 	mu sync.Mutex
 	// has an element when a heartbeat is due at once
@@ -30,7 +30,7 @@ type beats struct {
 	// the last round before the job stops; nil: the processes have not ended it
 	rest *wire.Rest
 	// what the first rank has begun a world with that has no source, until the master has it; nil:
-	// nothing is to be told
+	// nothing is to be reported
 	origin *wire.Origin
 	signs  signs
 }

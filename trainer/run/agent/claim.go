@@ -51,7 +51,7 @@ func (r *records) claim(ctx context.Context, path string, at time.Time) (number 
 			return 0, fmt.Errorf("checkpoint %s: %w", path, err)
 		}
 		return 0, fmt.Errorf("checkpoint %s belongs to %v; give each job a checkpoint of its own; "+
-			"if that job is gone for ever, confirm that with --checkpoint_dir_take_over", path, owned.Owner)
+			"if that job no longer exists, confirm with --checkpoint_dir_take_over", path, owned.Owner)
 	}
 	return claimed.Number, err
 }
@@ -62,7 +62,7 @@ type claimant struct {
 	ancestors []string
 	// of the other owner
 	standing checkpoint.Standing
-	// the user has confirmed that the owner is gone
+	// the user has confirmed that the owner no longer exists
 	takeOver bool
 }
 

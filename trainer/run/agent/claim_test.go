@@ -48,7 +48,7 @@ func (v *voucher) Vouch(_ context.Context, r *wire.VouchRequest, _ ...grpc.CallO
 }
 
 // A program's checkpoint has one owner. All processes of a job may use it; another job may once
-// that one is known to be gone.
+// that one is known to have ended.
 func TestCheckpointOfAProgramHasOneOwner(t *testing.T) {
 	first := checkpoint.Owner{Job: "u1", Name: "first", Host: "h", PID: 7}
 	for _, c := range []struct {
@@ -59,14 +59,14 @@ func TestCheckpointOfAProgramHasOneOwner(t *testing.T) {
 		{"a later start of the job", "", voucher{me: checkpoint.Owner{Job: "u1", Name: "first", Host: "h", PID: 8}}},
 		{"a job that goes on from it", "", voucher{me: checkpoint.Owner{Job: "u2", Name: "first"},
 			ancestors: []string{"u1"}}},
-		{"another job, and the first one is gone", "",
+		{"another job, and the first one has ended", "",
 			voucher{me: checkpoint.Owner{Job: "u2", Name: "second"}, standing: checkpoint.Dead}},
 		{"another job, and the first one runs", "belongs to job first on h (UID u1, process 7)",
 			voucher{me: checkpoint.Owner{Job: "u2", Name: "second"}, standing: checkpoint.Alive}},
 		{"another job, and the first one is suspended", "belongs to job first",
 			voucher{me: checkpoint.Owner{Job: "u2", Name: "second"}, standing: checkpoint.Suspended}},
 		{"another job of the same name, and nothing is known",
-			"if that job is gone for ever, confirm that with --checkpoint_dir_take_over",
+			"if that job no longer exists, confirm with --checkpoint_dir_take_over",
 			voucher{me: checkpoint.Owner{Job: "u2", Name: "first"}}},
 		{"another job, and the master cannot tell", "no such job",
 			voucher{me: checkpoint.Owner{Job: "u2", Name: "second"},
@@ -108,8 +108,8 @@ func TestCheckpointOfAProgramHasOneOwner(t *testing.T) {
 	}
 }
 
-// A checkpoint whose owner cannot be read is refused, unless the user has confirmed that it is
-// gone.
+// A checkpoint whose owner cannot be read is refused, unless the user has confirmed that it no
+// longer exists.
 func TestCheckpointOfAnUnknownOwner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kept.pt")
 	if err := os.MkdirAll(path+".owner", 0o755); err != nil {

@@ -35,7 +35,7 @@ import (
 )
 
 // A program that a URL names is fetched into the agent's directory, and runs with its own
-// arguments; any other command stays as it is.
+// arguments; any other command stays unchanged.
 func TestBringCode(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/main.py" {

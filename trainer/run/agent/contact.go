@@ -54,8 +54,8 @@ func (c *contact) kept(after time.Time) (time.Duration, <-chan struct{}) {
 	return c.Kept(after), c.next
 }
 
-// unexplained returns when the master, had it lost a worker before a time, would have said so. It
-// waits as long as the master is away, until ctx ends.
+// unexplained returns when the master, had it lost a worker before a time, would have reported it.
+// It waits as long as the master is away, until ctx ends.
 func (a *agent) unexplained(ctx context.Context, asked time.Time) error {
 	limit := timing.Explain(a.Job.HeartbeatTimeout.Duration)
 	for {

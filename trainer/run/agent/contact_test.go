@@ -39,8 +39,8 @@ func (m *absent) Heartbeat(ctx context.Context, _ *wire.HeartbeatRequest,
 }
 
 // A process whose collective has failed gives up its state when the master, had it lost a member,
-// would have said so, and did not. The wait stands still while the master is away, and includes the
-// time in which a restored master counts no worker as lost.
+// would have reported it, and did not. The wait stands still while the master is away, and includes
+// the time in which a restored master counts no worker as lost.
 func TestUnexplained(t *testing.T) {
 	const timeout = 5 * time.Second
 	limit := timing.Explain(timeout)

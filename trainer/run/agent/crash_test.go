@@ -35,15 +35,15 @@ func scriptWithTorch(t *testing.T, text string) string {
 	return filepath.Join(dir, "main.py")
 }
 
-// The master is told that a process which crashed had been forked, once: the next one is started by
-// exec, and its crash is its own.
+// The master is notified that a process which crashed had been forked, once: the next one is
+// started by exec, and its crash is its own.
 func TestCrashesAfterFork(t *testing.T) {
 	h, a := open(t, 1, scriptWithTorch(t, crasher))
 	for i, want := range []bool{true, false} {
 		h.give(a)
 		h.hear("it", 0)
 		a = h.arrival()
-		h.told(a, int64(i+1), 1, &wire.Failure{Signal: int32(syscall.SIGSEGV)})
+		h.checkFailures(a, int64(i+1), 1, &wire.Failure{Signal: int32(syscall.SIGSEGV)})
 		if got := a.Failures[0].Forked; got != want {
 			t.Errorf("the crash in world %d may be due to a fork: %v, want %v", i+1, got, want)
 		}
@@ -68,5 +68,5 @@ signal.pause()
 // has crashed after its fork.
 func TestCrashesAfterForkBeforeItJoins(t *testing.T) {
 	h, a := openWith(t, Config{Grace: time.Second, Keeps: true}, 1, scriptWithTorch(t, joiner))
-	h.told(a, 0, 1)
+	h.checkFailures(a, 0, 1)
 }

@@ -26,11 +26,11 @@ func TestRankOfAProcessThatIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	a = h.arrival()
-	h.told(a, 1, 1, &wire.Failure{Local: 0, Signal: int32(syscall.SIGKILL)})
+	h.checkFailures(a, 1, 1, &wire.Failure{Local: 0, Signal: int32(syscall.SIGKILL)})
 	counted(a, 1, 4)
 	h.hear("rank 0 of 1, restart 0 of 3", 1)
 	a = h.arrival() // the other is ready
-	h.told(a, 2, 2)
+	h.checkFailures(a, 2, 2)
 	if a.Crew.Source != 0 {
 		t.Errorf("the state is that of process %d, want 0", a.Crew.Source)
 	}
@@ -54,8 +54,8 @@ func (h *hall) hearAll(want map[int]string) map[int]int {
 	return pids
 }
 
-// The master is told what tells whether the program has got on: a digest of its output, and the
-// time of its newest checkpoint file.
+// The master gets the signs of the program's progress: a digest of its output, and the time of its
+// newest checkpoint file.
 func TestProgress(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.pt")

@@ -34,7 +34,7 @@ type exited struct {
 	program.Exit
 }
 
-// translate returns what the supervisor is told of what the loop hears.
+// translate returns what the supervisor is notified of what the loop hears.
 func (a *agent) translate(m any) ([]supervise.Event, error) {
 	switch m := m.(type) {
 	case supervise.Event:
@@ -75,7 +75,7 @@ func (a *agent) assign(w membership.World) ([]supervise.Event, error) {
 	}}, nil
 }
 
-// hear returns what the supervisor is told of a message of a process; nil: nothing.
+// hear returns what the supervisor is notified of a message of a process; nil: nothing.
 func (a *agent) hear(m message) supervise.Event {
 	c := m.from
 	if h, ok := m.inbound.(helloMessage); ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A worker that is asked to leave when all its processes have ended with 0 says so, and waits to be
-// released. If it came back to the master instead, all would begin anew.
+// A worker that is asked to leave when all its processes have ended with 0 reports it, and waits to
+// be released. If it came back to the master instead, all would start over.
 func TestLeavesWhenItHasFinished(t *testing.T) {
 	for name, program := range map[string][]string{"keeps its state": self("world 1=done"),
 		"keeps none": {"/bin/sh", "-c", "true"}} {
@@ -49,11 +49,11 @@ func TestComesBackAfterTheTraining(t *testing.T) {
 	h.mu.Unlock()
 	h.stays()
 	end(t, pids[0])
-	h.told(h.arrival(), 1, 1)
+	h.checkFailures(h.arrival(), 1, 1)
 }
 
-// A process that ends with 0 without having used the package is told of to the others of its world:
-// they may be waiting for it.
+// A process that ends with 0 without having used the package is notified of to the others of its
+// world: they may be waiting for it.
 func TestOneEndsBeforeInit(t *testing.T) {
 	h, a := open(t, 2, "/bin/sh", "-c", "test $LOCAL_RANK = 0 || exec sleep 600")
 	store := a.Crew.Store

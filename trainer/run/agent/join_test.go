@@ -23,7 +23,7 @@ func TestNeverRestartsForANewcomer(t *testing.T) {
 	h.stays()
 	h.recall(1, true)
 	a = h.arrival()
-	h.told(a, 1, 1)
+	h.checkFailures(a, 1, 1)
 	h.give(a)
 	if again := h.hear("it", 0); again[0] == before[0] {
 		t.Error("the process is the same in the next world")
@@ -37,7 +37,7 @@ func TestRestartsForANewcomerAtOnce(t *testing.T) {
 	before := h.hear("it", 0)
 	h.recall(1, false)
 	a = h.arrival()
-	h.told(a, 1, 1)
+	h.checkFailures(a, 1, 1)
 	h.give(a)
 	if again := h.hear("it", 0); again[0] == before[0] {
 		t.Error("the process is the same in the next world")
@@ -59,7 +59,7 @@ func touch(t *testing.T, path string, at time.Time) {
 
 // With --restart_on_join=checkpoint the processes start again after the next checkpoint: not for
 // one that was there when the newcomer came, and not for one that is still being written. Those of
-// other workers may be writing theirs: they are not told to break off.
+// other workers may be writing theirs: they are not asked to break off.
 func TestRestartsForANewcomerAfterACheckpoint(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	touch(t, filepath.Join(dir, "1.pt"), now.Add(-time.Hour))
@@ -75,7 +75,7 @@ func TestRestartsForANewcomerAfterACheckpoint(t *testing.T) {
 	h.stays()
 	touch(t, filepath.Join(dir, "2.pt"), now.Add(-time.Minute))
 	a = h.arrival()
-	h.told(a, 1, 1)
+	h.checkFailures(a, 1, 1)
 	if a.BrokeOff {
 		t.Error("the others are asked to break off")
 	}

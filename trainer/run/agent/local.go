@@ -186,7 +186,7 @@ func (p *localProgram) Checkpoint() time.Time {
 }
 
 // checkpoint returns the pattern of the script's checkpoint files, relative to its processes'
-// directory if that is how it was given; "": it was not.
+// directory if it was given so; "": it was not.
 func (l *local) checkpoint() string {
 	pattern := l.Job.Program.Checkpoint
 	if pattern == "" || filepath.IsAbs(pattern) {

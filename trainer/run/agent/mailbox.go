@@ -2,8 +2,8 @@ package agent
 
 import "sync"
 
-// mailbox is an unbounded queue of what the loop is told: putting something never blocks. That is
-// an event of the supervisor, a message of a process, the end of a process, or a world.
+// mailbox is an unbounded queue of the loop's events: putting something never blocks. That is an
+// event of the supervisor, a message of a process, the end of a process, or a world.
 type mailbox struct {
 	mu    *sync.Mutex
 	all   *[]any

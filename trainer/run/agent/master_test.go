@@ -11,9 +11,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/run/tcpstore"
 )
 
-// A restored master is told which records are in the state of every rank, and the world goes on: a
-// process that trains tells it, or the last one has told it at its end. Only if neither can, the
-// processes meet again.
+// A restored master gets a report of which records are in the state of every rank, and the world
+// goes on: a process that trains reports it, or the last one has reported it at its end. Only if
+// neither can, the processes meet again.
 func TestMasterComesBack(t *testing.T) {
 	var want ledger.Ledger
 	want.Settle(1)
@@ -50,7 +50,7 @@ func TestMasterComesBack(t *testing.T) {
 		pids := h.hear("answer 1", 0)
 		h.ask()
 		end(t, pids[0])
-		h.told(h.arrival(), 1, 0)
+		h.checkFailures(h.arrival(), 1, 0)
 	})
 }
 
@@ -67,7 +67,7 @@ func TestStoreOutlivesRecall(t *testing.T) {
 			h.recall(1, now)
 			h.hear(map[bool]string{false: "answer 1", true: "refusal 1"}[now], 0)
 			a = h.arrival()
-			h.told(a, 1, 1)
+			h.checkFailures(a, 1, 1)
 			serves := func() bool {
 				client, err := tcpstore.Dial(t.Context(), store)
 				if err == nil {

@@ -82,7 +82,7 @@ type helloMessage struct {
 	Torch    string `json:"torch"`
 }
 
-// stateRecords is what a process says of the records in a state: an epoch, a task of it, and how
+// stateRecords is a process's report of the records in a state: an epoch, a task of it, and how
 // many of its records, all counted from 0, and the number of epochs before, all of whose records
 // are.
 type stateRecords struct {
@@ -184,7 +184,7 @@ type checkpointRequest struct {
 // leaseRequest asks for a lease.
 type leaseRequest struct{}
 
-// worldRequest is what requests have that belong to a world.
+// worldRequest has the fields of requests that belong to a world.
 type worldRequest struct {
 	F int64 `json:"f"`
 }

@@ -123,7 +123,7 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		if l := r.held[5]; l.safe < 0 || l.told < l.safe || l.told > l.size() {
-			t.Fatalf("%d records are safe, %d told, of %d", l.safe, l.told, l.size())
+			t.Fatalf("%d records are safe, %d reported, of %d", l.safe, l.told, l.size())
 		}
 	})
 }

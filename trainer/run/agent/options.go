@@ -41,10 +41,10 @@ func GPUs() int {
 	return len(found)
 }
 
-// threads returns the OMP_NUM_THREADS of a process that starts in a world of so many, on a worker
+// threads returns the OMP_NUM_THREADS of a process that starts in a world of that many, on a worker
 // with count of them: its share of the processors, by all processes of the job that have them.
 // torchrun sets 1 for more than one process of a node, however many processors the node has. 0: the
-// only process of a machine has all of them by itself.
+// only process of a machine has all of them on its own.
 func (c Config) threads(count, world int) int {
 	share := count
 	if c.Workers > 0 {

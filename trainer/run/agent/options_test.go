@@ -7,7 +7,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// Processes are told the minibatches of a task if the job says how many.
+// Processes get the minibatches of a task if the job sets the number.
 func TestMinibatchesAreTold(t *testing.T) {
 	a := &local{Config: Config{Job: job.DefaultOf(job.Run)}, count: 1}
 	const variable = "ELASTICDL_NUM_MINIBATCHES_PER_TASK="
@@ -34,7 +34,7 @@ func TestOptions(t *testing.T) {
 }
 
 // All processes of the job on a machine share its processors, whichever worker they are of; those
-// of a pod share its own. The only process of a machine finds them by itself.
+// of a pod share its own. The only process of a machine finds them on its own.
 func TestThreads(t *testing.T) {
 	for _, c := range []struct {
 		processors, count, workers, world int

@@ -79,7 +79,7 @@ func (a *agent) tell(action supervise.Action) {
 	case supervise.Drain:
 		a.conns[act.Conn].conn.CloseRead() // it fails if the connection has ended
 	case supervise.Free:
-		a.records.gone(a.conns[act.Conn])
+		a.records.closed(a.conns[act.Conn])
 		delete(a.conns, act.Conn)
 	case supervise.Enter:
 		a.conns[act.Conn].say(a.worldMessage(act))
@@ -122,7 +122,7 @@ func (a *agent) set(action supervise.Action) {
 	}
 }
 
-// worldMessage returns what a process is told of its world.
+// worldMessage returns what a process is notified of its world.
 func (a *agent) worldMessage(act supervise.Enter) worldMessage {
 	w := a.world
 	var addrs []string
@@ -199,7 +199,7 @@ func (a *agent) exits(pids []int) (all []program.Exit) {
 	return all
 }
 
-// failures returns the reports of the processes that have failed by themselves, and shows them to
+// failures returns the reports of the processes that have failed on their own, and shows them to
 // the user.
 func (a *agent) failures(act supervise.Arrive) []*wire.Failure {
 	var all []*wire.Failure

@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// leaseLimit is how long the master may take to answer a request for records: the program waits
-	// meanwhile.
+	// leaseLimit is the time that the master may take to answer a request for records: the program
+	// waits meanwhile.
 	leaseLimit = 2 * time.Second
-	// again is how long the master's answer "nothing now" is reused: processes ask often.
+	// again is the time that the master's answer "nothing now" is reused: processes ask often.
 	again = 30 * time.Millisecond
 )
 
-// records is what the processes of this worker hold of the data set. What a process has trained on
-// is safe, and reported to the master, when the process has completed the beginning of another
-// round: then every rank has completed the round before.
+// records holds the leases of this worker's processes. The records of a process are safe, and
+// reported to the master, when the process has completed the beginning of another round: then every
+// rank has completed the round before.
 type records struct {
 	master wire.MasterClient
 	index  int32
 	// delivers a report, in order, and calls reported; it does not block
 	report func(*wire.ReportTaskRequest)
-	// is told, without delay, whether the master has yet to hear of ended leases; nil: nobody is
+	// gets, without delay, whether the master has yet to hear of ended leases; nil: nobody is
 	pending func(bool)
 
 	mu      sync.Mutex
@@ -192,7 +192,7 @@ func (r *records) orphan(by *script) (grant leaseReply, ok bool) {
 	return leaseReply{t.Lease, t.Epoch - 1, t.Number, t.Start, t.End, first.safe}, true
 }
 
-// met handles the message of a process that has met all other ranks since it told its progress:
+// met handles the message of a process that has met all other ranks since it reported its progress:
 // that is in the state of each.
 func (r *records) met(by *script) {
 	r.mu.Lock()
@@ -202,7 +202,7 @@ func (r *records) met(by *script) {
 
 // round handles the message of a process that has completed a round, and reports whether it is the
 // first one of its world on this worker. All ranks had begun it, so they have what the process had
-// told before.
+// reported before.
 func (r *records) round(by *script, m roundMessage) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,8 +240,8 @@ func (r *records) noteProgress(by *script, leases [][2]int64) {
 	}
 }
 
-// secure notes that every rank has what a process had told before, and reports the leases that are
-// done. The caller holds the mutex.
+// secure notes that every rank has the earlier reports of a process, and reports the leases that
+// are done. The caller holds the mutex.
 func (r *records) secure(by *script) {
 	var done []int64
 	for id, l := range r.held {
@@ -263,9 +263,9 @@ func (r *records) secure(by *script) {
 	}
 }
 
-// gone notes that a process has ended, and that all it has said is handled: its leases go to other
+// closed notes that a process has ended, and that all it has said is handled: its leases go to other
 // processes of this worker. Which of their records are in the model, the ledger tells.
-func (r *records) gone(of *script) {
+func (r *records) closed(of *script) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range r.held {

@@ -107,7 +107,7 @@ func (d *desk) safe(want ...[2]int64) {
 		got = append(got, [2]int64{l.Lease, l.Done})
 	}
 	if !slices.Equal(got, want) {
-		d.Fatalf("the master is told %v, want %v", got, want)
+		d.Fatalf("the master is reported %v, want %v", got, want)
 	}
 }
 
@@ -181,12 +181,12 @@ func TestRecordsOfOneThatIsGone(t *testing.T) {
 	d.ends(0, 1, [2]int64{1, 2}, [2]int64{2, 3})
 	d.ends(1, 1, [2]int64{3, 3})
 	d.ends(0, 2, [2]int64{1, 3})
-	d.gone(&d.scripts[0])
+	d.closed(&d.scripts[0])
 	d.gets(1, 1, 2)
 	d.gets(1, 2, 3)
 	d.safe([2]int64{1, 2}, [2]int64{2, 3}, [2]int64{3, 0})
 	d.ends(1, 2, [2]int64{1, 4})
-	d.gone(&d.scripts[1])
+	d.closed(&d.scripts[1])
 	d.gets(2, 1, 2)
 	if len(d.reported) > 0 {
 		t.Errorf("reported %v, and none is safe to its end", d.reported)
@@ -201,7 +201,7 @@ func TestRecordsOfTheNextWorld(t *testing.T) {
 	d.gets(0, 2, 0)
 	d.gets(1, 3, 0)
 	d.ends(0, 1, [2]int64{1, 4}, [2]int64{2, 3})
-	d.gone(&d.scripts[1])
+	d.closed(&d.scripts[1])
 	d.waits, d.over = time.Now().Add(time.Hour), true
 	d.enter(2)
 	d.safe([2]int64{2, 0}, [2]int64{3, 0})
@@ -284,7 +284,7 @@ func TestRecordsWait(t *testing.T) {
 		}
 		d.err, d.end = nil, wire.TaskKind_END
 		d.gets(0, -2, 0)
-		d.gone(&d.scripts[0])
+		d.closed(&d.scripts[0])
 		// also of what is over for those that have none
 		d.gets(1, 1, 0)
 		other := &script{owner: &scripts{records: newRecords(d, 3, nil)}}

@@ -25,7 +25,7 @@ func TestRests(t *testing.T) {
 		if a = h.arrival(); a.Finished {
 			t.Errorf("the program has finished: %v", a)
 		}
-		h.told(a, formation+1, 1)
+		h.checkFailures(a, formation+1, 1)
 	}
 	select {
 	case line := <-h.lines:
@@ -35,7 +35,7 @@ func TestRests(t *testing.T) {
 	h.giveAfter(a, 1)
 	h.hear("it", 0)
 	h.recall(3, true)
-	h.told(h.arrival(), 3, 1)
+	h.checkFailures(h.arrival(), 3, 1)
 }
 
 // giveAfter sends the world that follows from an arrival, whose processes start after some

@@ -10,10 +10,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// signsEvery is the time between two looks at the signs of life of the processes.
+// signsEvery is the time between two looks at the signs of generation of the processes.
 const signsEvery = 2 * time.Second
 
-// signs is what heartbeats report of the processes that run: that they work, and what they write.
+// signs holds the heartbeats' reports of running processes: that they work, and what they write.
 // The mutex of beats guards it.
 type signs struct {
 	shown []shown
@@ -26,7 +26,7 @@ type shown struct {
 	group            Group
 }
 
-// sign is what was seen of a process.
+// sign holds the observations of a process.
 type sign struct {
 	cores  float64 // -1: not known yet
 	output program.Output
@@ -48,7 +48,7 @@ func (s *signs) reports(now time.Time) (all []*wire.ProcessReport) {
 	return all
 }
 
-// look notes the signs of life of the processes.
+// look notes the signs of generation of the processes.
 func (a *agent) look(now time.Time) {
 	var all []shown
 	a.beats.set(false, func() { all = slices.Clone(a.beats.signs.shown) })

@@ -53,7 +53,7 @@ sleep 1000`
 	})
 }
 
-// A process that joins by the package has no rank until it is told a world.
+// A process that joins by the package has no rank until it gets a world.
 func TestReportsNoRankYet(t *testing.T) {
 	h, a := openWith(t, Config{Grace: time.Second, Keeps: true}, 1, self()...)
 	h.reports("no rank", func(all []*wire.ProcessReport) bool { return len(all) == 1 && all[0].Rank == -1 })

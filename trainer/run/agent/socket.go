@@ -21,7 +21,7 @@ type scripts struct {
 	dial func(ctx context.Context, address string) (net.Conn, error)
 	// passes a message to the loop; it does not block
 	heard func(message)
-	// returns when the master, had it lost a member before a time, would have said so
+	// returns when the master, had it lost a member before a time, would have reported it
 	unexplained func(ctx context.Context, asked time.Time) error
 	group       sync.WaitGroup
 	// ends with close
@@ -63,13 +63,13 @@ type message struct {
 	inbound
 }
 
-// closed is what the loop hears when a connection has ended, after all its messages.
+// closed is the event of a connection's end, after all its messages.
 type closed struct{}
 
-// endedLimit is how long the agent tries to tell the others that a process has ended.
+// endedLimit is the time that the agent tries to tell the others that a process has ended.
 const endedLimit = 2 * time.Second
 
-// writeLimit is how long the agent waits for a process that does not read.
+// writeLimit is the time that the agent waits for a process that does not read.
 const writeLimit = 5 * time.Second
 
 // mostLine is the largest length of a message in bytes: that of the ledger of an open epoch, as

@@ -18,7 +18,7 @@ func TestScriptBehindAWrapper(t *testing.T) {
 	pid := h.hear("world 1", 0)[0]
 	h.recall(1, false)
 	a = h.arrival()
-	if h.told(a, 1, 1); a.Round != 1 {
+	if h.checkFailures(a, 1, 1); a.Round != 1 {
 		t.Errorf("it brings round %d, want 1", a.Round)
 	}
 	h.give(a)
@@ -41,7 +41,7 @@ func TestScriptBehindAWrapper(t *testing.T) {
 	}
 }
 
-// A process that no world will have is told to end, and the log says why: it does not wait without
+// A process that no world will have is asked to end, and the log says why: it does not wait without
 // a word.
 func TestRefusesASecondScript(t *testing.T) {
 	h, a := open(t, 1, append([]string{"/bin/sh", "-c", `"$0" "$@" & "$0" "$@"; wait`}, self()...)...)

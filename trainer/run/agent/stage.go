@@ -15,7 +15,7 @@ type stages struct {
 	procs []witnessed
 }
 
-// witnessed is what is known of a running process.
+// witnessed holds the observations of a running process.
 type witnessed struct {
 	wrote   func() bool // reports whether it has written anything
 	speaks  bool        // it uses the package

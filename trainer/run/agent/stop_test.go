@@ -68,7 +68,7 @@ func TestAStopGivesTheGracePeriod(t *testing.T) {
 	}
 }
 
-// A job that has ended by itself gives processes that are left as long as when they start again.
+// A job that has ended on its own gives processes that are left as long as when they start again.
 func TestTheEndOfAJobIsShort(t *testing.T) {
 	h, a := openFor(t, time.Hour, 1, "/bin/sh", "-c",
 		`trap '' TERM; echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)

@@ -68,7 +68,7 @@ func TestKilledAfterTheTraining(t *testing.T) {
 	h.stays()
 	end(t, pids[0])
 	a = h.arrival()
-	h.told(a, 1, 0, &wire.Failure{Local: 1, Signal: int32(syscall.SIGKILL)})
+	h.checkFailures(a, 1, 0, &wire.Failure{Local: 1, Signal: int32(syscall.SIGKILL)})
 	if a.Finished {
 		t.Error("it says that all have ended with 0")
 	}
@@ -87,7 +87,7 @@ func TestLosesAMemberAfterTheTraining(t *testing.T) {
 	h.stays()
 	end(t, pids[1])
 	a = h.arrival()
-	h.told(a, 1, 0)
+	h.checkFailures(a, 1, 0)
 	if !a.Finished {
 		t.Error("it does not say that all have ended with 0")
 	}
@@ -119,7 +119,7 @@ func (h *hall) againBoth(a *wire.Arrival, before map[int]int) {
 }
 
 // A worker that is asked to leave after the training lets its processes complete what follows it,
-// and says so. It does not meet the others again, which would begin anew without it.
+// and reports it. It does not meet the others again, which would start over without it.
 func TestLeavesAfterTheTraining(t *testing.T) {
 	h, a := openFor(t, time.Hour, 1, self("world 1=done", "world 1=ask")...)
 	h.give(a)
@@ -143,7 +143,7 @@ func TestLeavesInTheEndAfterTheTraining(t *testing.T) {
 		h.hear("answer 1", 0)
 		close(h.leave)
 		a = h.arrival()
-		h.told(a, 1, 0)
+		h.checkFailures(a, 1, 0)
 		if a.Finished {
 			t.Errorf("%v: it says that all have ended with 0", program[1:])
 		}
@@ -161,7 +161,7 @@ func TestTheTrainingEndsWithoutOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	a = h.arrival()
-	h.told(a, 1, 1, &wire.Failure{Local: 1, Signal: int32(syscall.SIGKILL)})
+	h.checkFailures(a, 1, 1, &wire.Failure{Local: 1, Signal: int32(syscall.SIGKILL)})
 	h.give(a)
 	h.hear("world 2", 0)
 	h.stays()
@@ -195,7 +195,7 @@ func TestLeavesInThePause(t *testing.T) {
 	pause()
 	close(h.leave)
 	a = h.arrival()
-	h.told(a, 1, 0)
+	h.checkFailures(a, 1, 0)
 	pause()
 	h.stays()
 }
@@ -210,7 +210,7 @@ func TestLeavesWhileACheckpointIsAwaited(t *testing.T) {
 	h.stays()
 	close(h.leave)
 	if a = h.arrival(); !a.BrokeOff {
-		t.Error("the others are not told")
+		t.Error("the others are not reported")
 	}
 }
 
@@ -226,7 +226,7 @@ func TestFailsJustBeforeARecall(t *testing.T) {
 	}
 	// the other one takes the whole grace to end
 	h.recall(1, false)
-	h.told(h.arrival(), 1, 2, &wire.Failure{Local: 0, Code: 7, Excused: true})
+	h.checkFailures(h.arrival(), 1, 2, &wire.Failure{Local: 0, Code: 7, Excused: true})
 }
 
 // The master learns which states are of no world, but read from a checkpoint.
@@ -291,7 +291,7 @@ func TestTellsOfRounds(t *testing.T) {
 	}
 }
 
-// The master is told that a process doubts its state, and why.
+// The master is notified that a process doubts its state, and why.
 func TestDoubts(t *testing.T) {
 	h, a := open(t, 2, self("1:world=doubt", "0:recall=arrive", "1:recall=81")...)
 	h.give(a)
@@ -300,22 +300,22 @@ func TestDoubts(t *testing.T) {
 	}
 	h.recall(1, false)
 	a = h.arrival()
-	h.told(a, 1, 1, &wire.Failure{Local: 1, Code: supervise.CodeDoubt, Excused: true, Doubt: true})
+	h.checkFailures(a, 1, 1, &wire.Failure{Local: 1, Code: supervise.CodeDoubt, Excused: true, Doubt: true})
 	if got := a.Failures[0].Message; got != "no group" {
-		t.Errorf("its reason is told as %q", got)
+		t.Errorf("its reason is reported as %q", got)
 	}
 }
 
 // A process that ends because its world has ended, with the package's codes, is not reported:
-// neither beside the failure that has ended the world nor alone. One that doubts its state because
-// a member is lost is none that doubts.
+// neither with the failure that has ended the world nor alone. One that doubts its state because a
+// member is lost is none that doubts.
 func TestEndsWithItsWorld(t *testing.T) {
 	t.Run("by a failure", func(t *testing.T) {
 		h, a := open(t, 2, self("0:recall=83", "1:account=exit")...)
 		h.give(a)
 		h.hear("world 1", 0, 1)
 		h.ask()
-		h.told(h.arrival(), 1, 0, &wire.Failure{Local: 1, Code: 7})
+		h.checkFailures(h.arrival(), 1, 0, &wire.Failure{Local: 1, Code: 7})
 	})
 	for _, code := range []string{"83", "81"} {
 		t.Run("by a loss, with code "+code, func(t *testing.T) {
@@ -323,7 +323,7 @@ func TestEndsWithItsWorld(t *testing.T) {
 			h.give(a)
 			h.hear("world 1", 0, 1)
 			h.recall(1, true)
-			h.told(h.arrival(), 1, 1)
+			h.checkFailures(h.arrival(), 1, 1)
 		})
 	}
 }
@@ -332,5 +332,5 @@ func TestEndsWithItsWorld(t *testing.T) {
 func TestDoubtsWithoutThePackage(t *testing.T) {
 	h, a := open(t, 1, "/bin/sh", "-c", "exit 81")
 	h.give(a)
-	h.told(h.arrival(), 1, 1, &wire.Failure{Code: supervise.CodeDoubt})
+	h.checkFailures(h.arrival(), 1, 1, &wire.Failure{Code: supervise.CodeDoubt})
 }

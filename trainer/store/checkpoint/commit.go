@@ -194,7 +194,7 @@ func (c *Commit) validate() error {
 		problem("format %d; this program reads %d", c.Format, Format)
 	}
 	if c.Number <= 0 || c.Version < 0 || c.Life <= 0 || c.Slots < 0 || c.Records < 0 {
-		problem("number %d, version %d, life %d, %d slots and %d records are impossible", c.Number,
+		problem("number %d, version %d, generation %d, %d slots and %d records are impossible", c.Number,
 			c.Version, c.Life, c.Slots, c.Records)
 	}
 	if c.Claim != "" && !tagForm.MatchString(c.Claim) {

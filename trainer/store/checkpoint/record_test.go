@@ -45,7 +45,7 @@ func TestRecordsAreWhole(t *testing.T) {
 		"a name elsewhere, too": func(c *Commit) { c.Shards[0].File = `..\a` },
 		"half a checksum":       func(c *Commit) { c.Shards[0].CRC = "0001" },
 		"no number":             func(c *Commit) { c.Number = 0 },
-		"no life":               func(c *Commit) { c.Life = 0 },
+		"no generation":         func(c *Commit) { c.Life = 0 },
 		"no updates":            func(c *Commit) { c.Version = -1 },
 		"no slots":              func(c *Commit) { c.Slots = -1 },
 		"no records":            func(c *Commit) { c.Records = -1 },

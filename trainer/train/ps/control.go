@@ -66,7 +66,7 @@ func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.
 		return nil, beginError(err)
 	}
 	if !s.obey(req) {
-		return nil, grpcstatus.Errorf(codes.Aborted, "order %d in life %d comes late", req.Number, req.Life)
+		return nil, grpcstatus.Errorf(codes.Aborted, "order %d in generation %d comes late", req.Number, req.Life)
 	}
 	err := s.settle(ctx, func() bool {
 		unsettled := int(req.Settled) > s.rule.had.Settled()
@@ -86,7 +86,7 @@ func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.
 	return &wire.ControlReply{Version: s.rule.version}, nil
 }
 
-// baseOf reads what a life begins with.
+// baseOf reads what a generation begins with.
 func baseOf(b *wire.Base) custody.Base {
 	return custody.Base{Dir: b.GetDir(), Number: b.GetNumber(), Claim: b.GetClaim(),
 		Checksum: b.GetChecksum(), Fresh: b.GetFresh()}

@@ -104,7 +104,7 @@ func (d *dataConn) open(req request) error {
 	return d.refuse(reply{status: statusOK}, string(self.Append(nil)))
 }
 
-// enter makes the connection one of the server's life, if the worker is in that.
+// enter makes the connection one of the server's generation, if the worker is in that.
 func (d *dataConn) enter(caller identity.Header) error {
 	s := d.server
 	s.mu.Lock()
@@ -134,8 +134,8 @@ func (d *dataConn) refuse(r reply, text string) error {
 	return err
 }
 
-// current reports whether the life which the connection was opened in is the server's. The caller
-// holds mu.
+// current reports whether the generation which the connection was opened in is the server's. The
+// caller holds mu.
 func (d *dataConn) current() bool { return d.life == d.server.life }
 
 // push receives a gradient, and gathers it if the rule takes it.
@@ -267,7 +267,7 @@ func (d *dataConn) send(snapshot int64) error {
 		b := min(a+chunk, n)
 		part := d.scratch[replySize/4:][:b-a]
 		if !s.store.read(part, a, snapshot, begun) {
-			return fmt.Errorf("send snapshot %d of life %d: closed meanwhile", snapshot, d.life)
+			return fmt.Errorf("send snapshot %d of generation %d: closed meanwhile", snapshot, d.life)
 		}
 		// to the order of the wire is the same turn
 		param.Decode(part)
@@ -288,7 +288,7 @@ func (d *dataConn) send(snapshot int64) error {
 	}
 }
 
-// checkLife returns an error if the connection's life is over.
+// checkLife returns an error if the connection's generation is over.
 func (d *dataConn) checkLife() error {
 	d.server.mu.Lock()
 	defer d.server.mu.Unlock()

@@ -15,12 +15,13 @@
 // and out of HTTP/2 frames. Here a value is copied by the kernel and, in a pull, once more, so that
 // a slow reader never holds a lock.
 //
-// # Lives of the model
+// # Model generations
 //
 // A server makes the initial values itself, from the model and the job's seed. Its state is of one
-// model generation. Where a server is lost, the master raises the life: each server drops all that
-// it has, and begins again from the initial values, or with its elements of a checkpoint of any
-// writer (life.go). It serves nobody who works in another generation than its own, and says both.
+// model generation. Where a server is lost, the master raises the generation: each server drops all
+// that it has, and begins again from the initial values, or with its elements of a checkpoint of
+// any writer (life.go). It serves nobody who works in another generation than its own, and says
+// both.
 //
 // # Checkpoints
 //

@@ -84,12 +84,12 @@ func TestRefusedConnections(t *testing.T) {
 			"another worker": {func(h *identity.Header) { h.Index = 8 }, ErrRefused, "with the certificate of"},
 			"another job":    {func(h *identity.Header) { h.Job = "another" }, ErrRefused, "not of this job"},
 			"a server":       {func(h *identity.Header) { h.Role = pod.PS }, ErrRefused, "not allowed"},
-			"a life behind": {func(h *identity.Header) {
+			"a generation behind": {func(h *identity.Header) {
 				h.Life = 0
-			}, ErrAnew, "the server is in life 1 of it, this worker in 0"},
-			"a life to come": {func(h *identity.Header) {
+			}, ErrAnew, "the server is in generation 1 of it, this worker in 0"},
+			"a generation to come": {func(h *identity.Header) {
 				h.Life = 2
-			}, nil, "the server is in life 1 of the model still, this worker in 2"},
+			}, nil, "the server is in model generation 1 still, this worker in 2"},
 		} {
 			h := worker
 			c.change(&h)
@@ -305,7 +305,7 @@ func TestNewLife(t *testing.T) {
 		f.push(a, filled(64, 1), Gradient{Versions: Versions{1, 1}, Epoch: 1, Task: 1, From: 1, To: 2, Of: 1000})
 		stands := func(want [3]int64) {
 			if life, version, snapshot := f.server(1).standing(); [3]int64{life, version, snapshot} != want {
-				t.Errorf("life, version and snapshot: %d, %d, %d; want %d", life, version, snapshot, want)
+				t.Errorf("generation, version and snapshot: %d, %d, %d; want %d", life, version, snapshot, want)
 			}
 		}
 		stands([3]int64{1, 1, 1})
@@ -339,7 +339,7 @@ func TestNewLife(t *testing.T) {
 		if !slices.Equal(v, Versions{1, 1}) {
 			t.Fatal(v)
 		}
-		// An order of the life before comes late, whatever its number.
+		// An order of the generation before comes late, whatever its number.
 		for _, number := range []int64{1, 1000} {
 			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: 1, Number: number, Settled: 1})
 			if grpcstatus.Code(err) != codes.Aborted || f.server(0).Version() != 1 ||

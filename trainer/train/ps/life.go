@@ -15,7 +15,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 )
 
-// failure is why the server has nothing: it cannot read what the life begins with.
+// failure is why the server has nothing: it cannot read what the generation begins with.
 type failure struct {
 	life int64
 	// the first try
@@ -66,7 +66,7 @@ func (s *Server) beginLife(ctx context.Context, life int64, base custody.Base) e
 }
 
 // fill makes the server one that knows nothing but the model's initial values, in that generation.
-// Until they are made it has none, and is in no life: there is not the memory for both.
+// Until they are made it has none, and is in no generation: there is not the memory for both.
 func (s *Server) fill(life int64) error {
 	s.empty()
 	layout, values, err := s.config.Initial()
@@ -122,8 +122,8 @@ func (s *Server) spanOf(layout param.Layout) param.Range {
 	return param.Partition(layout.Len(), s.config.Servers)[s.config.Index]
 }
 
-// enterLife makes what is in the store that of a life, at a version, with what the ledger says in
-// it. The caller has the turn, or is the only one to know the server.
+// enterLife makes what is in the store that of a generation, at a version, with what the ledger
+// says in it. The caller has the turn, or is the only one to know the server.
 func (s *Server) enterLife(life int64, layout param.Layout, had *ledger.Ledger, version int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

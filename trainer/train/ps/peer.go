@@ -296,9 +296,9 @@ func (p *peer) introduce(conn net.Conn, proved identity.Name) error {
 // it, from one that is ahead the worker has yet to.
 func otherLife(server, own int64) error {
 	if server > own {
-		return fmt.Errorf("%w: the server is in life %d of it, this worker in %d", ErrAnew, server, own)
+		return fmt.Errorf("%w: the server is in generation %d of it, this worker in %d", ErrAnew, server, own)
 	}
-	return fmt.Errorf("the server is in life %d of the model still, this worker in %d", server, own)
+	return fmt.Errorf("the server is in model generation %d still, this worker in %d", server, own)
 }
 
 // foreseen returns what a wrong identity of the server means for the worker.

@@ -45,7 +45,7 @@ type ServerConfig struct {
 	SyncVersionTolerance  *int
 	LRStalenessModulation bool
 
-	// what the life begins with
+	// what the generation begins with
 	Base custody.Base
 	// where a copy of what the server has is written when the master orders it
 	CheckpointDir string

@@ -248,9 +248,9 @@ func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.Ca
 			cancel(membership.ErrReplaced)
 			return
 		}
-		// a ring learns the life with its world
+		// a ring learns the generation with its world
 		if life := w.Self.Life(); reply.Life != life && w.Job.Strategy != job.AllReduce {
-			cancel(fmt.Errorf("%w: life %d of it after life %d", ps.ErrAnew, reply.Life, life))
+			cancel(fmt.Errorf("%w: generation %d of it after generation %d", ps.ErrAnew, reply.Life, life))
 			return
 		}
 		how.beaten(reply)

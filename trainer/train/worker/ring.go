@@ -286,8 +286,8 @@ func (r *member) synchronize(in *world) error {
 	return nil
 }
 
-// begin makes the state the one that the model's life begins with: of a checkpoint, or the initial
-// one.
+// begin makes the state the one that the model generation begins with: of a checkpoint, or the
+// initial one.
 func (r *member) begin(in *world) error {
 	if in.Base.GetNumber() > 0 {
 		if err := r.restore(in.Context(), in.Base); err != nil {

@@ -188,8 +188,8 @@ func (o Options) waits(w ps.Wait) {
 	o.Log.Warn("Waiting for a parameter server", "server", w.Server, "address", w.Address, "error", w.Err)
 }
 
-// serve works with parameter servers, or without, through all model generations. When a life ends,
-// what the worker holds is void, and it begins again with only its engine and data.
+// serve works with parameter servers, or without, through all model generations. When a generation
+// ends, what the worker holds is void, and it begins again with only its engine and data.
 func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Address) error {
 	for {
 		var err error
@@ -239,8 +239,8 @@ func (o Options) setup(ctx context.Context) (context.Context, context.CancelFunc
 }
 
 // join asks the master for the job until it answers, with the address of every server, if the job
-// has servers, and the checkpoint that the model begins with. It sets the worker's life of the
-// model to the master's.
+// has servers, and the checkpoint that the model begins with. It sets the worker's generation of
+// the model to the master's.
 func join(ctx context.Context, o Options) (*job.Job, []ps.Address, *wire.Base, bool, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

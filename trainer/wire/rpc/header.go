@@ -89,7 +89,7 @@ func (s *Self) hear(master int) {
 	}
 }
 
-// lifeKey finds in a context the life that its calls are of.
+// lifeKey finds in a context the generation that its calls are of.
 type lifeKey struct{}
 
 // InLife returns a context for a call that tells of the model as it was in that generation,

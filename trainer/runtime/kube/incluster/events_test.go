@@ -321,7 +321,7 @@ func TestMasterTellsEvents(t *testing.T) {
 		t.Errorf("reported %q", told)
 	}
 	if s := c.status(); s.Life < 2 || s.Anew == "" {
-		t.Errorf("life %d of the model, %q", s.Life, s.Anew)
+		t.Errorf("model generation %d, %q", s.Life, s.Anew)
 	}
 }
 
