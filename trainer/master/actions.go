@@ -10,8 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// ErrHopeless is wrapped by an error of a runtime's Create if the cluster can never accept the pod
-// as it is described. It fails a job that has not started yet.
+// ErrHopeless is wrapped by an error of a runtime's Create if the cluster can never accept the
+// pod's manifest. It fails a job that has not started yet.
 var ErrHopeless = errors.New("impossible")
 
 // ErrDisowned is wrapped by an error of a runtime's Delete if the cluster does not know this master
@@ -67,7 +67,7 @@ func (m *master) forget(id pod.ID, launch int, reason string) {
 	if id.Role == pod.Worker {
 		m.announced(id.Index)
 	}
-	m.strategy.gone(id, launch, reason)
+	m.strategy.lost(id, launch, reason)
 }
 
 // execute performs actions: those of one pod in order, those of different pods concurrently.

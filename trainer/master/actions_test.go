@@ -210,11 +210,11 @@ func TestDeletionIsOfOneLaunch(t *testing.T) {
 	m.table.Start(now)
 	m.table.Observe(pod.Event{ID: id, Phase: pod.Running}, now)
 	if m.isGone(pod.Action{ID: id, Launch: 1}) {
-		t.Error("a running pod is gone")
+		t.Error("a running pod has ended")
 	}
 	m.table.Observe(pod.Event{ID: id, Phase: pod.Deleted}, now)
 	if !m.isGone(pod.Action{ID: id, Launch: 1}) {
-		t.Error("a deleted pod is not gone")
+		t.Error("a deleted pod has not ended")
 	}
 }
 

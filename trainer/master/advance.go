@@ -141,10 +141,10 @@ func (m *master) snapshot(server int, version int64) {
 	}
 }
 
-// anew begins a life of the model, with the newest checkpoint or the initial values. What was
-// trained on since is lost. If anything was trained on, in this life or before, the training goes
-// back with the model.
-func (m *master) anew(life int64, reason string) {
+// newGeneration begins a model generation, with the newest checkpoint or the initial values. Later
+// training is lost. If anything was trained on, in this generation or before, the training returns
+// with the model.
+func (m *master) newGeneration(life int64, reason string) {
 	stats := m.queue.Stats()
 	if m.stage.Recovering() {
 		stats.Done = max(stats.Done, m.former.Done)
@@ -163,7 +163,7 @@ func (m *master) anew(life int64, reason string) {
 	}
 	m.Self.SetLife(life)
 	m.restart(base)
-	if err := m.remember(); errors.Is(err, ErrSuperseded) { // before it is told
+	if err := m.remember(); errors.Is(err, ErrSuperseded) { // before it is reported
 		m.quit(err)
 		return
 	}
@@ -185,7 +185,7 @@ func (m *master) anew(life int64, reason string) {
 	}
 }
 
-// backWhy returns what was lost with a life of the model, as text.
+// backWhy returns what was lost with a model generation, as text.
 func backWhy(base kept, done int64, begun bool, reason string) string {
 	switch {
 	case base.commit != nil:
@@ -240,7 +240,7 @@ func (m *master) finish(now time.Time) {
 	}
 }
 
-// end ends the job: workers are told to leave, and deleted if they do not. The caller holds the
+// end ends the job: workers are asked to leave, and deleted if they do not. The caller holds the
 // mutex.
 func (m *master) end(state job.State, err error, now time.Time) {
 	m.perform(m.stage.End(state, err, m.undone(), now), now)

@@ -16,9 +16,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 )
 
-// kept is what a life of the model may begin with: a checkpoint of the job, or the one that it was
-// to start from (--checkpoint_dir_for_init), which has none of the job's records. The zero value
-// stands for the initial values.
+// kept holds the checkpoints that a model generation may begin with: a checkpoint of the job, or
+// the one that it was to start from (--checkpoint_dir_for_init), which has none of the job's
+// records. The zero value stands for the initial values.
 type kept struct {
 	custody.Base
 	commit *checkpoint.Commit
@@ -47,7 +47,7 @@ func (k kept) version() int64 {
 	return k.commit.Version
 }
 
-// loaded is what the first life begins with.
+// loaded is the model of the first generation.
 type loaded struct {
 	first kept
 	// the model of a job that trains nothing
@@ -60,9 +60,9 @@ type loaded struct {
 	damaged []checkpoint.Damage
 }
 
-// load finds what the first life begins with: the newest checkpoint of a job that is resumed, or
-// the one that the job starts from. It reads all of it, which may take long: the mutex is not held,
-// and nothing is changed. Storage that cannot be read is tried again for some time.
+// load finds what the first generation begins with: the newest checkpoint of a job that is resumed,
+// or the one that the job starts from. It reads all of it, which may take long: the mutex is not
+// held, and nothing is changed. Storage that cannot be read is tried again for some time.
 func (c *checkpoints) load(ctx context.Context) (l loaded, err error) {
 	err = c.patiently(ctx, func() error {
 		l, err = c.tryLoad()
@@ -185,7 +185,7 @@ func (c *checkpoints) own(commit *checkpoint.Commit) (kept, error) {
 	return keptOf(dir, commit, false), nil
 }
 
-// keptOf returns a commit of a directory as what a life may begin with.
+// keptOf returns a commit of a directory as what a generation may begin with.
 func keptOf(dir string, commit *checkpoint.Commit, fresh bool) kept {
 	return kept{custody.Base{Dir: dir, Number: commit.Number, Claim: commit.Claim,
 		Checksum: commit.Checksum, Fresh: fresh}, commit}
@@ -246,7 +246,7 @@ func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
 	}
 }
 
-// nameOf returns the name of the commit that a life begins with.
+// nameOf returns the name of the commit that a generation begins with.
 func nameOf(b custody.Base) checkpoint.Name { return checkpoint.Name{Number: b.Number, Claim: b.Claim} }
 
 // isOldest reports whether a checkpoint is the oldest of the job's that this master knows.
@@ -284,7 +284,7 @@ func (c *checkpoints) logDamages(dir checkpoint.Dir, damages []checkpoint.Damage
 	}
 }
 
-// beginFirst begins the first life with what was loaded, before any pod has joined.
+// beginFirst begins the first generation with what was loaded, before any pod has joined.
 func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 	first := l.first
 	c.loaded, c.problem = true, ""
@@ -320,8 +320,8 @@ func (m *master) goOn(first kept, life int64, now time.Time) {
 	m.restart(m.checkpoints.rewind(now))
 }
 
-// restore sets what was loaded for a restored master. The life goes on, or the next one begins with
-// the newest checkpoint.
+// restore sets what was loaded for a restored master. The generation goes on, or the next one
+// begins with the newest checkpoint.
 func (c *checkpoints) restore(l loaded, r *record, now time.Time) {
 	c.loaded, c.problem = true, ""
 	for _, d := range l.damaged {
@@ -343,7 +343,7 @@ func (c *checkpoints) restore(l loaded, r *record, now time.Time) {
 	}
 }
 
-// newestKept returns what the next life begins with.
+// newestKept returns what the next generation begins with.
 func (c *checkpoints) newestKept() kept {
 	if n := len(c.kept); n > 0 {
 		return c.kept[n-1]
@@ -356,7 +356,7 @@ func (c *checkpoints) covered() int64 {
 	return c.newestKept().version()
 }
 
-// rewind notes that a life begins, and returns what it begins with: the newest checkpoint.
+// rewind notes that a generation begins, and returns what it begins with: the newest checkpoint.
 func (c *checkpoints) rewind(now time.Time) kept {
 	c.base = c.newestKept()
 	if c.on() {
@@ -365,15 +365,16 @@ func (c *checkpoints) rewind(now time.Time) kept {
 	return c.base
 }
 
-// back sets the version of the model in the current life, even if a newer one was reported before.
+// back sets the version of the model in the current generation, even if a newer one was reported
+// before.
 func (c *checkpoints) back(version int64) {
 	if c.on() {
 		c.cut.Back(version)
 	}
 }
 
-// damaged drops the checkpoint that this life was to begin with, and newer ones, because it cannot
-// be read. A job that was to start from it fails.
+// damaged drops the checkpoint that this generation was to begin with, and newer ones, because it
+// cannot be read. A job that was to start from it fails.
 func (c *checkpoints) damaged(base custody.Base, reason error) {
 	c.Log.Error("A checkpoint cannot be used", "number", base.Number, "directory", base.Dir, "error", reason)
 	c.host.happen(CheckpointDamaged{Number: base.Number, Reason: reason.Error()})
@@ -388,7 +389,7 @@ func (c *checkpoints) damaged(base custody.Base, reason error) {
 	}
 }
 
-// newest returns what the next life begins with, as the custody names it.
+// newest returns what the next generation begins with, as the custody names it.
 func (c *checkpoints) newest() custody.Base {
 	return c.newestKept().Base
 }

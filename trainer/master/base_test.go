@@ -87,7 +87,7 @@ func rest(t *testing.T, c *Config) {
 }
 
 // If a checkpoint is damaged after the master has started or was restarted, the checkpoint before
-// it is used, which this master has not read yet. If there is none the training begins anew.
+// it is used, which this master has not read yet. If there is none the training starts over.
 func TestCheckpointBeforeTheDamagedOne(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -209,7 +209,7 @@ func TestCheckpointBeforeOnFailingStorage(t *testing.T) {
 	}
 }
 
-// A job that began with another job's model goes back to that model when no checkpoint of its own
+// A job that began with another job's model returns to that model when no checkpoint of its own
 // can be read.
 func TestInitialCheckpointBeforeTheDamagedOne(t *testing.T) {
 	c := config(t)

@@ -25,7 +25,7 @@ const (
 )
 
 // checkpoints manages the model at rest: when the holders are to copy what they have, whether the
-// copy succeeded, and what the next life of the model begins with. The custody decides
+// copy succeeded, and what the next model generation begins with. The custody decides
 // ([custody.Cut]); this part talks to the strategy, and writes the records. The master's mutex
 // guards it.
 type checkpoints struct {
@@ -37,9 +37,9 @@ type checkpoints struct {
 	// nil: the job has no checkpoints
 	cut    *custody.Cut
 	policy custody.CutPolicy
-	// checkpoints that the next life may begin with; the newest last
+	// checkpoints that the next generation may begin with; the newest last
 	kept []kept
-	// what this life began with
+	// what this generation began with
 	base kept
 	// checkpoints that a holder could not read
 	useless map[checkpoint.Name]bool
@@ -380,8 +380,8 @@ func (c *checkpoints) deadline(now time.Time) (time.Time, bool) {
 	return at, ok && (c.cut.Order().Number > 0 || at.After(now))
 }
 
-// describe adds the checkpoints to the status. The training of a suspended job is where its newest
-// checkpoint is, whatever the workers had reported before they ended.
+// describe adds the checkpoints to the status. The progress of a suspended job is that of its
+// newest checkpoint, whatever the workers had reported before they ended.
 func (c *checkpoints) describe(s *wire.JobStatus) {
 	if !c.on() {
 		return

@@ -41,7 +41,8 @@ func left(t *testing.T, dir string) (names []string) {
 }
 
 // A job whose checkpoint directory another job owns ends before it has a pod, and says who owns it.
-// One that is dead, or is confirmed to be gone, is no obstacle; nor is a job that this one resumes.
+// One that is dead, or is confirmed not to exist, is no obstacle; nor is a job that this one
+// resumes.
 func TestDirectoryOfAnotherJob(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Config)
@@ -59,7 +60,7 @@ func TestDirectoryOfAnotherJob(t *testing.T) {
 				return map[checkpoint.Owner]checkpoint.Standing{another: checkpoint.Dead}[o]
 			}
 		}, true},
-		"the user confirms that it is gone": {func(c *Config) { c.Job.CheckpointDirTakeOver = true }, true},
+		"the user confirms that it no longer exists": {func(c *Config) { c.Job.CheckpointDirTakeOver = true }, true},
 		"this one resumes it": {func(c *Config) {
 			c.Resume, c.Ancestors = true, []string{another.Job}
 		}, true},
@@ -198,8 +199,8 @@ func TestResumesItsOwnCheckpoints(t *testing.T) {
 	}
 }
 
-// What was written of a checkpoint that is given up is removed, also what a slow holder writes
-// later: it would fill the disk.
+// The files of an abandoned checkpoint are removed, also those of a slow holder: it would fill the
+// disk.
 func TestGivenUpCheckpointIsRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -233,7 +234,7 @@ func TestGivenUpCheckpointIsRemoved(t *testing.T) {
 		if names := left(t, dir); len(names) > 0 {
 			t.Errorf("while the next one is made: %v", names)
 		}
-		write(2) // and it is never told of
+		write(2) // and it is never reported
 		w.JobClient.Stop(w.Context(), &wire.StopRequest{})
 		<-w.ended
 		if names := left(t, dir); len(names) > 0 {

@@ -20,8 +20,8 @@ func sums(c *Config) {
 	}
 }
 
-// A job does not go on from a checkpoint of other data, or of another cut of it: what differs is
-// said, and nothing is trained.
+// A job does not go on from a checkpoint of other data, or of another cut of it: the difference is
+// reported, and nothing is trained.
 func TestResumedOnOtherData(t *testing.T) {
 	for _, c := range []struct {
 		name, want string // want is empty: the job goes on

@@ -75,7 +75,7 @@ func TestEvaluation(t *testing.T) {
 	})
 }
 
-// A server is told to release a snapshot again as often as it reports the snapshot after its
+// A server is asked to release a snapshot again as often as it reports the snapshot after its
 // release.
 func TestReleaseIsToldUntilItIsObserved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestReleaseIsToldUntilItIsObserved(t *testing.T) {
 			before := len(w.servers[0].orders)
 			w.beats(51, 50)
 			if last := w.servers[0].last(); last.ReleaseSnapshot != 50 || len(w.servers[0].orders) == before {
-				t.Errorf("told %v, %d orders after %d", last, len(w.servers[0].orders), before)
+				t.Errorf("reported %v, %d orders after %d", last, len(w.servers[0].orders), before)
 			}
 		}
 		before := len(w.servers[0].orders)
@@ -170,10 +170,10 @@ func TestEvaluationWithdrawn(t *testing.T) {
 		reply, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: 1,
 			Address: w.servers[1].address})
 		if err != nil || reply.Life != 2 {
-			t.Errorf("the new server is notified of life %d, %v", reply.GetLife(), err)
+			t.Errorf("the new server is notified of generation %d, %v", reply.GetLife(), err)
 		}
 		if o := w.servers[1].last(); o.ReleaseSnapshot != 0 || o.Life != 2 {
-			t.Errorf("the new server was told %v", o)
+			t.Errorf("the new server was reported %v", o)
 		}
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 )
 
-// Event is a fact of a job's life: one of the types below. Log lines tell people the same; programs
-// and tests set [Config].OnEvent.
+// Event is a fact of a job's generation: one of the types below. Log lines tell people the same;
+// programs and tests set [Config].OnEvent.
 type Event interface{ event() }
 
 // Leased tells that a worker was granted a task for the first time.
@@ -74,21 +74,21 @@ type TrainingFinished struct{ Version int64 }
 // BegunAnew tells that the model is lost and the training begins again from the initial values:
 // nothing is credited any more.
 type BegunAnew struct {
-	// Life is the life of the model that begins.
+	// Life is the model generation that begins.
 	Life   int64
 	Reason string
-	// Records is how many records that were credited in the previous life are no longer credited.
+	// Records counts the records of the previous generation that are no longer credited.
 	Records int64
 }
 
-// RolledBack tells that the model is lost and the training goes back to a checkpoint.
+// RolledBack tells that the model is lost and the training returns to a checkpoint.
 type RolledBack struct {
-	// Life is the life of the model that begins.
+	// Life is the model generation that begins.
 	Life       int64
 	Reason     string
 	Checkpoint int64 // number of the checkpoint
 	Version    int64 // version of the model in the checkpoint
-	// Records is how many records were credited in the life before, Kept how many of all are in the
+	// Records counts the records that were credited in the generation before, Kept those in the
 	// checkpoint.
 	Records, Kept int64
 }

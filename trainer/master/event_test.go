@@ -43,7 +43,7 @@ func TestEvents(t *testing.T) {
 			"epoch 1 of 8", "master.TrainingFinished{Version:0}", "master.Ended{State:Succeeded Err:<nil>}",
 		}
 		if i := slices.Index(told, want[len(want)-1]); i < 0 || !slices.Equal(told[:i+1], want) {
-			t.Errorf("told %q, want %q", told, want)
+			t.Errorf("reported %q, want %q", told, want)
 		}
 	})
 }

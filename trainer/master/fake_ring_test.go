@@ -244,7 +244,7 @@ func (p *peer) ended() error {
 	return p.err
 }
 
-// of returns a change of heartbeats: so many records of a lease are done.
+// of returns a change of heartbeats: that many records of a lease are done.
 func of(lease *wire.Task, done int64) func(*wire.HeartbeatRequest) {
 	return func(r *wire.HeartbeatRequest) {
 		r.Leases = []*wire.LeaseProgress{{Lease: lease.Lease, Done: done}}

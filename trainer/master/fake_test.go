@@ -106,7 +106,7 @@ func (w *world) dialer() rpc.Dialer {
 }
 
 // dial connects to the master. Each call comes from the pod that its request names, in its last
-// incarnation and in the master's life of the model, or from a user.
+// incarnation and in the master's model generation, or from a user.
 func (w *world) dial(lis *memnet.Listener) *speak.Conn {
 	w.master = lis
 	self := w.self // the next master has another identity
@@ -230,7 +230,7 @@ type fakePods struct {
 	before func(context.Context, Pod) error
 	// deletions are accepted and have no effect
 	stubborn bool
-	// the master is not told that pods run
+	// the master is not notified that pods run
 	silent bool
 	away   time.Duration
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // fixed is the strategy of a job that trains nothing: it evaluates a model, or predicts with it.
-// The master finds the model once, and every worker reads it by itself. Nothing of the job needs to
-// outlive its master: a repeated task gives the same result.
+// The master finds the model once, and every worker reads it on its own. Nothing of the job needs
+// to outlive its master: a repeated task gives the same result.
 type fixed struct {
 	shared
 	host        fixedHost
@@ -84,7 +84,7 @@ func (f *fixed) fits(found model, commit *checkpoint.Commit) error {
 	return nil
 }
 
-// setModel sets which model the workers are told to read, before any pod has joined.
+// setModel sets which model the workers are asked to read, before any pod has joined.
 func (f *fixed) setModel(found model) {
 	f.model = found
 	from := found.from
@@ -136,7 +136,7 @@ func (f *fixed) whole() bool      { return true }
 func (f *fixed) there() bool              { return false }
 func (f *fixed) copy(custody.CutOrder)    {}
 func (f *fixed) kept(custody.Base)        {}
-func (f *fixed) gone(pod.ID, int, string) {}
+func (f *fixed) lost(pod.ID, int, string) {}
 func (f *fixed) away() bool               { return false }
 func (f *fixed) update()                  {}
 

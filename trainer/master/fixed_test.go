@@ -46,7 +46,7 @@ func TestEvaluationJob(t *testing.T) {
 		w.join()
 		if reply, err := w.Join(w.Context(), &wire.JoinRequest{Role: wire.Role_WORKER}); err != nil ||
 			reply.Base != nil || len(reply.Servers) != 0 {
-			t.Errorf("joined %v, %v, beside an exported model", reply, err)
+			t.Errorf("joined %v, %v, with an exported model", reply, err)
 		}
 		first := w.task(0)
 		if first.Kind != wire.TaskKind_EVALUATION || first.Version != 0 || first.End != 4 {

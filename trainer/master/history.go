@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// keptIncidents is how many incidents the history of a job has.
+	// keptIncidents is the number of incidents that the history of a job has.
 	keptIncidents = 20
 	// keptIncident is the largest length of the text of an incident, in bytes.
 	keptIncident = 600
@@ -23,7 +23,7 @@ const (
 	// a pod that was not to end has ended, or does not do its work
 	incidentPod     = "pod"
 	incidentProgram = "program" // a process of a program has failed
-	incidentModel   = "model"   // the training went back
+	incidentModel   = "model"   // the training returned
 	incidentMaster  = "master"  // the master was lost
 	// IncidentJob is the kind of the end of a job that was resumed later.
 	IncidentJob = "job"

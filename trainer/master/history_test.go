@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Events that something has gone wrong are incidents; what was ordered is none.
+// Events of faults are incidents; what was ordered is none.
 func TestHistoryOfEvents(t *testing.T) {
 	now := time.UnixMilli(42)
 	for _, c := range []struct {
@@ -88,8 +88,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// What went wrong before a job was resumed is in its status, and stays there when its master is
-// replaced.
+// Incidents before a resume are in the job's status, and stay there when its master is replaced.
 func TestHistoryOfAResumedJob(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, func(c *Config) {

@@ -16,7 +16,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Data is what a job reads.
+// Data is the input of a job.
 type Data interface {
 	// Index finds the records. Those of a prediction count as validation. It may take long, and
 	// ends with ctx.
@@ -28,11 +28,11 @@ type Data interface {
 	Blocks(t task.Task) []task.Block
 }
 
-// mostBlocks is the largest number of blocks that are told with a task, as a message is limited to
-// 4 MB. A worker that is told none looks for the records itself.
+// mostBlocks limits the blocks in a task's message, which is limited to 4 MB. Without blocks a
+// worker finds the records itself.
 const mostBlocks = 1 << 16
 
-// blocks returns where a task's records are, as its worker is told.
+// blocks returns the places of a task's records, for its worker.
 func (m *master) blocks(t task.Task) []*wire.Block {
 	if m.Data == nil {
 		return nil
@@ -120,7 +120,7 @@ func (m *master) index(ctx context.Context) error {
 	return nil
 }
 
-// begins has the job begin with so many workers. No pod was started yet.
+// begins has the job begin with that many workers. No pod was started yet.
 func (m *master) begins(workers int) {
 	m.workers = workers
 	m.table = pod.New(m.podPolicy())

@@ -60,7 +60,7 @@ func (p *fakePods) exist(all ...Pod) {
 	p.created = all
 }
 
-// A master answers calls while it indexes its data: pods that exist already are told to try again,
+// A master answers calls while it indexes its data: pods that exist already are asked to try again,
 // and users see the progress. The job begins when the index is complete, however long that takes.
 func TestMasterListensBeforeItIndexes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestMasterListensBeforeItIndexes(t *testing.T) {
 		first := w.task(0)
 		if b := first.Blocks; len(b) != 1 || b[0].First != 0 || b[0].Records != 4 || b[0].Offset != 0 ||
 			b[0].Size != 40 {
-			t.Errorf("told where the records of %v are", first)
+			t.Errorf("reported where the records of %v are", first)
 		}
 		w.done(0, first)
 		if task := w.train(0); task.Kind != wire.TaskKind_EVALUATION || task.End != 2 {
@@ -109,7 +109,7 @@ func TestMasterListensBeforeItIndexes(t *testing.T) {
 	})
 }
 
-// A worker of a ring that arrives before the index is complete is told to try again.
+// A worker of a ring that arrives before the index is complete is asked to try again.
 func TestRingListensBeforeItIndexes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(scans(new(scan))))

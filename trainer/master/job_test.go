@@ -64,20 +64,20 @@ func TestBarrier(t *testing.T) {
 			t.Fatalf("%v while server 1 has not applied epoch 1", task)
 		}
 		if w.servers[0].last().Settled != 1 {
-			t.Error("server 0 was not told to flush")
+			t.Error("server 0 was not reported to flush")
 		}
 		back()
 		if task := w.task(0); task.Kind != wire.TaskKind_TRAINING || task.Epoch != 2 {
 			t.Errorf("%v after the barrier", task)
 		}
 		if w.servers[1].last().Settled != 1 {
-			t.Error("server 1 was not told to flush")
+			t.Error("server 1 was not reported to flush")
 		}
 	})
 }
 
-// Servers are told how many workers hold training leases. A server that does not answer for some
-// time then gets only the last number.
+// Servers get the number of workers that hold training leases. A server that does not answer for
+// some time then gets only the last number.
 func TestContributors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.NumPS, c.Job.GradsToWait = 2, 2 })
@@ -85,7 +85,7 @@ func TestContributors(t *testing.T) {
 		want := func(n int32) {
 			t.Helper()
 			if got := w.servers[0].last().Contributors; got != n {
-				t.Errorf("%d contributors told, want %d", got, n)
+				t.Errorf("%d contributors reported, want %d", got, n)
 			}
 		}
 		first := w.task(0)
@@ -142,7 +142,7 @@ func TestStraggler(t *testing.T) {
 	})
 }
 
-// A straggler that cannot be deleted is told to leave, and loses its leases after the time limit
+// A straggler that cannot be deleted is asked to leave, and loses its leases after the time limit
 // has passed once more.
 func TestStragglerStays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestStragglerStays(t *testing.T) {
 		w.pods.beStubborn()
 		time.Sleep(5 * time.Minute)
 		if !w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 0}).Unknown {
-			t.Error("it is not told to leave")
+			t.Error("it is not reported to leave")
 		}
 		second := w.task(1)
 		if again := w.task(1, second.Lease); again.Kind != wire.TaskKind_WAIT {
@@ -257,7 +257,7 @@ func TestStopStubborn(t *testing.T) {
 	})
 }
 
-// When the master cannot delete pods any more, servers are told that they are not needed.
+// When the master cannot delete pods any more, servers are notified that they are not needed.
 func TestServersLeaveByThemselves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Pods.(*fakePods).disowned = true })
@@ -280,7 +280,7 @@ func TestServersLeaveByThemselves(t *testing.T) {
 	})
 }
 
-// When a job is done its workers end by themselves. Workers that do not, and the servers, are
+// When a job is done its workers end on their own. Workers that do not, and the servers, are
 // deleted.
 func TestLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -315,7 +315,7 @@ func TestCreationRefused(t *testing.T) {
 		})
 		w.join()
 		if refused != 5 {
-			t.Errorf("%d refusals were told, want 5", refused)
+			t.Errorf("%d refusals were reported, want 5", refused)
 		}
 		if n := len(w.pods.running()); n != 3 {
 			t.Errorf("%d pods, want 3", n)
@@ -352,7 +352,7 @@ func TestServerCrashes(t *testing.T) {
 			t.Errorf("error %v", w.err)
 		}
 		if len(ends) != 2 || ends[0].GivenUp || !ends[0].Charged || !ends[1].GivenUp {
-			t.Errorf("told %+v", ends)
+			t.Errorf("reported %+v", ends)
 		}
 	})
 }

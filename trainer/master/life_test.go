@@ -22,7 +22,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/credential"
 )
 
-// A part of the model is lost with a server: the training begins anew, whether or not the server
+// A part of the model is lost with a server: the training starts over, whether or not the server
 // had reported a version.
 func TestServerLost(t *testing.T) {
 	for _, told := range []bool{true, false} {
@@ -42,7 +42,7 @@ func TestServerLost(t *testing.T) {
 				held := w.task(0)
 				w.pods.end(ps(0), pod.Exit{NodeLost: true})
 				time.Sleep(2 * time.Second)
-				// Reports and leases of the earlier life do not count.
+				// Reports and leases of the earlier generation do not count.
 				old := identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1, Life: 1}
 				before := wire.NewMasterClient(w.speaker(func(context.Context, any) identity.Header { return old }))
 				_, err := before.ReportTask(t.Context(), &wire.ReportTaskRequest{Lease: held.Lease})
@@ -63,11 +63,11 @@ func TestServerLost(t *testing.T) {
 				anew := slices.DeleteFunc(events, func(e Event) bool { _, ok := e.(BegunAnew); return !ok })
 				if want := (BegunAnew{Life: 2, Reason: "ps-0 was lost with its part of the model: " +
 					"node lost", Records: 4}); len(anew) != 1 || anew[0] != want {
-					t.Errorf("told %+v, want %+v", anew, want)
+					t.Errorf("reported %+v, want %+v", anew, want)
 				}
 				w.join()
 				if o := w.servers[1].last(); o.Life != 2 || o.Settled != 0 {
-					t.Error("the other server is told", o)
+					t.Error("the other server is reported", o)
 				}
 				if again := w.task(1); again.Lease <= held.Lease || again.Start != first.Start || again.Done != 0 {
 					t.Error("after", first, held, "there is", again)
@@ -78,7 +78,7 @@ func TestServerLost(t *testing.T) {
 }
 
 // A cluster may restart a server in its pod, by --restart_policy: its incarnation is the same, and
-// its values are lost. The training begins anew once, however often the new process joins.
+// its values are lost. The training starts over once, however often the new process joins.
 func TestServerStartedAgainInPlace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.NumPS = 2 })
@@ -96,7 +96,7 @@ func TestServerStartedAgainInPlace(t *testing.T) {
 		w.done(0, first)
 		for range 2 {
 			if reply := join(8); reply.Life != 3 {
-				t.Errorf("the new process is notified of life %d", reply.Life)
+				t.Errorf("the new process is notified of generation %d", reply.Life)
 			}
 		}
 		s := w.look()
@@ -106,7 +106,7 @@ func TestServerStartedAgainInPlace(t *testing.T) {
 		}
 		for i := range 2 {
 			if o := w.servers[i].last(); o.Life != 3 {
-				t.Errorf("server %d is told %v", i, o)
+				t.Errorf("server %d is reported %v", i, o)
 			}
 		}
 		if again := w.task(0); again.Start != first.Start || again.Done != 0 {
@@ -115,7 +115,7 @@ func TestServerStartedAgainInPlace(t *testing.T) {
 	})
 }
 
-// A server that is restarted after the end of its job does not make the training begin anew.
+// A server that is restarted after the end of its job does not make the training start over.
 func TestServerStartedAgainAtTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -131,7 +131,7 @@ func TestServerStartedAgainAtTheEnd(t *testing.T) {
 			t.Errorf("a server of a job that is over joins: %v", err)
 		}
 		if s := w.look(); s.RecordsDone != before.RecordsDone || s.RecordsDone == 0 || s.Life != 1 || s.Anew != "" {
-			t.Errorf("%d records in life %d, there were %d; %q", s.RecordsDone, s.Life, before.RecordsDone, s.Anew)
+			t.Errorf("%d records in generation %d, there were %d; %q", s.RecordsDone, s.Life, before.RecordsDone, s.Anew)
 		}
 		<-w.ended
 	})
@@ -153,7 +153,7 @@ func TestServerLostAtFirst(t *testing.T) {
 	})
 }
 
-// When another server is lost before the training has begun anew, the reason that is reported is
+// When another server is lost before the training has started over, the reason that is reported is
 // the newer loss.
 func TestServerLostAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestServerLostAgain(t *testing.T) {
 		s := w.look()
 		if want := "the training started over: ps-1 was lost with its part of the model: node lost; " +
 			"nothing was trained on since the time before"; s.Life != 3 || s.Rewinds != 2 || s.Anew != want {
-			t.Errorf("life %d, %q, want %q", s.Life, s.Anew, want)
+			t.Errorf("generation %d, %q, want %q", s.Life, s.Anew, want)
 		}
 		if len(lives) != 2 || lives[0].Life != 2 || lives[1].Life != 3 || !strings.Contains(lives[1].Reason, "ps-1") {
 			t.Errorf("it was notified that the training starts over: %+v", lives)
@@ -216,7 +216,7 @@ func (c *hanging) Close() error {
 func TestHungServerHoldsNobody(t *testing.T) {
 	for name, leave := range map[string]func(*servers) error{
 		"it ends": func(s *servers) error {
-			s.gone(ps(0), 1, "killed")
+			s.lost(ps(0), 1, "killed")
 			return nil
 		},
 		"another has joined": func(s *servers) error {
@@ -371,7 +371,7 @@ func TestNoCallsOfUsers(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 // Workers that wait for a server that hangs or is being replaced are not stragglers. When it
-// answers again, their time limit begins anew.
+// answers again, their time limit starts over.
 func TestNobodyIsBlamedForAServer(t *testing.T) {
 	for name, absent := range map[string]func(w *world, workersBeat func(time.Duration)){
 		"hangs": func(w *world, workersBeat func(time.Duration)) {

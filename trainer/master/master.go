@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	// time that workers of a finished job have to leave by themselves
+	// time that workers of a finished job have to leave on their own
 	leaveGrace  = timing.Farewell
 	statusEvery = time.Second
 )
 
-// Pod is what a runtime starts.
+// Pod describes a pod for a runtime to start.
 type Pod struct {
 	ID pod.ID
 	// incarnation, from 1; the successor of a server has the same index and the next incarnation
@@ -45,19 +45,19 @@ type Pod struct {
 // come from several goroutines at once, but one at a time for each pod.
 type Pods interface {
 	// Create starts a pod, and returns when it is started. After an error it is called again later;
-	// after [ErrFull] for a server, a worker may be ended to make room. The job fails after
+	// after [ErrFull] for a server, a worker may be ended to free space. The job fails after
 	// [ErrHopeless] if no pod of the role has run yet. ctx ends when the pod is not wanted any
 	// more.
 	Create(ctx context.Context, p Pod) error
 	// Delete ends a pod, even one that is stopped by a signal. It is no error if the pod has ended
-	// already. The end itself is an event. After [ErrDisowned] the pod is told to leave.
+	// already. The end itself is an event. After [ErrDisowned] the pod is asked to leave.
 	Delete(ctx context.Context, id pod.ID) error
 	// Adopt takes over the pods that previous masters have created, and returns one event for each
 	// pod that exists, including ended ones that are still known: its incarnation and its state.
-	// What happens to them from then on is told by Events. A restored master calls it at most once,
-	// before any other call, when the previous master can create no more pods.
+	// Events reports their later changes. A restored master calls it at most once, before any other
+	// call, when the previous master can create no more pods.
 	Adopt(ctx context.Context) ([]pod.Event, error)
-	// Events returns the channel of what happens to the pods. Each pod's end is told once. The
+	// Events returns the channel of what happens to the pods. Each pod's end is reported once. The
 	// channel is never closed.
 	Events() <-chan pod.Event
 }
@@ -67,7 +67,7 @@ type Config struct {
 	Job *job.Job
 	// go on from the newest checkpoint of the job
 	Resume bool
-	// History is what went wrong before the job was resumed; without Former.
+	// History holds the incidents before the job was resumed; without Former.
 	History []*wire.Incident
 	// UIDs of the jobs that this one goes on from: it inherits their checkpoint directory
 	Ancestors []string
@@ -97,7 +97,7 @@ type Config struct {
 	Metric func(name string, state []float64) float64
 	// of the master's service; Run closes it
 	Listener net.Listener
-	// identity of the master, in the first life of the model
+	// identity of the master, in the first model generation
 	Self *rpc.Self
 	// whether users' calls are served at the listener, too: on one machine
 	Users bool
@@ -181,9 +181,9 @@ type master struct {
 	specified int
 	// number of workers at the beginning
 	workers int
-	// why the training last went back
+	// why the training last returned
 	anewFor string
-	// how often the training went back
+	// how often the training returned
 	rewinds int
 	// records that were done before the job was resumed
 	resumed int64
@@ -203,7 +203,7 @@ type turn chan struct{}
 func (t turn) Lock()   { t <- struct{}{} }
 func (t turn) Unlock() { <-t }
 
-// contact is what a pod has told of itself.
+// contact holds a pod's reports of itself.
 type contact struct {
 	joined bool
 	// process of a ring's worker that has arrived; 0: none
@@ -233,10 +233,10 @@ type contact struct {
 	processes []*wire.ProcessStatus
 }
 
-// Run runs the job and returns its last status when every pod is gone. The error is nil if and only
-// if every record of every epoch was trained on; a job that was stopped, by Stop or by the end of
-// ctx, has one too. If ctx ends with the cause [ErrSuperseded], Run stops nothing and returns it at
-// once: the pods are the next master's.
+// Run runs the job and returns its last status when every pod has ended. The error is nil if and
+// only if every record of every epoch was trained on; a job that was stopped, by Stop or by the end
+// of ctx, has one too. If ctx ends with the cause [ErrSuperseded], Run stops nothing and returns it
+// at once: the pods are the next master's.
 func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	m, err := newMaster(c)
 	if err != nil {
@@ -347,7 +347,7 @@ func newMaster(c Config) (*master, error) {
 	return m, m.plan(nil, nil) // empty until the data is known
 }
 
-// evaluationPolicy returns when to evaluate in the current life.
+// evaluationPolicy returns when to evaluate in the current generation.
 func (m *master) evaluationPolicy() evaluation.Policy {
 	steps := int64(m.Job.EvaluationSteps)
 	if len(m.Validation) == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
 )
 
-// Memory is where a master writes the record that the next master reads.
+// Memory stores the record that a master writes for the next one.
 type Memory interface {
 	// Write replaces the record, and returns when the next master will find it, whatever happens to
 	// this one. After [ErrSuperseded] another master has begun, and nothing was written. After any
@@ -181,9 +181,9 @@ func (s *scribe) wrote(written int64, err error) {
 }
 
 // remember queues the master's state to be written, and returns when it is written. It returns an
-// error after recordLimit: what is told next may then be unknown to the next master, which would go
-// back to a checkpoint. While the master waits no caller is answered, so it waits once, not for
-// each record. The caller holds the mutex.
+// error after recordLimit: later reports may then be unknown to the next master, which would return
+// to a checkpoint. While the master waits no caller is answered, so it waits once, not for each
+// record. The caller holds the mutex.
 func (m *master) remember() error {
 	number, ok := m.record()
 	if !ok {
@@ -199,9 +199,9 @@ func (m *master) remember() error {
 	return err
 }
 
-// record is what a master leaves for the next one. The first part is written before it is told:
-// numbers that were given out, the life of the model, the world of a ring, the end. The rest is
-// hints, which may be outdated. What is in the model is asked of those who hold it.
+// record is a master's state for the next one. The first part is written before it is reported:
+// numbers that were given out, the model generation, the world of a ring, the end. The rest is
+// hints, which may be outdated. The holders of the model report what is in it.
 func (m *master) record() (number int64, ok bool) {
 	if !m.scribe.takes() || !m.stage.Planned() && !m.stage.Over() {
 		return 0, false

@@ -12,8 +12,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 )
 
-// noticeGrace is how long a checkpoint may take after a notice by default: half of the grace period
-// of a Kubernetes pod.
+// noticeGrace is the time that a checkpoint may take after a notice by default: half of the grace
+// period of a Kubernetes pod.
 const noticeGrace = 15 * time.Second
 
 // newStage returns the stage of a job that begins, or goes on after another master.
@@ -143,7 +143,7 @@ func (m *master) reportEnd() {
 	m.happen(Ended{State: state, Err: err})
 }
 
-// quit ends Run, and leaves the pods as they are: another master has begun. The caller holds the
+// quit ends Run, and leaves the pods unchanged: another master has begun. The caller holds the
 // mutex.
 func (m *master) quit(err error) {
 	m.scribe.seal()

@@ -20,9 +20,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// program is what the master knows of a user's program: how often it failed by its own fault, and
-// what it trains on. Its workers meet as those of a ring; processes that keep their state are
-// members of one, others begin anew with each world. The caller of each method holds the mutex.
+// program holds the master's knowledge of a user's program: how often it failed by its own fault,
+// and what it trains on. Its workers meet as those of a ring; processes that keep their state are
+// members of one, others start over with each world. The caller of each method holds the mutex.
 type program struct {
 	ending
 	shared
@@ -190,7 +190,7 @@ func (g *program) source(w rendezvous.World) rendezvous.World {
 	// the state that the queue was set back to may be lost
 	lost := g.rewound && !g.ring.custody.Shared()
 	g.loaded, g.behind, g.rewound, g.had = false, false, false, nil
-	// the state may have been read after a world of this life had begun without training
+	// the state may have been read after a world of this generation had begun without training
 	if len(w.Sources) > 0 {
 		trained := g.ring.seats[w.Members[w.Sources[0]].Worker].arrival.Version > 0
 		g.behind = g.dataset != nil && (lost || g.host.tasks().Stats().Done == 0 && trained)

@@ -26,7 +26,7 @@ func (g *program) vouch(path string) *vouched {
 }
 
 // standing returns what is known about the owner of a checkpoint that the job claims. A user who
-// gave --checkpoint_dir_take_over has confirmed that the owner which is found first is gone.
+// gave --checkpoint_dir_take_over has confirmed that the owner found first no longer exists.
 func (g *program) standing(v *vouched, other checkpoint.Owner, known checkpoint.Standing) checkpoint.Standing {
 	if !g.Job.CheckpointDirTakeOver || v.Gone != "" && v.Gone != other.Job {
 		return known

@@ -92,8 +92,8 @@ func TestProgramReleasesItsCheckpoints(t *testing.T) {
 	}
 }
 
-// --checkpoint_dir_take_over confirms that one owner is gone: that which is found. A job that takes
-// the checkpoint over later is not robbed.
+// --checkpoint_dir_take_over confirms that one owner no longer exists: that which is found. A job
+// that takes the checkpoint over later is not robbed.
 func TestProgramTakesOverOnce(t *testing.T) {
 	third := checkpoint.Owner{Job: "third-uid", Name: "third"}
 	for _, confirmed := range []bool{false, true} {

@@ -22,7 +22,7 @@ func doubt() *wire.Failure {
 		Message: "the group of formation 4 cannot be made: timed out"}
 }
 
-// doubters plays worlds of workers that end one after the other.
+// doubters runs worlds of workers that end one after the other.
 type doubters struct {
 	w         *world
 	peers     []*peer
@@ -58,7 +58,7 @@ func (d *doubters) doubt(before, n int) {
 		}
 		want += "; the program starts again (not charged)"
 		if s := d.end(doubt()); s.Failure != want {
-			d.w.Fatalf("told %q, want %q", s.Failure, want)
+			d.w.Fatalf("reported %q, want %q", s.Failure, want)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func TestProgramDoubts(t *testing.T) {
 		d.doubt(0, 4)
 		if s, want := d.end(doubt()), "rank 1 of worker-0 (pid 7): "+doubted+
 			", in 5 worlds without a completed round; the program starts again (charged)"; s.Failure != want || s.Restarts != 1 {
-			t.Fatalf("%d restarts, told %q, want 1 and %q", s.Restarts, s.Failure, want)
+			t.Fatalf("%d restarts, reported %q, want 1 and %q", s.Restarts, s.Failure, want)
 		}
 		d.doubt(0, 4)
 		time.Sleep(40 * time.Second)
@@ -88,7 +88,7 @@ func TestProgramDoubts(t *testing.T) {
 	})
 }
 
-// The program's own failure is charged by itself: the doubts before it do not count any more.
+// The program's own failure is charged on its own: the doubts before it do not count any more.
 func TestProgramFailsAfterDoubts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 1)

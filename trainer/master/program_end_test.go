@@ -15,12 +15,12 @@ import (
 func finished(r *wire.HeartbeatRequest) { r.Finished = 1 }
 
 // succeeds waits for the end of a job of trainAll's data set, and checks that it has succeeded with
-// all records in the model of its first life.
+// all records in the model of its first generation.
 func (w *world) succeeds(peers ...*peer) {
 	w.Helper()
 	w.finish(peers...)
 	if s := w.status; s.State != string(job.Succeeded) || s.Life != 1 || s.RecordsDone != 8 {
-		w.Errorf("status %v, want success with 8 records in life 1", s)
+		w.Errorf("status %v, want success with 8 records in generation 1", s)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestProgramEndsWithoutOneThatStarts(t *testing.T) {
 }
 
 // A program that fails after its training, and may not fail, ends the job: its records stay what
-// they were, and nothing is said to begin anew.
+// they were, and nothing is reported to start over.
 func TestProgramFailsAfterTheTraining(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)

@@ -30,7 +30,8 @@ func (w *world) waits(want string) {
 	}
 }
 
-// The first world waits for all workers that were asked for, up to a limit, and the status says so.
+// The first world waits for all workers that were asked for, up to a limit, and the status reports
+// it.
 func TestProgramGathers(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
@@ -65,8 +66,8 @@ func TestProgramGathers(t *testing.T) {
 	}
 }
 
-// A world without a state that has lost a worker waits for the replacement, and begins as soon as
-// it is there. One in which a process has kept the state goes on at once.
+// A world without a state that has lost a worker waits for the replacement, and begins on its
+// arrival. One in which a process has kept the state goes on at once.
 func TestProgramWaitsForAReplacement(t *testing.T) {
 	lost := func(t *testing.T, then func(w *world, b *peer)) {
 		bubble(t, func(t *testing.T) {
@@ -130,7 +131,7 @@ func TestProgramIsNotChargedInASmallWorld(t *testing.T) {
 				if s, want := w.look(), asserts().Message+
 					" (exit code 1), in a world that lacked 1 of 2 workers; the program starts "+
 					"again when they are there, or in 10s (not charged)"; !strings.HasSuffix(s.Failure, want) {
-					t.Errorf("told %q, want %q", s.Failure, want)
+					t.Errorf("reported %q, want %q", s.Failure, want)
 				}
 			}
 			time.Sleep(time.Minute)
@@ -177,8 +178,8 @@ func TestProgramStartsWithTheReplacement(t *testing.T) {
 	})
 }
 
-// What fails a world that has got on without a worker is charged: after five minutes, after a
-// round, or when nobody else is expected.
+// A failure of a world that has made progress without a worker is charged: after five minutes,
+// after a round, or when nobody else is expected.
 func TestProgramIsChargedInASmallWorld(t *testing.T) {
 	for name, does := range map[string]func(w *world, b *peer){
 		"lasted":      func(*world, *peer) { time.Sleep(5 * time.Minute) },

@@ -51,7 +51,7 @@ func TestProgramEndsUnderTheNextMaster(t *testing.T) {
 				time.Sleep(time.Minute)
 				r.finish()
 				if s := r.status; s.State != string(job.Succeeded) || s.Life != 1 || s.RecordsDone != 8 {
-					t.Errorf("status %v, want success with 8 records in life 1", s)
+					t.Errorf("status %v, want success with 8 records in generation 1", s)
 				}
 			})
 		})

@@ -8,9 +8,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// loss is the loss of all states of a program's processes. What the program goes on from, only its
-// processes know: the checkpoint that they read, or the initial values. Until they have said it,
-// the master claims neither.
+// loss is the loss of all states of a program's processes. Only its processes know their
+// checkpoint: the checkpoint that they read, or the initial values. Until they have said it, the
+// master claims neither.
 type loss struct {
 	Life    int64  `json:"life"`
 	Reason  string `json:"reason"`
@@ -20,8 +20,8 @@ type loss struct {
 	After   int64 `json:"after"` // the last formation before the loss
 }
 
-// lose notes that all states are lost. The training goes on in the given life with what processes
-// find.
+// lose notes that all states are lost. The training goes on in the given generation with what
+// processes find.
 func (g *program) lose(l loss) {
 	l.After = g.ring.custody.World().Formation
 	g.lost = &l
@@ -77,13 +77,14 @@ func (g *program) found(version, records int64) {
 // ProgramResumed tells that all states of a program's processes were lost, and that it goes on from
 // its own checkpoint.
 type ProgramResumed struct {
-	// Life is the life of the model that begins.
+	// Life is the model generation that begins.
 	Life   int64
 	Reason string
 	Step   int64 // number of updates in the checkpoint
-	// Records is how many records are in the checkpoint, 0 if the program has declared no data set.
+	// Records is the number of records that are in the checkpoint, 0 if the program has declared no
+	// data set.
 	Records int64
-	// Repeated is how many records were credited before and are not in the checkpoint. AtLeast
+	// Repeated counts the records that were credited before and are not in the checkpoint. AtLeast
 	// reports whether there may be more.
 	Repeated int64
 	AtLeast  bool

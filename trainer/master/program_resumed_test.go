@@ -73,8 +73,8 @@ func origin(o *wire.Origin) func(*wire.HeartbeatRequest) {
 }
 
 // After the loss of all workers, a program goes on from what its processes have read. Whether they
-// have read it before they come to a world or in it, the status and the event say so, and not that
-// the training began anew.
+// have read it before they come to a world or in it, the status and the event report it, and not
+// that the training started over.
 func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 	for name, c := range map[string]struct {
 		arrival *wire.Arrival
@@ -132,7 +132,7 @@ func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 					p.says(origin(&wire.Origin{Formation: 1, Version: 1900}))
 					p.says(origin(c.origin))
 				}
-				for range 2 { // it is said once
+				for range 2 { // it is reported once
 					if s, all := w.look(), happened(); s.Anew != c.says || s.Rewinds != 1 ||
 						len(all) != 1 || all[0] != c.event {
 						t.Errorf("%d times %q, %+v", s.Rewinds, s.Anew, all)
@@ -146,7 +146,8 @@ func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 	}
 }
 
-// If a worker that has the state survives, nothing was lost, and nothing is said of checkpoints.
+// If a worker that has the state survives, nothing was lost, and nothing is reported of
+// checkpoints.
 func TestProgramSurvivorSaysNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var events []Event

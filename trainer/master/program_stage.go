@@ -10,7 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// stillFor is how long no process has completed a round before the status says why.
+// stillFor is the time that no process has completed a round before the status says why.
 const stillFor = 5 * time.Second
 
 // staged is a worker of a program, with how far its processes have come.
@@ -20,8 +20,8 @@ type staged struct {
 }
 
 // standsStill returns what the members of a world wait for that gets on no further: what those of
-// them do that have come least far. still is how long no round was completed. It returns "" if that
-// is not known: of processes that do not use the package nobody knows whether they train.
+// them do that have come least far. still is the time that no round was completed. It returns "" if
+// that is not known: of processes that do not use the package nobody knows whether they train.
 func standsStill(members []staged, asks bool, still time.Duration) string {
 	if len(members) == 0 || still < stillFor {
 		return ""

@@ -8,7 +8,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// What a program waits for is what those of its workers do that have come least far.
+// A program waits for the slowest of its workers.
 func TestStandsStill(t *testing.T) {
 	const (
 		fetching, importing = wire.Stage_STAGE_FETCHING, wire.Stage_STAGE_IMPORTING

@@ -22,17 +22,17 @@ func trainAll(w *world) {
 	}
 }
 
-// rewound checks that the training went back to a checkpoint with two records.
+// rewound checks that the training returned to a checkpoint with two records.
 func (w *world) rewound() {
 	w.Helper()
 	if s := w.look(); s.RecordsDone != 2 || s.Life != 2 || s.Rewinds != 1 {
-		w.Errorf("%d of %d records, life %d, %d rewinds (%s), want 2 records, life 2 and 1 rewind",
+		w.Errorf("%d of %d records, generation %d, %d rewinds (%s), want 2 records, generation 2 and 1 rewind",
 			s.RecordsDone, s.RecordsTotal, s.Life, s.Rewinds, s.Anew)
 	}
 }
 
 // A process that was restarted has read its checkpoint, and is to take the state of another worker,
-// which is lost before it has passed that on: the training goes back to the checkpoint, and so do
+// which is lost before it has passed that on: the training returns to the checkpoint, and so do
 // the records.
 func TestProgramGoesBackToACheckpoint(t *testing.T) {
 	for _, when := range []string{"before the world", "in it"} {

@@ -10,8 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// ending is what the master knows of the checkpoints of a program, and of its last round before the
-// job stops.
+// ending holds the checkpoints of a program, and its last round before the job stops.
 type ending struct {
 	// processes use the package: they can be asked to write a checkpoint before they end
 	asks bool

@@ -26,7 +26,7 @@ func runJob(restarts int) func(*Config) {
 	}
 }
 
-// gatherTimeout is how long worlds without a state wait for workers.
+// gatherTimeout is the time that worlds without a state wait for workers.
 const gatherTimeout = 10 * time.Second
 
 // startProgram runs a program on two workers, and returns them in their first world.
@@ -111,7 +111,7 @@ func TestProgramIsCharged(t *testing.T) {
 				for _, p := range []*peer{a, b} {
 					if got := p.enters("2 [0 1] from []"); got.Restarts != 1 ||
 						got.MaxRestarts != 2-c.charged || got.Life != 1 {
-						t.Errorf("world %v, want 1 restart, of %d, and life 1", got, 2-c.charged)
+						t.Errorf("world %v, want 1 restart, of %d, and generation 1", got, 2-c.charged)
 					}
 				}
 				if s := w.look(); s.Restarts != c.charged || s.MaxRestarts != 1 || s.Life != 1 ||
@@ -126,7 +126,7 @@ func TestProgramIsCharged(t *testing.T) {
 	}
 }
 
-// byExec is what the status says of a crash that a fork may have caused.
+// byExec is the status text of a crash that a fork may have caused.
 const byExec = " soon after it was forked, which may be the cause: its worker starts processes by exec from now on"
 
 // The crash of a process that was forked ends no job, even if no failure is allowed. The crash of
@@ -332,7 +332,7 @@ func TestProgramSucceeds(t *testing.T) {
 		finished := func(r *wire.HeartbeatRequest) { r.Finished = 2 }
 		a.says(finished)
 		if reply := a.says(finished); !reply.Over {
-			t.Error("a worker is not told that the job is over")
+			t.Error("a worker is not reported that the job is over")
 		}
 		w.finish(a, b)
 		if w.status.State != string(job.Succeeded) || w.status.Restarts != 1 {
@@ -342,7 +342,7 @@ func TestProgramSucceeds(t *testing.T) {
 }
 
 // If workers are recalled for a newcomer after their processes have ended with exit code 0, the job
-// has succeeded, and nothing begins anew.
+// has succeeded, and nothing starts over.
 func TestProgramSucceedsAsOneJoins(t *testing.T) {
 	for _, by := range []string{"arrival", "heartbeat"} {
 		t.Run(by, func(t *testing.T) {
@@ -368,8 +368,8 @@ func TestProgramSucceedsAsOneJoins(t *testing.T) {
 	}
 }
 
-// Workers of a program whose processes keep no state do not begin a new life when a newcomer joins;
-// all of them begin together.
+// Workers of a program whose processes keep no state do not begin a new generation when a newcomer
+// joins; all of them begin together.
 func TestProgramGrows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -412,7 +412,7 @@ func TestProgramTakesPartAgain(t *testing.T) {
 		if got, want := w.look().Failure,
 			"rank 0 of worker-0 (pid 7): killed by SIGKILL; the others go on, it is started again "+
 				"(not charged)"; got != want {
-			t.Errorf("told %q, want %q", got, want)
+			t.Errorf("reported %q, want %q", got, want)
 		}
 		a.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: crew(1)})
 		if word := b.word(); word.GetRecall() == nil || word.GetRecall().Now {
@@ -445,13 +445,13 @@ func TestProgramBreaksOffAsOneJoins(t *testing.T) {
 		time.Sleep(time.Second)
 		b.enters("2 [0 1 2] from [1]")
 		if s := w.look(); s.Life != 1 {
-			t.Errorf("life %d, and worker-1 has the state", s.Life)
+			t.Errorf("generation %d, and worker-1 has the state", s.Life)
 		}
 	})
 }
 
-// A newcomer is told that processes keep their state, once a heartbeat of a training worker has
-// said so.
+// A newcomer is notified that processes keep their state, once a heartbeat of a training worker has
+// reported it.
 func TestProgramKeeps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, _ := startProgram(t, 0)
@@ -472,7 +472,7 @@ func TestProgramKeeps(t *testing.T) {
 		}
 		a.says(func(r *wire.HeartbeatRequest) { r.Keeps = true })
 		if !keeps() {
-			t.Error("a newcomer is not told that processes keep their state")
+			t.Error("a newcomer is not reported that processes keep their state")
 		}
 	})
 }

@@ -18,18 +18,18 @@ import (
 // recordFormat is the version of the meaning of a record.
 const recordFormat = 2
 
-// record is what a master leaves for the next one. The first part is written before anybody hears
-// of it: numbers that were given out, the life of the model, the world of a ring, the end. The rest
-// is hints, which may be old. What is in the model is asked of those who hold it.
+// record is a master's state for the next one. The first part is written before anybody hears of
+// it: numbers that were given out, the model generation, the world of a ring, the end. The rest is
+// hints, which may be old. The holders of the model report what is in it.
 type record struct {
 	Format int `json:"format"`
 	// incarnation of the master that wrote it
 	By int `json:"by"`
 	lifecycle.Snapshot
 	Life int64 `json:"life"`
-	// the highest life that may have begun
+	// the highest generation that may have begun
 	Lives int64 `json:"lives"`
-	// what that life began with
+	// what that generation began with
 	Base custody.Base `json:"base,omitzero"`
 	// the highest number of a checkpoint that was begun
 	Cut     int64         `json:"cut,omitempty"`
@@ -45,9 +45,9 @@ type record struct {
 	// number of records that were done before the job was resumed
 	Resumed  int64 `json:"resumed,omitempty"`
 	Rejected int64 `json:"rejected,omitempty"`
-	// why the training last went back
+	// why the training last returned
 	Anew string `json:"anew,omitempty"`
-	// how often the training went back
+	// how often the training returned
 	Rewinds int `json:"rewinds,omitempty"`
 	// the newest incidents
 	History  []incident       `json:"history,omitempty"`
@@ -155,7 +155,7 @@ func readRecord(text []byte) (*record, error) {
 			"masters of a job must be of one version of elasticdl", r.Format, recordFormat)
 	case r.Life < 1 || r.By < 0 || r.Lives < 0 || r.Cut < 0 || r.Done < 0 || r.Resumed < 0 ||
 		r.Evaluated < 0 || r.Rewinds < 0 || r.Spec < 0:
-		return nil, fmt.Errorf("read the record of the previous master: impossible values: life %d, "+
+		return nil, fmt.Errorf("read the record of the previous master: impossible values: generation %d, "+
 			"checkpoint %d, %d records, %d evaluations, %d workers", r.Life, r.Cut, r.Done, r.Evaluated, r.Spec)
 	}
 	return r, nil

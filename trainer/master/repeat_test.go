@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// ends has both workers arrive after a failure in a formation. What they wrote is told.
+// ends has both workers arrive after a failure in a formation, with their output.
 func ends(a, b *peer, formation int64, output string, f *wire.Failure) {
 	a.w.Helper()
 	a.arrive(&wire.Arrival{Formation: formation, Round: -1, Output: output, Failures: []*wire.Failure{f}})
@@ -139,5 +139,5 @@ func TestProgramIsKilledAndMakesProgress(t *testing.T) {
 	}
 }
 
-// enterText is what both workers hear of a formation.
+// enterText is the message to both workers about a formation.
 func enterText(formation int64) string { return fmt.Sprintf("%d [0 1] from []", formation) }

@@ -25,15 +25,16 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// numbers is how many numbers of a kind a master can give out: each incarnation has its own range.
+// numbers is the number of numbers of a kind that a master can give out: each incarnation has its
+// own range.
 const numbers = 1 << 32
 
 // firstNumber returns the number before the first one of this master.
 func (m *master) firstNumber() int64 { return int64(m.Self.Header().Incarnation-1) * numbers }
 
-// Limits of how far a record may be behind. It is written before each formation and each life,
-// unless writing fails. A new life needs the loss of the workers, or of a server, of the previous
-// one, and no pod is created while writing fails.
+// Limits of how far a record may be behind. It is written before each formation and each
+// generation, unless writing fails. A new generation needs the loss of the workers, or of a server,
+// of the previous one, and no pod is created while writing fails.
 const (
 	formationGap = 1000
 	lifeGap      = 100
@@ -48,7 +49,7 @@ func (m *master) behind(r *record) int64 {
 	return int64(max(1, m.Self.Header().Incarnation-r.By))
 }
 
-// lives returns the highest life of the model that may have begun.
+// lives returns the highest model generation that may have begun.
 func (m *master) lives() int64 {
 	if m.ring != nil {
 		return m.ring.custody.Lives()
@@ -56,9 +57,9 @@ func (m *master) lives() int64 {
 	return m.servers.custody.Lives()
 }
 
-// restore replaces the previous master. Its record says which pods there were, and in which life
-// the model was; the holders of the model say what is in it. Until they have, no worker gets a
-// task. The caller holds the mutex, and no pod was heard yet.
+// restore replaces the previous master. Its record says which pods there were, and in which
+// generation the model was; the holders of the model say what is in it. Until they have, no worker
+// gets a task. The caller holds the mutex, and no pod was heard yet.
 func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err error) {
 	r := m.former
 	m.Self.SetLife(r.Life)
@@ -152,13 +153,13 @@ func (m *master) askHolders() {
 		case m.untouched():
 			m.gathered("no worker had the model")
 		default:
-			m.ring.anew("the master was lost before the workers met")
+			m.ring.newGeneration("the master was lost before the workers met")
 		}
 	}
 }
 
-// untouched reports whether nothing was trained on in this life of the model, and what the life
-// began with is known.
+// untouched reports whether nothing was trained on in this model generation, and what the
+// generation began with is known.
 func (m *master) untouched() bool { return !m.stage.Begun() && m.former.Base == m.checkpoints.newest() }
 
 // gathered notes that it is known what is in the model, and continues the training from there. The
@@ -171,8 +172,7 @@ func (m *master) gathered(how string) {
 	m.wake()
 }
 
-// unready refuses a call as long as it is not known what is in the model. The caller holds the
-// mutex.
+// unready refuses a call while the content of the model is unknown. The caller holds the mutex.
 func (m *master) unready() error {
 	if err := m.early(); err != nil || !m.stage.Recovering() || m.stage.Over() {
 		return err
@@ -286,7 +286,7 @@ func ledgers(life int64, clients []wire.ParameterServerClient) (*ledger.Ledger, 
 }
 
 // recovered continues with the records that all servers have; nil: the values of one are lost, and
-// a new life begins.
+// a new generation begins.
 func (s *servers) recovered(had *ledger.Ledger) {
 	settled := 0
 	if had != nil {
@@ -306,7 +306,7 @@ func (s *servers) recovered(had *ledger.Ledger) {
 	}
 }
 
-// lostMeanwhile begins a new life of the model after a loss while there was no master, and
+// lostMeanwhile begins a new model generation after a loss while there was no master, and
 // continues from its beginning.
 func (m *master) lostMeanwhile(life int64, reason string) {
 	if m.former.Rests {
@@ -316,7 +316,7 @@ func (m *master) lostMeanwhile(life int64, reason string) {
 		m.happen(Resumed{Number: base.Number, Version: base.version(), Records: base.records()})
 		m.restart(m.checkpoints.rewind(m.clock(time.Now())))
 	} else {
-		m.anew(life, reason)
+		m.newGeneration(life, reason)
 	}
 	m.gathered("from its newest checkpoint, or from its beginning")
 	m.remember()

@@ -114,8 +114,8 @@ func (r *reigned) follow() {
 	synctest.Wait()
 }
 
-// rejoin makes all servers join again with the values of a life, and checks that they were asked
-// to.
+// rejoin makes all servers join again with the values of a generation, and checks that they were
+// asked to.
 func (r *reigned) rejoin(holds int64) {
 	r.Helper()
 	for i, s := range r.servers {
@@ -194,12 +194,12 @@ func TestWhatAllServersHaveIsCredited(t *testing.T) {
 		r.follow()
 		r.rejoin(1)
 		if s := r.look(); s.RecordsDone != 1 || s.Life != 1 {
-			t.Errorf("%d records are done in life %d, want the one that both servers have", s.RecordsDone, s.Life)
+			t.Errorf("%d records are done in generation %d, want the one that both servers have", s.RecordsDone, s.Life)
 		}
 	})
 }
 
-// A server that is lost or restarted while there is no master has lost its values: a new life
+// A server that is lost or restarted while there is no master has lost its values: a new generation
 // begins.
 func TestServerLostWithoutMaster(t *testing.T) {
 	for name, lose := range map[string]func(r *reigned){
@@ -227,7 +227,7 @@ func TestServerLostWithoutMaster(t *testing.T) {
 					t.Errorf("the values of a server are lost, and the job is at %v", s)
 				}
 				if o := r.servers[0].last(); o.Life != 2 {
-					t.Errorf("the server is notified of life %d", o.Life)
+					t.Errorf("the server is notified of generation %d", o.Life)
 				}
 				r.ends(Leave, ErrLeft)
 				r.follow()
@@ -240,7 +240,7 @@ func TestServerLostWithoutMaster(t *testing.T) {
 }
 
 // Before anything was trained on, servers that have values and servers that have none begin
-// together, in the same life.
+// together, in the same generation.
 func TestNothingIsLostBeforeTheFirstLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, nil)
@@ -249,7 +249,7 @@ func TestNothingIsLostBeforeTheFirstLease(t *testing.T) {
 		r.follow()
 		r.rejoin(0)
 		if s := r.look(); s.Life != 1 || s.Anew != "" || r.servers[0].last().Life != 1 {
-			t.Errorf("the job is at %v, the server is told %v", s, r.servers[0].last())
+			t.Errorf("the job is at %v, the server is reported %v", s, r.servers[0].last())
 		}
 	})
 }
@@ -309,7 +309,7 @@ func TestSuspension(t *testing.T) {
 		}
 		r.join()
 		if s := r.look(); s.Life != 2 {
-			t.Errorf("the job is at %v: it has no checkpoint, and its model is gone", s)
+			t.Errorf("the job is at %v: it has no checkpoint, and its model is lost", s)
 		}
 	})
 }

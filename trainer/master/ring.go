@@ -38,7 +38,7 @@ type ring struct {
 	// todo is being performed
 	busy bool
 
-	// number of workers, as the rendezvous was told
+	// number of workers, as last given to the rendezvous
 	expected int
 	// by clock: when the last world was formed, or aborted
 	turned time.Time
@@ -54,7 +54,7 @@ type ring struct {
 	// newest formation that began with a damaged checkpoint: arrivals from it or an older one have
 	// no state
 	void int64
-	// what is wrong with that checkpoint, until the next life
+	// what is wrong with that checkpoint, until the next generation
 	damage string
 
 	// why there was no world at the last tick
@@ -148,7 +148,7 @@ func (r *ring) perform(actions []rendezvous.Action) {
 			r.release(a.Member.Worker)
 		case rendezvous.Anew:
 			if r.goesOn(r.todo[0].World) { // of the Form that follows
-				r.anew(a.Reason)
+				r.newGeneration(a.Reason)
 			}
 		}
 	}
@@ -255,7 +255,7 @@ func (r *ring) beginning(w rendezvous.World) (state string, had ledger.Ledger, v
 	return "from the initial values", had, 0
 }
 
-// wireBase returns what a life begins with in the form in which holders are told; nil: the initial
+// wireBase returns the base of a generation in the form of a message to holders; nil: the initial
 // values.
 func wireBase(b custody.Base) *wire.Base {
 	if b.Number == 0 {
@@ -264,7 +264,7 @@ func wireBase(b custody.Base) *wire.Base {
 	return &wire.Base{Dir: b.Dir, Number: b.Number, Claim: b.Claim, Checksum: b.Checksum, Fresh: b.Fresh}
 }
 
-// seated reports whether a member still has its seat.
+// seated reports whether a worker is still a member.
 func (r *ring) seated(m rendezvous.Member) bool {
 	s := r.seats[m.Worker]
 	return s != nil && s.session == m.Session
@@ -295,9 +295,9 @@ func workers(n int) string {
 	return fmt.Sprintf("%d workers", n)
 }
 
-// anew begins the training anew, or again with the newest checkpoint. If nothing was credited in
-// this life, the life begins again.
-func (r *ring) anew(reason string) {
+// newGeneration begins the training again, or again with the newest checkpoint. If nothing was
+// credited in this generation, the generation begins again.
+func (r *ring) newGeneration(reason string) {
 	life := r.custody.Life()
 	began := r.checkpoints.base.records()
 	why := "every worker was lost, and the model with them: " + reason
@@ -335,7 +335,7 @@ func (r *ring) survives() bool {
 	})
 }
 
-// broadcast sends a message to those members of a world that have a seat.
+// broadcast sends a message to the connected members of a world.
 func (r *ring) broadcast(members []rendezvous.Member, word *wire.Assembly) {
 	for _, m := range members {
 		if r.seated(m) {

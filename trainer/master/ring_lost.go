@@ -53,8 +53,8 @@ func (r *ring) bereft(worker int) {
 	}
 }
 
-// gone recalls the others when a worker has ended.
-func (r *ring) gone(id pod.ID, _ int, reason string) {
+// lost recalls the others when a worker has ended.
+func (r *ring) lost(id pod.ID, _ int, reason string) {
 	delete(r.seats, id.Index)
 	r.bereft(id.Index)
 	if !r.stage.Over() {
@@ -94,7 +94,7 @@ func (r *ring) release(worker int) {
 // dismiss takes back the leases of a worker that is not part of the ring any more, even if it runs:
 // nothing that it does reaches the model.
 func (r *ring) dismiss(id pod.ID, reason string) {
-	r.gone(id, 0, reason)
+	r.lost(id, 0, reason)
 	r.reclaim(id.Index, "")
 }
 

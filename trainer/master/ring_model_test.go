@@ -13,7 +13,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// When all workers are lost the model is lost: the training begins anew and completes.
+// When all workers are lost the model is lost: the training starts over and completes.
 func TestRingAnew(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumEpochs = 2 })
@@ -78,7 +78,7 @@ func TestRingPoison(t *testing.T) {
 	})
 }
 
-// Reports of a worker about a lost life of the model are ignored.
+// Reports of a worker about a lost model generation are ignored.
 func TestRingLateHeartbeat(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, evaluatedRing)
@@ -150,7 +150,7 @@ func TestRingEvaluation(t *testing.T) {
 	})
 }
 
-// When the model is lost, so are its evaluations and their results. The training that begins anew
+// When the model is lost, so are its evaluations and their results. The training that starts over
 // has its own.
 func TestRingEvaluationAnew(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -50,8 +50,8 @@ func TestMemberThatLeavesEndsUnheard(t *testing.T) {
 	})
 }
 
-// A life that the earlier master could not store has begun all the same: the next life gets another
-// number.
+// A generation that the earlier master could not store has begun all the same: the next generation
+// gets another number.
 func TestNoLifeBeginsTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, ringJob(nil))
@@ -64,7 +64,7 @@ func TestNoLifeBeginsTwice(t *testing.T) {
 		time.Sleep(time.Minute)
 		unwritten := r.self.Life()
 		if unwritten != 2 {
-			t.Fatalf("life %d of the model follows the first one, which is lost", unwritten)
+			t.Fatalf("model generation %d follows the first one, which is lost", unwritten)
 		}
 		r.ends(Leave, ErrLeft)
 		r.pods.end(worker(1), pod.Exit{Code: 137})
@@ -74,7 +74,7 @@ func TestNoLifeBeginsTwice(t *testing.T) {
 		r.peer(2)
 		time.Sleep(time.Minute)
 		if life := r.self.Life(); life <= unwritten {
-			t.Errorf("life %d of the model begins after life %d", life, unwritten)
+			t.Errorf("model generation %d begins after generation %d", life, unwritten)
 		}
 		before := r.self.Life()
 		r.done(2, r.task(2))
@@ -84,7 +84,7 @@ func TestNoLifeBeginsTwice(t *testing.T) {
 		r.peer(3)
 		time.Sleep(time.Minute)
 		if life := r.self.Life(); life != before+1 {
-			t.Errorf("life %d begins after %d, and all was written", life, before)
+			t.Errorf("generation %d begins after %d, and all was written", life, before)
 		}
 	})
 }
@@ -115,8 +115,8 @@ func TestSupersededMasterFormsNoWorld(t *testing.T) {
 	})
 }
 
-// The progress of a member in a world of a lost model does not count, even if the life has the same
-// number because no record of it was credited.
+// The progress of a member in a world of a lost model does not count, even if the generation has
+// the same number because no record of it was credited.
 func TestWordOfALostModel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 2 })

@@ -197,7 +197,7 @@ func TestRingStreamBreaks(t *testing.T) {
 		again.hears("world 2.2 [1 0] from [0]")
 		w.done(0, first)
 		// A worker that opens another stream before the master knows that the first is broken takes
-		// over its seat.
+		// over its membership.
 		third := w.peer(0)
 		wantCode(t, again.ended(), codes.OK)
 		p[1].hears("recall 2 now")
@@ -209,8 +209,8 @@ func TestRingStreamBreaks(t *testing.T) {
 	})
 }
 
-// The only process that has the model keeps its seat when it loses its stream, and the training
-// goes on from its state.
+// The only process that has the model stays a member when it loses its stream, and the training
+// continues from its state.
 func TestRingLastStreamBreaks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 1 })

@@ -20,12 +20,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// seat is a worker's membership in the rendezvous. It lasts as long as the worker's stream, and
-// longer if the worker works in a world, or if no other worker has the model. The master's mutex
-// guards all fields but the channels.
+// A worker's membership in the rendezvous. It lasts as long as the worker's stream, and longer if
+// the worker works in a world, or if no other worker has the model. The master's mutex guards all
+// fields but the channels.
 type seat struct {
 	worker int
-	// number of the worker's process; 0: not told
+	// number of the worker's process; 0: not notified
 	process uint64
 	session int64
 	// the last arrival
@@ -34,8 +34,8 @@ type seat struct {
 	waits bool
 	// formation of the last world
 	given int64
-	// another stream or another master had the seat: the worker may not have received that world or
-	// a later one
+	// another stream or another master had the member: the worker may not have received that world
+	// or a later one
 	unsure bool
 	// it has no stream: requests are repeated on the next one
 	away bool
@@ -87,8 +87,8 @@ func (m *master) Rendezvous(stream grpc.BidiStreamingServer[wire.Arrival, wire.A
 	return err
 }
 
-// enter gives a worker its seat. If it had one, the stream of that seat is broken: the same process
-// takes over the seat, another process becomes another member.
+// enter makes a worker a member. If it was one, its stream is broken: the same process takes over
+// the membership, another process becomes another member.
 func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,7 +166,7 @@ func (r *ring) arrive(s *seat, a *wire.Arrival) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.seats[s.worker] != s {
-		return status.Errorf(codes.Aborted, "worker-%d has lost its seat", s.worker)
+		return status.Errorf(codes.Aborted, "worker-%d is no longer a member", s.worker)
 	}
 	if err := s.checkArrival(a); err != nil {
 		return err
@@ -181,7 +181,7 @@ func (r *ring) arrive(s *seat, a *wire.Arrival) error {
 func (s *seat) checkArrival(a *wire.Arrival) error {
 	if int(a.Worker) != s.worker || a.Address == "" {
 		return status.Errorf(codes.InvalidArgument,
-			"arrival of worker %d at address %q in the seat of worker-%d", a.Worker, a.Address, s.worker)
+			"arrival of worker %d at address %q with the stream of worker-%d", a.Worker, a.Address, s.worker)
 	}
 	if len(a.Ledger) > 0 {
 		if _, err := ledger.Parse(a.Ledger); err != nil {
@@ -239,8 +239,8 @@ func (r *ring) departed(s *seat) {
 	r.host.advance(time.Now())
 }
 
-// closeStream ends a stream. The worker keeps its seat if it may return as the same member: it
-// works in a world, or no other worker has the model.
+// closeStream ends a stream. The worker stays a member if it may return as the same one: it works
+// in a world, or no other worker has the model.
 func (r *ring) closeStream(s *seat, err error) {
 	close(s.left)
 	r.mu.Lock()
@@ -260,8 +260,7 @@ func (r *ring) closeStream(s *seat, err error) {
 	r.host.advance(time.Now())
 }
 
-// forgo vacates the seats of workers that are away and not waited for any more. The caller holds
-// the mutex.
+// forgo removes workers that are away and no longer waited for. The caller holds the mutex.
 func (r *ring) forgo() {
 	for _, s := range r.seats {
 		if s.away && !r.meeting.Knows(s.worker, s.session) {
@@ -270,7 +269,7 @@ func (r *ring) forgo() {
 	}
 }
 
-// vacate removes a worker's seat, and recalls the others. The caller holds the mutex.
+// vacate removes a member, and recalls the others. The caller holds the mutex.
 func (r *ring) vacate(s *seat, reason string) {
 	delete(r.seats, s.worker)
 	r.bereft(s.worker)

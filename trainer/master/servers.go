@@ -87,7 +87,7 @@ func newServers(m *master) *servers {
 	return s
 }
 
-// join connects to a server's process, which has told its address.
+// join connects to a server's process, which has reported its address.
 func (s *servers) join(index, incarnation int, r *wire.JoinRequest) error {
 	address := r.Address
 	l := s.lines[index]
@@ -146,7 +146,7 @@ func (s *servers) addresses() []*wire.Server {
 	return all
 }
 
-// lostValues begins the life of the model that the custody has begun because a server was lost with
+// lostValues begins the model generation that the custody has begun because a server was lost with
 // its values.
 func (s *servers) lostValues(index int, reason string) {
 	s.host.anew(s.custody.Life(), fmt.Sprintf("ps-%d was lost with its part of the model: %s", index, reason))
@@ -206,12 +206,12 @@ func (s *servers) heard(id pod.ID, life int64, r *wire.HeartbeatRequest, reply *
 
 func (s *servers) there() bool { return s.custody.Current() }
 
-// copy has the servers told by the next order.
+// copy is part of the next order to the servers.
 func (s *servers) copy(custody.CutOrder) { s.update() }
 
 func (s *servers) kept(base custody.Base) { s.custody.Kept(base) }
 
-// damaged begins another life because a server cannot read what this one was to begin with.
+// damaged begins another generation because a server cannot read what this one was to begin with.
 func (s *servers) damaged(index int, o custody.Order, reason error) {
 	if o.Life != s.custody.Life() || s.stage.Over() {
 		return
@@ -227,8 +227,8 @@ func (s *servers) damaged(index int, o custody.Order, reason error) {
 	}
 }
 
-// gone forgets a server that has ended, with all that it held.
-func (s *servers) gone(id pod.ID, launch int, reason string) {
+// lost forgets a server that has ended, with all that it held.
+func (s *servers) lost(id pod.ID, launch int, reason string) {
 	if id.Role != pod.PS {
 		return
 	}

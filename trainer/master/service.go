@@ -19,7 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// longPoll is how long a call waits for something to change.
+// longPoll is the time that a call waits for something to change.
 const longPoll = timing.Poll
 
 var kinds = map[task.Kind]wire.TaskKind{
@@ -146,7 +146,7 @@ func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.Get
 		if m.stage.Recovering() {
 			return false, nil
 		}
-		// another life may have begun while the call waited
+		// another generation may have begun while the call waited
 		if err := identity.SameLife(m.Self.Header(), rpc.Caller(ctx)); err != nil {
 			return false, rpc.Refusal(err)
 		}
@@ -196,7 +196,7 @@ func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
 	return lease, ok
 }
 
-// task returns a lease as its worker is told.
+// task returns a lease in the form of the worker's message.
 func (m *master) task(l task.Lease) *wire.Task {
 	t := &wire.Task{
 		Kind: kinds[l.Kind], Lease: l.ID,
@@ -229,7 +229,7 @@ func (m *master) ReportTask(ctx context.Context, r *wire.ReportTaskRequest) (*wi
 	return &wire.ReportTaskReply{}, err
 }
 
-// settle handles a worker's report of the end of a lease, from a life of the model.
+// settle handles a worker's report of the end of a lease, from a model generation.
 func (m *master) settle(r *wire.ReportTaskRequest, life int64, now time.Time) error {
 	worker := int(r.Worker)
 	held := m.queue.Held(worker)

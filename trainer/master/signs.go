@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// mostProcesses is how many processes of one worker a status shows.
+	// mostProcesses limits the processes of one worker in a status.
 	mostProcesses = 256
 	// mostOutput is the largest length of a last line in a status, in characters.
 	mostOutput = 200

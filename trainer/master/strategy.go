@@ -9,9 +9,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// strategy is where the model is, in servers or in the workers of a ring, and how the master learns
-// what is in it. The caller of every method but takeBack holds the mutex. What concerns only the
-// members of a ring, the master asks of [ring].
+// strategy is the holder of the model, servers or the workers of a ring, and the source of the
+// master's knowledge of its content. The caller of every method but takeBack holds the mutex. The
+// master asks [ring] about its members.
 type strategy interface {
 	// version returns the newest known version.
 	version() int64
@@ -19,17 +19,17 @@ type strategy interface {
 	// end of an epoch needs it. whole reports it for the end of the training.
 	applied(epoch int) bool
 	whole() bool
-	// there reports whether there are holders of the model that can be told to copy it. copy sends
+	// there reports whether there are holders of the model that can be asked to copy it. copy sends
 	// them the order of a checkpoint; update repeats it if it is lost. kept notes what the next
-	// life of the model begins with.
+	// model generation begins with.
 	there() bool
 	copy(o custody.CutOrder)
 	kept(base custody.Base)
-	// heard handles a pod's report of the model, in the life that the pod is in, and adds to the
-	// reply.
+	// heard handles a pod's report of the model, in the generation that the pod is in, and adds to
+	// the reply.
 	heard(id pod.ID, life int64, r *wire.HeartbeatRequest, reply *wire.HeartbeatReply)
-	// gone notes that an incarnation of a pod has ended.
-	gone(id pod.ID, launch int, reason string)
+	// lost notes that an incarnation of a pod has ended.
+	lost(id pod.ID, launch int, reason string)
 	// takeBack takes back the leases of a worker that has ended, when it is known which of their
 	// records are in the model.
 	takeBack(ctx context.Context, worker int, charge string)

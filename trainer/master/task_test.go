@@ -248,7 +248,7 @@ func TestStrangersLeave(t *testing.T) {
 			_, err = w.GetTask(t.Context(), &wire.GetTaskRequest{Worker: i})
 			wantCode(t, err, codes.NotFound)
 			if !w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: i}).Unknown {
-				t.Errorf("worker %d is not told to leave", i)
+				t.Errorf("worker %d is not reported to leave", i)
 			}
 		}
 		_, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 0, Lease: task.Lease})

@@ -76,8 +76,8 @@ func (m *master) clock(now time.Time) time.Time {
 // something due at the second look would not be due at the first, again and again.
 const punctual = 50 * time.Millisecond
 
-// pulse is how many times within the shortest relevant silence the timer fires, so that the master
-// notices when it did not run.
+// pulse is the number times that within the shortest relevant silence the timer fires, so that the
+// master notices when it did not run.
 const pulse = 4
 
 // deadline returns the time at which something is due if nothing happens before; zero: never.

@@ -45,7 +45,7 @@ func (l *Lifecycle) request(n Notice, f Facts, now time.Time) []Action {
 
 // Owed returns the version that a checkpoint must have to lose nothing of a model whose newest
 // known version is given. If something was trained on there is a first version, or will be, that
-// nobody has told of yet.
+// nobody has reported yet.
 func (l *Lifecycle) Owed(version int64) int64 {
 	if l.begun {
 		return max(1, version)
@@ -119,8 +119,8 @@ func (l *Lifecycle) Deadline() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Done reports whether the master has nothing left to wait for. gone states that all pods have
+// Done reports whether the master has nothing left to wait for. ended states that all pods have
 // ended.
-func (l *Lifecycle) Done(gone bool, now time.Time) bool {
-	return l.stage == Left || l.Over() && (gone || !now.Before(l.ended.Add(l.policy.End)))
+func (l *Lifecycle) Done(ended bool, now time.Time) bool {
+	return l.stage == Left || l.Over() && (ended || !now.Before(l.ended.Add(l.policy.End)))
 }

@@ -21,10 +21,10 @@
 // A planned end is requested ([Lifecycle.Close], [Lifecycle.Stop]) in one stage and comes later, so
 // that it loses no work: the request does not change the stage. Everything else changes it at once.
 //
-// A [Lifecycle] is told what happened, and returns [Action]s, which the master performs in their
-// order. If a record cannot be written because another master has begun, the master drops the
-// actions behind it, and calls [Lifecycle.Supersede]. [Lifecycle.Deadline] returns when
-// [Lifecycle.Step] is to be called if nothing happens before.
+// A [Lifecycle] gets events, and returns [Action]s, which the master performs in their order. If a
+// record cannot be written because another master has begun, the master drops the actions behind
+// it, and calls [Lifecycle.Supersede]. [Lifecycle.Deadline] returns when [Lifecycle.Step] is to be
+// called if nothing happens before.
 //
 // # How one drives it
 //
@@ -46,14 +46,14 @@
 //     with Last. A master that was superseded writes nothing.
 //  3. A planned end waits for a checkpoint of what was in the model when it was first requested,
 //     for Grace at most, and only while there are pods that may have it. The pods of a job that is
-//     to stop, or to be suspended, have that time for a checkpoint of their own, too. What is not
-//     waited for is reported.
+//     to stop, or to be suspended, have that time for a checkpoint of their own, too. A missed
+//     checkpoint is reported.
 //  4. A stop beats every other request. A second one ends the job at once, and so does one before
 //     the data is known. Requests that follow the first do not extend the grace period.
 //  5. A rollback of the model leads back from Completing to Training. Until a task is granted again
 //     there is nothing to save.
 //  6. A master that does not know what is in the model (Recovering) does not forget so when it ends
-//     or leaves: what it writes about tasks is what its predecessor knew.
+//     or leaves: its records of tasks are those of its predecessor.
 //  7. [Restore] of a [Lifecycle.Snapshot] knows when the job began, whether something was trained
 //     on in this generation of the model, and how the job has ended. It does not know of requests:
 //     who wants the job to end asks the next master, too.

@@ -8,7 +8,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// Stage is how far a job is in its master.
+// Stage is the stage of a job in its master.
 type Stage int
 
 // Stages.
@@ -37,7 +37,7 @@ type Notice int
 
 // Notices.
 const (
-	// Leave makes room for another master. The pods go on.
+	// Leave frees space for another master. The pods go on.
 	Leave Notice = iota + 1
 	// Suspend ends the pods and lets the job rest until another master begins.
 	Suspend
@@ -53,11 +53,11 @@ var (
 	ErrSuspended = errors.New("the job is suspended")
 )
 
-// Policy is how long ends take.
+// Policy is the time that ends take.
 type Policy struct {
 	// how long a checkpoint may take after a notice
 	Grace time.Duration
-	// how long workers of a finished job have to leave by themselves
+	// how long workers of a finished job have to leave on their own
 	Farewell time.Duration
 	// how long the runtime has to end the pods of an ended job
 	End time.Duration
@@ -111,7 +111,7 @@ func (a Action) String() string {
 	return a.Verb.String()
 }
 
-// Facts is what the other machines know that a planned end depends on.
+// Facts holds the state of other machines on which a planned end depends.
 type Facts struct {
 	// the job has checkpoints
 	Checkpoints bool
@@ -227,8 +227,8 @@ func (l *Lifecycle) Rollback() {
 	}
 }
 
-// End ends the job. undone is what was not done; nil: everything was. An end with an error gives
-// workers no time to leave by themselves.
+// End ends the job. undone lists unfinished work; nil: everything was. An end with an error gives
+// workers no time to leave on their own.
 func (l *Lifecycle) End(state job.State, err, undone error, now time.Time) []Action {
 	if l.Over() || l.stage == Left {
 		return nil

@@ -15,7 +15,7 @@ var start = time.Unix(1e9, 0).UTC()
 
 var policy = Policy{Grace: 15 * time.Second, Farewell: 10 * time.Second, End: time.Minute}
 
-// stage plays a story.
+// stage runs a story.
 type stage struct {
 	t   *testing.T
 	l   *Lifecycle
@@ -23,8 +23,8 @@ type stage struct {
 	f   Facts
 }
 
-// TestNarration plays the stories of testdata, whose narration are the actions of the lifecycle,
-// and the stage that follows if it is another.
+// TestNarration runs the stories of testdata, which narrate the actions of the lifecycle, and
+// changes of the stage.
 //
 //	plan                        the data, the checkpoints and the pods are known
 //	recovered                   it is known what is in the model
@@ -33,7 +33,7 @@ type stage struct {
 //	rollback                    a generation of the model begins
 //	model 7                     the newest known version of the model is 7
 //	checkpoint 7                the newest checkpoint has version 7
-//	pods gone                   all pods have ended
+//	pods ended                  all pods have ended
 //	processes write             processes have yet to write a checkpoint of their own
 //	leave, suspend              notices
 //	stop [again=yes] why        somebody stops the job
@@ -109,7 +109,7 @@ func (s *stage) tell(c *narration.Command) []Action {
 	case "checkpoint":
 		s.f.Covered = int64(c.Int(0))
 	case "pods":
-		s.f.Pods = c.Arg(0) != "gone"
+		s.f.Pods = c.Arg(0) != "ended"
 	case "processes":
 		s.f.Awaited = c.Arg(0) == "write"
 	case "leave", "suspend":

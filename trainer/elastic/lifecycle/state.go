@@ -54,7 +54,7 @@ func (l *Lifecycle) Closing() (n Notice, since, by time.Time) {
 	return l.closing.how, l.closing.since, l.closing.by
 }
 
-// Snapshot is what is stored of a [Lifecycle].
+// Snapshot is the stored state of a [Lifecycle].
 type Snapshot struct {
 	// the master went after writing this, and sent nothing more
 	Last bool `json:"last,omitempty"`
@@ -93,8 +93,8 @@ func (l *Lifecycle) Snapshot() Snapshot {
 	return s
 }
 
-// Restore returns the lifecycle of a master that follows another. What the snapshot says counts
-// from [Lifecycle.Plan] on. Restore refuses impossible snapshots.
+// Restore returns the lifecycle of a master that follows another. The snapshot counts from
+// [Lifecycle.Plan] on. Restore refuses impossible snapshots.
 func Restore(p Policy, s Snapshot, now time.Time) (*Lifecycle, error) {
 	if s.State != "" && !s.State.Ended() || s.State.Ended() && s.Rests {
 		return nil, fmt.Errorf("restore the lifecycle: snapshot: state %q, suspended %t", s.State, s.Rests)

@@ -49,10 +49,10 @@ type model struct {
 	// the master's word about the world
 	lost, leaving, ended, finished bool
 	leaveBy                        time.Time
-	// pids of processes that have failed by themselves, which no arrival has named
+	// pids of processes that have failed on their own, which no arrival has named
 	failed map[int]bool
 	named  map[int]bool
-	// the master has asked for the records, and no process has told them since
+	// the master has asked for the records, and no process has reported them since
 	asked  bool
 	ledger []byte
 	// a process has completed the training in this world

@@ -11,7 +11,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// TestNarration plays the stories of testdata, whose narration are the actions of the supervisor.
+// TestNarration runs the stories of testdata, which narrate the actions of the supervisor.
 // Processes are named by their local rank; their pids are 100, 101 and so on for the first start,
 // 200 and so on for the second. The number of a connection is the pid of its process.
 //
@@ -50,7 +50,7 @@ func TestNarration(t *testing.T) {
 	})
 }
 
-// stage plays a story.
+// stage runs a story.
 type stage struct {
 	*Supervisor
 	now time.Time
