@@ -56,7 +56,7 @@ func priorities(given map[string]int32) map[string]int32 {
 func priorityClass(name string, value int32) *scheduling.PriorityClass {
 	return &scheduling.PriorityClass{
 		TypeMeta: kind("scheduling.k8s.io/v1", "PriorityClass"), ObjectMeta: object("", name), Value: value,
-		Description:      "Of ElasticDL's pods that are to have this priority; of no others on its own.",
+		Description:      "For ElasticDL's pods with this priority; never a default.",
 		PreemptionPolicy: new(core.PreemptLowerPriority),
 	}
 }

@@ -1,6 +1,6 @@
 // Package master runs a job. It is the shell round the machines that decide:
 //
-//	workers, servers ──gRPC──> service ─┐  one mutex  ┌─ task.Queue          which worker has which records
+//	workers, servers ──gRPC──> service ─┐  one mutex  ┌─ task.Queue          records of each worker
 //	runtime ────────pod.Event─> loop ───┼─────────────┼─ pod.Table           who lives, who follows
 //	timer ──────────────────────────────┘  (advance)  ├─ evaluation.Schedule what is measured when
 //	                                            │     ├─ custody.Servers     who holds the model, as
@@ -26,7 +26,7 @@
 //	Training ── last epoch settled ──> Completing: measuring, exporting ──> Ending ──> Run returns
 //	   ^ │                             (validation data) (--output)           ^
 //	   │ └── a machine's Err, Stop, ctx ──────────────────────────────────────┘
-//	   └──── the model, or a part of it, is lost: its next generation begins with the newest checkpoint
+//	   └──── the model, or a part of it, is lost: the next generation begins with a checkpoint
 //	         (also out of Completing)
 //
 // The parts of the master, such as servers, ring, program and checkpoints, do not have the master:
@@ -96,10 +96,10 @@
 //	pods, as the runtime lists ───┼─> generation, pods, world ──> Recovering
 //	newest checkpoint ────────────┘                    │
 //	                                                   ├─ all servers have said what they hold,
-//	                                                   │  a ring's members have arrived or are gone
+//	                                                   │  a ring's members have arrived or are lost
 //	                                                   │  ──> the training goes on
 //	                                                   └─ values are lost
-//	                                                      ──> a new generation, with the newest checkpoint
+//	                                                      ──> a generation of the newest checkpoint
 //
 // Workers and servers work on what they hold meanwhile. A worker's next heartbeat says which leases
 // it works on, and they are its own again; a server is asked to join again.

@@ -131,7 +131,8 @@ func TestServerStartedAgainAtTheEnd(t *testing.T) {
 			t.Errorf("a server of a job that is over joins: %v", err)
 		}
 		if s := w.look(); s.RecordsDone != before.RecordsDone || s.RecordsDone == 0 || s.Life != 1 || s.Anew != "" {
-			t.Errorf("%d records in generation %d, there were %d; %q", s.RecordsDone, s.Life, before.RecordsDone, s.Anew)
+			t.Errorf("%d records in generation %d, there were %d; %q", s.RecordsDone, s.Life,
+				before.RecordsDone, s.Anew)
 		}
 		<-w.ended
 	})

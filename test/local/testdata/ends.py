@@ -1,5 +1,8 @@
 """Ends as its arguments say: rank 1 on its own, with an exception or early with 0; the others when
-the file "enough" is there.""" import os import sys import time
+the file "enough" is there."""
+import os
+import sys
+import time
 
 from torch.distributed.elastic.multiprocessing.errors import record
 

@@ -150,7 +150,7 @@ func Expect(self, speaker Header, proved Name, called pod.ID, incarnation int) e
 // SameLife returns an error unless a speaker works with the model that self works with.
 func SameLife(self, speaker Header) error {
 	if speaker.Life != self.Life {
-		return fmt.Errorf("%w: %v speaks of model generation %d, %v is in %d", ErrLife, speaker.ID(),
+		return fmt.Errorf("%w: %v speaks of model generation %d, %v is in generation %d", ErrLife, speaker.ID(),
 			speaker.Life, self.ID(), self.Life)
 	}
 	return nil

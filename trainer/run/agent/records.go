@@ -263,8 +263,8 @@ func (r *records) secure(by *script) {
 	}
 }
 
-// closed notes that a process has ended, and that all it has said is handled: its leases go to other
-// processes of this worker. Which of their records are in the model, the ledger tells.
+// closed notes that a process has ended, and that all it has said is handled: its leases go to
+// other processes of this worker. Which of their records are in the model, the ledger tells.
 func (r *records) closed(of *script) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -185,7 +185,8 @@ def load(hello):
         try:
             importlib.import_module(name)
         except Exception:
-            pass  # a hazard that torch brings is reported at each order
+            pass  # a build without it
+    # a hazard that torch brings is reported at each order
     for name in () if hazard() else hello["learned"]:
         if not installed(name):
             continue
@@ -232,7 +233,8 @@ def constant(node):
 
 def settings(statement):
     """Yield the names and values of the variables that a statement of a script sets, if they are in
-    its text. None: not there.""" for node in ast.walk(statement):
+    its text. None: not there."""
+    for node in ast.walk(statement):
         pairs = []
         if isinstance(node, ast.Assign):
             pairs = [(t, node.value) for t in node.targets]

@@ -72,7 +72,8 @@ def survives() -> bool:
 
 def prepare(survives: bool) -> None:
     """Sets what torch and NCCL read at start: the watchdog must not end the process before the
-    abort.""" for name, value in (
+    abort."""
+    for name, value in (
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"),
         ("TORCH_NCCL_ENABLE_MONITORING", "0"),
         ("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0"),

@@ -314,7 +314,9 @@ class Session:
 
     def _explain(self, why: str) -> None:
         """Returns when the agent says that the world changed; if it says that no member is lost,
-        the process ends.""" assert self.link is not None if not self.recalled():
+        the process ends."""
+        assert self.link is not None
+        if not self.recalled():
             try:
                 self.link.ask("explain", self.world.formation)
             except Cancelled:

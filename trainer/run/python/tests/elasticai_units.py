@@ -334,8 +334,11 @@ class Tasks:
 
 def fetching(batch, done, live=False):
     """Returns blocks, and a session that has not taken over the state of its world: ``done`` has
-    the master's state of tasks.""" book = Book(Tasks(done)) book.declare(DataSet(385,
-    records_per_task=55)) book.sticky = True s = types.SimpleNamespace(
+    the master's state of tasks."""
+    book = Book(Tasks(done))
+    book.declare(DataSet(385, records_per_task=55))
+    book.sticky = True
+    s = types.SimpleNamespace(
         book=book, pending=[], headers=[], ledger={}, settled=0, live=live, synced=False, link=object()
     )
     session.current = lambda: s
@@ -361,7 +364,10 @@ def rounds_of(b, s, n=1, passes=1):
 
 def newcomer_in_mid_task():
     """Records that a newcomer fetches before it has the state begin at the end of the task's
-    credited records.""" b, s = fetching(32, {0: 27}) b.make(0), b.make(0) sync(s, {(0, 0): 27})
+    credited records."""
+    b, s = fetching(32, {0: 27})
+    b.make(0), b.make(0)
+    sync(s, {(0, 0): 27})
     assert rounds_of(b, s, 2) == [[(0, 27, 55), (1, 0, 4)], [(1, 4, 36)]]
 
 

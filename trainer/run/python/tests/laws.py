@@ -75,7 +75,8 @@ def book(tasks=100):
 
 def returned_records():
     """Returned records of a lease are taken again from the end of the state, and no credited record
-    is dropped.""" for done, credited in ((3, 3), (5, 5), (7, 5)):
+    is dropped."""
+    for done, credited in ((3, 3), (5, 5), (7, 5)):
         b = book()
         lease = b.ask([], {(0, 0): 5})
         assert (lease.credited, lease.taken) == (5, 5)
@@ -271,8 +272,10 @@ def newer_or_older():
 
 def storage_fails():
     """A checkpoint whose storage fails is reported and tried again, and the training continues; a
-    path that is wrong ends it.""" path = os.path.join(os.environ["WHERE"], "kept.pt") s, told, now
-    = alone(), [], [100.0] s.link = type(
+    path that is wrong ends it."""
+    path = os.path.join(os.environ["WHERE"], "kept.pt")
+    s, told, now = alone(), [], [100.0]
+    s.link = type(
         "Link", (), {"send": lambda self, op, **fields: told.append((op, fields["round"], fields.get("why")))}
     )()
     saving.declared, saving.state = saving.Checkpoints(path, 3), elasticdl.State(n=1)
@@ -327,9 +330,13 @@ def storage_fails():
 
 def differences():
     """Parts that one rank of three has differently are sent to all; what all have alike is not.
-    Settled epochs are never forgotten.""" s = alone(5) model = torch.nn.Linear(2, 2) state =
-    elasticdl.State(model=model, n=3) s.live, s.source, s.ledger, s.cut = True, 0, {(1, 0): 4},
-    leases.DataSet(9).cut() s.group.size = 3 sent = {}
+    Settled epochs are never forgotten."""
+    s = alone(5)
+    model = torch.nn.Linear(2, 2)
+    state = elasticdl.State(model=model, n=3)
+    s.live, s.source, s.ledger, s.cut = True, 0, {(1, 0): 4}, leases.DataSet(9).cut()
+    s.group.size = 3
+    sent = {}
 
     def gathered(group, row):
         other = list(row)

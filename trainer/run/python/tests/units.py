@@ -151,10 +151,12 @@ def nccl_versions():
 
 def stuck_beside_nccl():
     """With NCCL, too, a wait for gloo's collectives of the package ends when the group is
-    condemned, though no connection reports it.""" group = Group(1, 0, 2, set(), set()) group.gloo,
-    peer = gloo(1800) group.nccl, group.data = True, type("Backend", (), {"abort": lambda self:
-    None})() group._store, cut.shut = torch.distributed.HashStore(), lambda inodes: 0 from elasticdl
-    import group as groups
+    condemned, though no connection reports it."""
+    group = Group(1, 0, 2, set(), set())
+    group.gloo, peer = gloo(1800)
+    group.nccl, group.data = True, type("Backend", (), {"abort": lambda self: None})()
+    group._store, cut.shut = torch.distributed.HashStore(), lambda inodes: 0
+    from elasticdl import group as groups
 
     groups._watch(group)
     for wait in (lambda: rounds.Header(group, 0, 1, []).rows(), lambda: states._spread_bytes(group, 1, b"")):
