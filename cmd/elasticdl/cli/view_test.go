@@ -251,7 +251,7 @@ func TestAnew(t *testing.T) {
 		t.Errorf("the second time:\n%s", text)
 	}
 	if text := summary(again, "logs"); !strings.Contains(text,
-		"  model     returned 2 times; the last time: "+words+"\n") {
+		"  model     rolled back 2 times; the last time: "+words+"\n") {
 		t.Errorf("the second time:\n%s", text)
 	}
 	if got, want := verdict(lost(ended("Succeeded", ""))), "job test-mnist Succeeded; "+words+
