@@ -76,7 +76,7 @@ type Value struct {
 	command *Command
 	// nil: there is no such flag
 	flag *Flag
-	// as it is reported
+	// when it is reported
 	name string
 }
 
@@ -133,8 +133,8 @@ func (v *Value) Lacks() {
 	v.command.problems.check(false, setting(v.name), "needs a value")
 }
 
-// FromEnviron gives the command to run a program what torchrun's variables say, PET_NNODES for
-// --nnodes. What the command line says comes later, and counts. An empty variable says nothing.
+// FromEnviron sets the flags of torchrun's variables, such as PET_NNODES for --nnodes. The command
+// line is parsed later, and has precedence. An empty variable says nothing.
 func (c *Command) FromEnviron(environ []string) {
 	for _, v := range environ {
 		name, value, _ := strings.Cut(v, "=")
@@ -162,7 +162,8 @@ func (c *Command) unexpected(word string) {
 }
 
 // Settle completes the job by what was given, and reports all problems, those of Validate included,
-// joined. Beside an error the command has what was right. It is called once, when all is given.
+// joined. The command returned with an error has the correct settings. It is called once, when all
+// is given.
 func (c *Command) Settle() error {
 	p := &c.problems
 	c.settleCommand(p)

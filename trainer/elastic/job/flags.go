@@ -84,7 +84,7 @@ var goesWith = map[string][]Type{
 // TakesValue tells whether the flag needs one; booleans do not.
 func (f *Flag) TakesValue() bool { return f.Kind() != "" }
 
-// Kind is what the help text shows for the flag's value, "" for a boolean.
+// Kind returns the placeholder of the flag's value in the help text, "" for a boolean.
 func (f *Flag) Kind() string { return f.bind(NewCommand(Train)).kind }
 
 // Default returns the value that the flag has in jobs of a type if it is not given, "" for none.

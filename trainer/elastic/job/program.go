@@ -459,7 +459,7 @@ func (g *Program) Launcher() string {
 // IsPython tells whether a word is the name of a Python interpreter.
 func IsPython(word string) bool { return python.MatchString(path.Base(word)) }
 
-// gpu is how Kubernetes calls the GPUs that --gpus asks for.
+// gpu is the Kubernetes resource of --gpus.
 const gpu = "nvidia.com/gpu"
 
 // settleGPUs has workers ask for the GPUs that their program needs. A missing limit is set to the

@@ -8,8 +8,8 @@
 //	        └── a process fails, a member is lost, a worker joins or leaves: stop or recall them
 //
 // The master decides about the program as a whole: whether a failure counts, which workers are in
-// the world, when the job is done. What this worker does about it, the pure machine
-// elastic/supervise decides. This package is the shell around the machine:
+// the world, when the job is done. The pure machine elastic/supervise decides this worker's
+// reaction. This package is the shell around the machine:
 //
 //	processes ── messages, exits ──> socket.go ─┐
 //	master ── heartbeats, worlds ──> beat.go ───┼─> shell.go ── events ──> supervise.Supervisor

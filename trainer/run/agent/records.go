@@ -275,8 +275,8 @@ func (r *records) closed(of *script) {
 	}
 }
 
-// enter begins a world: leases below the floor are void. What the members have told is in the state
-// of all when they have made a round.
+// enter begins a world: leases below the floor are void. The reports of members are in the state of
+// all after a round.
 func (r *records) enter(floor int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
