@@ -73,7 +73,7 @@ type TrainingSettings struct {
 	LogLossSteps int `json:"logLossSteps,omitzero"`
 	// --seed: of initial values, shuffling and dropout
 	Seed uint64 `json:"seed,omitzero"`
-	// --shuffle: order of tasks, and of records within a task, anew each epoch
+	// --shuffle: order of tasks, and of records within a task, new in each epoch
 	Shuffle bool `json:"shuffle,omitzero"`
 	// --global_batch_size: records per update of a ring, however many workers; 0 = a minibatch of
 	// each
@@ -110,8 +110,8 @@ type PredictionSettings struct {
 type StateSettings struct {
 	// --heartbeat_timeout: a worker of a ring that is silent for so long is replaced
 	HeartbeatTimeout Duration `json:"heartbeatTimeout,omitzero"`
-	// --checkpoint_dir_take_over: the owner of CheckpointDir, or of a program's checkpoint, is gone
-	// for ever
+	// --checkpoint_dir_take_over: the owner of CheckpointDir, or of a program's checkpoint, no
+	// longer exists
 	CheckpointDirTakeOver bool `json:"checkpointDirTakeOver,omitzero"`
 }
 

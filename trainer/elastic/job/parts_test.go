@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A job is written in the order of written, which has every field once, and URLs as they are unless
+// A job is written in the order of written, which has every field once, and unescaped URLs unless
 // the caller's encoder escapes them.
 func TestOrderOfJSON(t *testing.T) {
 	var names []string
