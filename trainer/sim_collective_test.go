@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// processGroup is what the ranks of a world gather and broadcast through, as gloo's: a connection
-// between each two of them. The mutex guards what changes.
+// processGroup lets the ranks of a world gather and broadcast, as gloo's: a connection between each
+// two of them. The mutex guards what changes.
 type processGroup struct {
 	process    *fakeProcess
 	rank, size int

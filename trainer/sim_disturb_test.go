@@ -16,7 +16,7 @@ const (
 	saving  moment = "a save"
 )
 
-// disturbances is what goes wrong with the processes of a program.
+// disturbances holds the faults of the processes of a program.
 var disturbances = []fault{
 	{name: "kill a process", do: func(s *simulation) string { return s.signal(syscall.SIGKILL) }},
 	{name: "terminate a process", rare: 3, do: func(s *simulation) string { return s.signal(syscall.SIGTERM) }},

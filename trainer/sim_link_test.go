@@ -32,7 +32,7 @@ type link struct {
 	lost bool
 }
 
-// told is a message of the agent's.
+// A message of the agent.
 type told struct {
 	Op        string          `json:"op"`
 	Q         int             `json:"q"`

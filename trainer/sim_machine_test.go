@@ -18,8 +18,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/worker"
 )
 
-// machine is where the simulated processes of one agent run. It is the agent's backend, and the
-// program that it starts. The mutex guards what changes.
+// machine runs the simulated processes of one agent. It is the agent's backend, and the program
+// that it starts. The mutex guards what changes.
 type machine struct {
 	*simulation
 	pod *process
@@ -46,7 +46,7 @@ type machine struct {
 	procs           []*fakeProcess
 }
 
-// errLost is what an agent hears of a machine that is lost.
+// errLost is the error of an agent whose machine is lost.
 var errLost = errors.New("the machine is lost")
 
 // runAgent is the agent itself, on a simulated machine.

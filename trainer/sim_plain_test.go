@@ -12,7 +12,7 @@ import (
 // An unmodified script keeps no state. It trains a number of steps, all ranks together, and its
 // rank 0 saves a checkpoint now and then. It begins with the newest complete one.
 
-// plain is what an unmodified script does.
+// plain acts as an unmodified script.
 type plain struct {
 	// number of steps, and of those after which rank 0 saves
 	steps, every int
@@ -46,7 +46,7 @@ func (c storeClient) get(key string) (string, error) {
 	return string(value), err
 }
 
-// torchLimit is how long ranks wait for each other as their group is made.
+// torchLimit limits the ranks' wait for each other while their group is made.
 const torchLimit = 30 * time.Minute
 
 // crashed is the exit code of a script that ends with an exception.

@@ -49,7 +49,7 @@ type fakeProcess struct {
 	role
 }
 
-// role is what a process is in its job.
+// role is the role of a process in its job.
 type role struct {
 	// its world, and its rank and the number of ranks there; 0: it is in none
 	formation  int64
@@ -97,14 +97,14 @@ func (p *fakeProcess) run() {
 	<-done
 }
 
-// exits ends the process by itself.
+// exits ends the process on its own.
 func (p *fakeProcess) exits(code int) {
 	p.stand()
 	p.finish(code, 0)
 	runtime.Goexit()
 }
 
-// finish notes the end of the process, once. What it does afterwards has no effect.
+// finish notes the end of the process, once. Its later actions have no effect.
 func (p *fakeProcess) finish(code int, signal syscall.Signal) bool {
 	p.state.Lock()
 	if p.exit != nil {
@@ -135,7 +135,7 @@ func (p *fakeProcess) finish(code int, signal syscall.Signal) bool {
 	return true
 }
 
-// forkLimit is how old a forked process is at most that has crashed because it was forked.
+// forkLimit is the largest age of a forked process that crashes because of its fork.
 const forkLimit = 2 * time.Second
 
 // lives reports whether the process runs.

@@ -63,7 +63,7 @@ type book struct {
 	// the master has no more
 	ended bool
 	floor int64
-	// the agent was told of records of which it does not know that all ranks have them
+	// records were reported to the agent of which it does not know that all ranks have them
 	news bool
 }
 
@@ -168,7 +168,7 @@ func (b *book) void(floor int64) {
 	b.held = slices.DeleteFunc(b.held, func(h *lease) bool { return h.ID < b.floor })
 }
 
-// header is what a rank tells the others of a round.
+// header is a rank's message to the others in a round.
 type header struct {
 	Leave, Stop, Ended bool
 	Weight             int64
@@ -237,7 +237,7 @@ func (s *session) train() error {
 		if err := s.commit(headers, weight, total); err != nil {
 			return err
 		}
-		if s.measure > 0 && s.Round%16 == 0 { // it measures the model by itself, or so
+		if s.measure > 0 && s.Round%16 == 0 { // it measures the model on its own, or so
 			s.process.sleep(s.measure)
 		}
 	}

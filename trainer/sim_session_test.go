@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// session is a process that uses the package, as session.py has it: its state, its world, and what
-// the agent has told it.
+// session is a process that uses the package, as session.py has it: its state, its world, and the
+// messages of the agent.
 type session struct {
 	*programWatch
 	process *fakeProcess
@@ -56,7 +56,7 @@ type session struct {
 	unsaved time.Time
 }
 
-// packageState is what the ranks share.
+// packageState is the shared state of the ranks.
 type packageState struct {
 	Round   int64
 	Settled int
@@ -174,7 +174,7 @@ func (s *session) await(limit time.Time, is func() bool) bool {
 	return true
 }
 
-// resume arrives with the state that is on disk.
+// resume arrives with the state on disk.
 func (s *session) resume() {
 	if _, err := s.link.ask("checkpoint", 0, map[string]any{"path": filepath.Join(s.job.Output, s.path)}); err != nil {
 		s.note(func() { s.complain("%v cannot claim its checkpoint: %v", s.process, err) })

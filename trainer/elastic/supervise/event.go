@@ -120,7 +120,7 @@ type World struct {
 }
 
 // Restarts is the number of restarts that a process finds in its environment, as under torchrun.
-// The difference is how many failures of the program the job survives.
+// The difference is the number of failures of the program that the job survives.
 type Restarts struct {
 	Count int // TORCHELASTIC_RESTART_COUNT
 	Max   int // TORCHELASTIC_MAX_RESTARTS

@@ -45,7 +45,7 @@ func (s *Supervisor) follows() bool {
 }
 
 // returns reports whether this worker is to meet the others again on its own: its processes have
-// come back from the world, or have ended, as it is to leave, before they had finished.
+// come back from the world, or have ended before they had finished because it leaves.
 func (s *Supervisor) returns() bool {
 	return s.returned && s.settled() || s.world.LocalSize > 0 && s.leaving() && s.allEnded() && !s.finished()
 }

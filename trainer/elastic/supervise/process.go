@@ -118,7 +118,7 @@ func (s *Supervisor) ofConn(number int) *process {
 
 // members returns the processes that take part in the world of a generation, in the order of their
 // ranks. Those that were in an earlier world come first, in the order in which they have joined: a
-// process that is started again takes no rank from one that has gone on.
+// process that is started again takes no rank from one that has continued.
 func (s *Supervisor) members(generation int64) []*process {
 	members := slices.DeleteFunc(slices.Clone(s.procs), func(p *process) bool { return p == nil || !p.member })
 	seniority := func(p *process) int64 {

@@ -34,8 +34,8 @@ const (
 	// linger is the wait for other failures after the first: the first that is seen may
 	// not be the cause.
 	linger = 200 * time.Millisecond
-	// partLimit is the time that processes that keep their state may take to leave a world that
-	// has lost a member until the log says so.
+	// partLimit is the time that processes that keep their state may take to leave a world that has
+	// lost a member until the log reports it.
 	partLimit = time.Minute
 	// joinLimit is the time for which a process that is ready to join waits for the others that
 	// start on its worker.

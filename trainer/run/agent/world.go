@@ -11,7 +11,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// share is what a world is for this worker: the ranks of its processes.
+// share is this worker's part of a world: the ranks of its processes.
 type share struct {
 	// number of this worker among the workers, and how many there are
 	group, groups int
