@@ -226,7 +226,7 @@ func TestFakeProcesses(t *testing.T) {
 		b.mu.Lock()
 		b.live[1].frozen = true
 		b.mu.Unlock()
-		h.told(<-h.arrivals, 1, 0, &wire.Failure{Signal: int32(syscall.SIGKILL)})
+		h.checkFailures(<-h.arrivals, 1, 0, &wire.Failure{Signal: int32(syscall.SIGKILL)})
 		cancel()
 		<-ended
 	})
