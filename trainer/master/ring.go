@@ -84,7 +84,7 @@ type ringHost interface {
 	replace(id pod.ID, reason string, now time.Time)
 	dismiss(id pod.ID, reason string)
 	lose(worker int, progress map[int64]int64, charge string)
-	anew(life int64, reason string)
+	newGeneration(life int64, reason string)
 	happen(e Event)
 	remember() error
 	quit(err error)
@@ -319,7 +319,7 @@ func (r *ring) newGeneration(reason string) {
 		r.host.lostMeanwhile(now, why)
 		return
 	case now != life:
-		r.host.anew(now, why)
+		r.host.newGeneration(now, why)
 		return
 	}
 	// including workers that have ended and whose leases are not taken back yet

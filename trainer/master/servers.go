@@ -56,7 +56,7 @@ type serversHost interface {
 	advance(now time.Time)
 	lose(worker int, progress map[int64]int64, charge string)
 	snapshot(server int, version int64)
-	anew(life int64, reason string)
+	newGeneration(life int64, reason string)
 	end(state job.State, err error, now time.Time)
 	// of a restored master
 	untouched() bool
@@ -149,7 +149,7 @@ func (s *servers) addresses() []*wire.Server {
 // lostValues begins the model generation that the custody has begun because a server was lost with
 // its values.
 func (s *servers) lostValues(index int, reason string) {
-	s.host.anew(s.custody.Life(), fmt.Sprintf("ps-%d was lost with its part of the model: %s", index, reason))
+	s.host.newGeneration(s.custody.Life(), fmt.Sprintf("ps-%d was lost with its part of the model: %s", index, reason))
 	for _, l := range s.lines {
 		signal(l.wake)
 	}
@@ -220,7 +220,7 @@ func (s *servers) damaged(index int, o custody.Order, reason error) {
 		return
 	}
 	s.custody.Rebase(s.checkpoints.newest())
-	s.host.anew(s.custody.Life(), fmt.Sprintf("ps-%d cannot begin with checkpoint %d: %v", index,
+	s.host.newGeneration(s.custody.Life(), fmt.Sprintf("ps-%d cannot begin with checkpoint %d: %v", index,
 		o.Base.Number, reason))
 	for _, l := range s.lines {
 		signal(l.wake)

@@ -221,7 +221,7 @@ func TestRecordsOfALostSource(t *testing.T) {
 	d.gets(0, 1, 0)
 	d.ends(0, 1, [2]int64{1, 4})
 	d.enter(0)
-	d.gone(&d.scripts[0])
+	d.closed(&d.scripts[0])
 	d.enter(0)
 	d.gets(0, 1, 0)
 	d.round(&d.scripts[0], roundMessage{Formation: 3, Round: 1})
