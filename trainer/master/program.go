@@ -252,7 +252,8 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 		g.finish(int(a.Worker), a.Formation)
 	}
 	nothing := a.Crew != nil && a.Crew.Processes == 0 && len(a.Failures) == 0 && !a.Finished
-	if nothing && !g.keeps { // it was asked to leave, and may arrive before it reports that
+	// it was asked to leave, and may arrive before it reports that
+	if nothing && !g.keeps {
 		g.leavers[int(a.Worker)] = true
 	}
 	r := verdict.Report{Worker: int(a.Worker), Formation: a.Formation, Output: a.Output, Checkpoint: a.CheckpointUnixMs}
