@@ -233,7 +233,7 @@ func TestPreflight(t *testing.T) {
 	j.Master.Priority, j.Worker.Priority = job.Priority{Class: "urgent"}, job.Priority{Class: "high", Share: 0.5}
 	j.Volumes = []job.Volume{{ClaimName: "data", MountPath: "/data"}, {HostPath: "/tmp", MountPath: "/tmp"}}
 	j.ServiceAccount = "trainer"
-	j.EnvSecrets = map[string]job.SecretRef{"A": {Secret: "gone", Key: "key"},
+	j.EnvSecrets = map[string]job.SecretRef{"A": {Secret: "absent", Key: "key"},
 		"B": {Secret: "there", Key: "key"}, "C": {Secret: "there", Key: "other"}}
 	j.ImagePullSecrets = []string{"there", "nowhere", "registry"}
 	there := &core.Secret{ObjectMeta: meta.ObjectMeta{Name: "there", Namespace: "default"},
