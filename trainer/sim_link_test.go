@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"sync"
 )
@@ -89,9 +90,7 @@ func (l *link) say(op string, fields map[string]any) {
 	l.sending.Lock()
 	defer l.sending.Unlock()
 	line := map[string]any{"op": op}
-	for name, value := range fields {
-		line[name] = value
-	}
+	maps.Copy(line, fields)
 	text, err := json.Marshal(line)
 	if err != nil {
 		panic(err)
@@ -111,9 +110,7 @@ func (l *link) ask(op string, formation int64, fields map[string]any) (json.RawM
 	number := l.number
 	l.mu.Unlock()
 	line := map[string]any{"q": number}
-	for name, value := range fields {
-		line[name] = value
-	}
+	maps.Copy(line, fields)
 	if formation > 0 {
 		line["f"] = formation
 	}
