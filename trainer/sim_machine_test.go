@@ -89,7 +89,7 @@ func (s *simulation) runAgent(ctx context.Context, it *process) error {
 // an agent.
 const mostStarts = 1000
 
-// scriptGrace is how long the processes have to end after SIGTERM when their worker is asked to
+// scriptGrace is the time in which processes end after SIGTERM when their worker is asked to
 // leave.
 const scriptGrace = 20 * time.Second
 

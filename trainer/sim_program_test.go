@@ -100,7 +100,7 @@ type programWatch struct {
 	starts map[int]int
 	// in the order of their pids
 	living []*fakeProcess
-	// processes that have ended with 0 by themselves, by world and rank
+	// processes that have exited with 0, by world and rank
 	ended0 map[int64]map[int]bool
 	sizes  map[int64]int
 }

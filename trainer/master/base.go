@@ -306,7 +306,7 @@ func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 	c.host.goOn(first, life, now)
 }
 
-// goOn has the first life of the model begin with a checkpoint.
+// goOn starts the first model generation from a checkpoint.
 func (m *master) goOn(first kept, life int64, now time.Time) {
 	m.Self.SetLife(life)
 	m.servers.custody.Start(life, first.Base)

@@ -64,7 +64,7 @@ type checkpoints struct {
 	lineage []checkpoint.Ancestor
 }
 
-// holders is what has the model: servers, or the workers of a ring. See [strategy].
+// holders keep the model: servers, or the workers of a ring. See [strategy].
 type holders interface {
 	version() int64
 	there() bool
@@ -72,8 +72,8 @@ type holders interface {
 	kept(base custody.Base)
 }
 
-// checkpointsHost is what the checkpoints ask of the master. The caller of each method but spawn
-// and owner holds the mutex.
+// checkpointsHost has the requests of the checkpoints to the master. The caller of each method
+// but spawn and owner holds the mutex.
 type checkpointsHost interface {
 	holders() holders
 	tasks() *task.Queue
@@ -335,7 +335,7 @@ func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 		c.failed(commit.Number, err)
 		return
 	case commit.Life != c.Self.Life():
-		c.Log.Info("Dropping a checkpoint of an earlier life of the model", "number", commit.Number,
+		c.Log.Info("Dropping a checkpoint of an earlier model generation", "number", commit.Number,
 			"life", commit.Life)
 		c.host.spawn(func() { c.discard(commit.Name()) })
 		return

@@ -103,6 +103,6 @@ func (c *checkpoints) leave() {
 	}
 	if err := c.dir.Release(c.claim); err != nil {
 		c.Log.Warn("Releasing the checkpoint directory failed: another job has to confirm that this "+
-			"one is gone", "directory", c.Job.CheckpointDir, "error", err)
+			"one no longer exists", "directory", c.Job.CheckpointDir, "error", err)
 	}
 }

@@ -30,7 +30,7 @@
 //	         (also out of Completing)
 //
 // The parts of the master, such as servers, ring, program and checkpoints, do not have the master:
-// beside each stands an interface of what the part asks of it (parts.go).
+// each declares an interface of its requests to the master (parts.go).
 //
 // Where the model is, in servers or in the workers of a ring, is the strategy's matter
 // (strategy.go). A job that trains nothing has a model that does not change (fixed.go): it begins

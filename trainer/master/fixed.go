@@ -25,7 +25,7 @@ type fixed struct {
 	model       model
 }
 
-// fixedHost is what the strategy of a job that trains nothing asks of the master.
+// fixedHost has the requests of a job that trains nothing to the master.
 type fixedHost interface {
 	tasks() *task.Queue
 	measures() *evaluation.Schedule

@@ -10,8 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 )
 
-// shared is what every part of the master has. A part does not have the master: what it asks of the
-// master is an interface that stands beside the part.
+// shared has the fields of every part of the master. A part does not have the master: its requests
+// to the master are an interface in the file of the part.
 type shared struct {
 	*Config
 	stage *lifecycle.Lifecycle
@@ -24,13 +24,13 @@ func (m *master) share() shared { return shared{&m.Config, m.stage, m.mu} }
 // tasks returns the queue of tasks, which is another one when the training is restored.
 func (m *master) tasks() *task.Queue { return m.queue }
 
-// measures returns the schedule of evaluations, which is another one in each life of the model.
+// measures returns the schedule of evaluations. Each model generation has another one.
 func (m *master) measures() *evaluation.Schedule { return m.evals }
 
 // pod returns a pod of the table, and false if it is unknown.
 func (m *master) pod(id pod.ID) (pod.Pod, bool) { return m.table.Get(id) }
 
-// heardOf returns what a pod has told of itself; nil: nothing.
+// heardOf returns the last report of a pod; nil: none.
 func (m *master) heardOf(id pod.ID) *contact { return m.pods[id] }
 
 // runs notes that a worker has arrived, so that its pod runs.
@@ -42,13 +42,13 @@ func (m *master) runs(worker int, address string) {
 // resumedWith notes how many records were done before the training went on from a checkpoint.
 func (m *master) resumedWith(records int64) { m.resumed = records }
 
-// wentBack notes that the training went back, and why.
+// wentBack notes a rollback of the training, and its reason.
 func (m *master) wentBack(why string) {
 	m.rewinds++
 	m.explain(why)
 }
 
-// explain notes why the training last went back.
+// explain notes the reason of the last rollback.
 func (m *master) explain(why string) { m.anewFor = why }
 
 // holders returns what has the model.

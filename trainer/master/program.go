@@ -55,7 +55,8 @@ type program struct {
 	leavers map[int]bool
 }
 
-// programHost is what a program asks of the master. The caller of each method holds the mutex.
+// programHost has the requests of a program to the master. The caller of each method holds the
+// mutex.
 type programHost interface {
 	tasks() *task.Queue
 	predecessor() *record

@@ -49,7 +49,7 @@ func (g *program) release() {
 	for _, v := range g.claims {
 		if err := checkpoint.ReleaseOf(v.Path, g.host.owner().Job); err != nil {
 			g.Log.Warn("Releasing the checkpoint of the program failed: another job has to "+
-				"confirm that this one is gone", "checkpoint", v.Path, "error", err)
+				"confirm that this one no longer exists", "checkpoint", v.Path, "error", err)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (g *program) found(version, records int64) {
 	g.lost = nil
 	if version == 0 && records == 0 {
 		g.host.explain(backWhy(kept{}, l.Records, l.Records > 0, l.Reason))
-		g.Log.Warn("The training begins anew: the program has read no checkpoint", "reason", l.Reason,
+		g.Log.Warn("The training starts over: the program has read no checkpoint", "reason", l.Reason,
 			"life", l.Life, "records", l.Records)
 		g.host.happen(BegunAnew{Life: l.Life, Reason: l.Reason, Records: l.Records})
 		return

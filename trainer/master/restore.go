@@ -220,7 +220,7 @@ func (s *servers) askServers() {
 	case s.host.untouched():
 		// the servers have nothing besides what the life began with
 		s.custody.Renew()
-		s.host.gathered("nothing was trained on in this life of the model")
+		s.host.gathered("nothing was trained on in this model generation")
 		return
 	case s.awaited():
 		return

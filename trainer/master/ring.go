@@ -63,7 +63,7 @@ type ring struct {
 	told bool
 }
 
-// ringHost is what a ring asks of the master. The caller of each method holds the mutex.
+// ringHost has the requests of a ring to the master. The caller of each method holds the mutex.
 type ringHost interface {
 	tasks() *task.Queue
 	measures() *evaluation.Schedule
@@ -75,7 +75,7 @@ type ringHost interface {
 	wanted() int
 	// refuses a caller that is not one of the job's pods
 	known(ctx context.Context) error
-	// what a worker has told of itself
+	// the reports of a worker
 	heardFrom(c *contact, now time.Time)
 	runs(worker int, address string)
 	snapshot(server int, version int64)
@@ -195,7 +195,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	}
 	r.settle(r.custody.Formed(w, had, version))
 	r.checkpoints.back(version)
-	// before the world is told, or the next master would not know it
+	// before the world is announced, or the next master would not know it
 	if err := r.host.remember(); errors.Is(err, ErrSuperseded) {
 		r.host.quit(err)
 		return

@@ -44,8 +44,8 @@ type servers struct {
 	asking bool
 }
 
-// serversHost is what the servers ask of the master. The caller of each method but spawn and
-// lifetime holds the mutex.
+// serversHost has the requests of the servers to the master. The caller of each method but
+// spawn and lifetime holds the mutex.
 type serversHost interface {
 	tasks() *task.Queue
 	measures() *evaluation.Schedule

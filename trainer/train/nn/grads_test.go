@@ -147,7 +147,7 @@ func TestGradsAreToldEarly(t *testing.T) {
 		}
 		fromEnd := func(a, b param.Range) int { return b.Start - a.Start }
 		if len(values) < c.stages || !slices.IsSortedFunc(values, fromEnd) {
-			t.Errorf("%s: told %v of %d variables, want %d ranges or more, from the end", name,
+			t.Errorf("%s: reported %v of %d variables, want %d ranges or more, from the end", name,
 				values, len(vars), c.stages)
 		}
 	}

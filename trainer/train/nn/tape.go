@@ -34,7 +34,7 @@ type Tape struct {
 	few int
 }
 
-// teamwork is what the team runs, part by part: operations forward in order, then operations
+// teamwork is the work of the team, part by part: operations forward in order, then operations
 // backward in reverse order, or folds in reverse order.
 type teamwork struct{ forward, backward, fold opRange }
 
