@@ -451,7 +451,7 @@ func TestInvocation(t *testing.T) {
 	for want, o := range map[string]Options{
 		"no program to run":  {},
 		"script absent.py":   {Command: []string{"absent.py"}},
-		"script absent.py":   {Command: []string{"python3", "absent.py"}},
+		"script missing.py":  {Command: []string{"python3", "missing.py"}},
 		"not executable":     {Command: []string{"./plain"}},
 		"it is a directory":  {Command: []string{dir}},
 		"not found in PATH":  {Command: []string{"no-such-program"}},
