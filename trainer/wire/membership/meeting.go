@@ -242,14 +242,6 @@ func (m *Meeting) Recalled(formation int64) (recalled, joins bool) {
 	return m.afterRound == formation, m.joins
 }
 
-// Recall makes the worker leave its world as if the master had recalled it.
-func (m *Meeting) Recall() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.recalled, m.afterRound, m.joins = m.current, m.current, false
-	m.Stir()
-}
-
 // Wake returns a channel that has an element when the master has said something new.
 func (m *Meeting) Wake() <-chan struct{} { return m.wake }
 
