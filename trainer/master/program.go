@@ -252,9 +252,7 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 	if a.Finished {
 		g.finish(int(a.Worker), a.Formation)
 	}
-	nothing := a.Crew != nil && a.Crew.Processes == 0 && len(a.Failures) == 0 && !a.Finished
-	// it was asked to leave, and may arrive before it reports that
-	if nothing && !g.keeps {
+	if a.Leaves { // it may arrive before its heartbeat reports that
 		g.leavers[int(a.Worker)] = true
 	}
 	r := verdict.Report{Worker: int(a.Worker), Formation: a.Formation, Output: a.Output, Checkpoint: a.CheckpointUnixMs}

@@ -202,7 +202,6 @@ func TestProgramIsNotChargedWithoutAllProcesses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
 		crew := func(n int32) *wire.Crew { return &wire.Crew{Processes: n} }
-		a.says(func(r *wire.HeartbeatRequest) { r.Keeps = true })
 		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: crew(0), Failures: []*wire.Failure{{Signal: 9}}})
 		b.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 3, Crew: crew(1)})
 		a.enters("2 [1 0] from [0]")

@@ -281,11 +281,11 @@ func TestProgramIsLeftAtOnce(t *testing.T) {
 	})
 }
 
-// Nor are they if that member is back without processes before it says that it was asked to leave.
+// Nor are they if that member is back before its heartbeat reports that it was asked to leave.
 func TestProgramIsLeftSilently(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
-		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{Store: "store:0"}})
+		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{Store: "store:0"}, Leaves: true})
 		b.fails(1, &wire.Failure{Code: 1, Message: "Connection closed by peer"})
 		b.enters("2 [1 0] from []")
 		if s := w.look(); s.Restarts != 0 || job.State(s.State).Ended() {

@@ -2388,6 +2388,8 @@ type Arrival struct {
 	Failures []*Failure `protobuf:"bytes,21,rep,name=failures,proto3" json:"failures,omitempty"`
 	// program: all processes of the worker exited with 0 in the world that it comes from
 	Finished bool `protobuf:"varint,22,opt,name=finished,proto3" json:"finished,omitempty"`
+	// program: the worker was asked to leave, and starts no more processes
+	Leaves bool `protobuf:"varint,23,opt,name=leaves,proto3" json:"leaves,omitempty"`
 	// program: digest of what the ended processes of that world wrote, apart from times, addresses
 	// and pids; empty: nothing
 	Output string `protobuf:"bytes,30,opt,name=output,proto3" json:"output,omitempty"`
@@ -2542,6 +2544,13 @@ func (x *Arrival) GetFailures() []*Failure {
 func (x *Arrival) GetFinished() bool {
 	if x != nil {
 		return x.Finished
+	}
+	return false
+}
+
+func (x *Arrival) GetLeaves() bool {
+	if x != nil {
+		return x.Leaves
 	}
 	return false
 }
@@ -4915,7 +4924,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04over\x18\x14 \x01(\bR\x04over\x12\x10\n" +
 	"\x03cut\x18\x06 \x01(\x03R\x03cut\x12\x19\n" +
 	"\bgrace_ms\x18\x1e \x01(\x03R\agraceMs\x12\x17\n" +
-	"\astop_ms\x18\x1f \x01(\x03R\x06stopMs\"\xa1\x04\n" +
+	"\astop_ms\x18\x1f \x01(\x03R\x06stopMs\"\xb9\x04\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
@@ -4935,6 +4944,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04crew\x18\x14 \x01(\v2\x0f.elasticdl.CrewR\x04crew\x12.\n" +
 	"\bfailures\x18\x15 \x03(\v2\x12.elasticdl.FailureR\bfailures\x12\x1a\n" +
 	"\bfinished\x18\x16 \x01(\bR\bfinished\x12\x16\n" +
+	"\x06leaves\x18\x17 \x01(\bR\x06leaves\x12\x16\n" +
 	"\x06output\x18\x1e \x01(\tR\x06output\x12,\n" +
 	"\x12checkpoint_unix_ms\x18\x1f \x01(\x03R\x10checkpointUnixMs\"X\n" +
 	"\x04Crew\x12\x1c\n" +

@@ -162,6 +162,8 @@ type Arrive struct {
 	BrokeOff bool
 	// all processes have ended with 0
 	Finished bool
+	// the worker was asked to leave
+	Leaves bool
 	// failures for the master
 	Failures []Failure
 	// pids of all processes that have failed
@@ -331,6 +333,9 @@ func (a Arrive) String() string {
 	}
 	if a.Finished {
 		text.WriteString(", finished")
+	}
+	if a.Leaves {
+		text.WriteString(", leaves")
 	}
 	for _, f := range a.Failures {
 		fmt.Fprintf(&text, ", %v", f)

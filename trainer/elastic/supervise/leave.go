@@ -267,7 +267,8 @@ func (s *Supervisor) breaksOff() bool {
 // arrive goes to the rendezvous with what the processes bring to the next world: the newest of
 // their states.
 func (s *Supervisor) arrive() {
-	a := Arrive{Generation: s.world.Generation, At: rendezvous.NoState, BrokeOff: s.brokeOff, Finished: s.finished()}
+	a := Arrive{Generation: s.world.Generation, At: rendezvous.NoState, BrokeOff: s.brokeOff,
+		Finished: s.finished(), Leaves: s.leaving()}
 	for _, p := range s.failed {
 		e := end{Exited: *p.exit, speaks: p.conn != nil, frozen: p.frozen, lost: s.lost}
 		if f, reported := judge(e, s.recalled || s.unknown, p.doubt); reported {

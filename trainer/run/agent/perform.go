@@ -158,7 +158,8 @@ func (a *agent) arrival(act supervise.Arrive) *wire.Arrival {
 	m := &wire.Arrival{
 		Worker: int32(a.Self.Header().Index), Suspect: -1, Process: a.incarnation, Address: address,
 		Formation: act.Generation, Beginning: act.At.Beginning, Round: act.At.Round, BrokeOff: act.BrokeOff,
-		Crew: &wire.Crew{Store: address, Processes: int32(act.Processes), Source: int32(act.Source)},
+		Leaves: act.Leaves,
+		Crew:   &wire.Crew{Store: address, Processes: int32(act.Processes), Source: int32(act.Source)},
 	}
 	if act.Conn > 0 {
 		state := a.conns[act.Conn].arrived
