@@ -131,10 +131,10 @@ func (s *simulation) killAnyProcess() func(string) string {
 }
 
 func (s *simulation) askAnyone() func(string) string {
-	pick := s.anyone()
+	pick, how := s.anyone(), s.drawNotice()
 	return func(string) string {
 		id, ok := pick()
-		return said(ok && s.ask(id), "ask %v to leave", id)
+		return said(ok && s.ask(id, how), "ask %v to leave", id)
 	}
 }
 

@@ -164,14 +164,14 @@ var ambushes = []fault{
 // ask has a worker leave, whether the cluster reports it or the worker only.
 var ask = fault{name: "ask to leave", do: func(s *simulation) string {
 	id, ok := s.pick(pod.Worker)
-	return said(ok && s.ask(id), "ask %v to leave", id)
+	return said(ok && s.ask(id, s.drawNotice()), "ask %v to leave", id)
 }}
 
 // askAll is a preemption of all.
 var askAll = fault{name: "ask all to leave", rare: 4, do: func(s *simulation) string {
 	asked := 0
 	for _, id := range s.pods.of(pod.Worker) {
-		if s.random.IntN(8) > 0 && s.ask(id) {
+		if s.random.IntN(8) > 0 && s.ask(id, s.drawNotice()) {
 			asked++
 		}
 	}
@@ -187,13 +187,25 @@ var grow = fault{name: "grow", do: func(s *simulation) string {
 	return s.scale(n)
 }}
 
-func (s *simulation) ask(id pod.ID) bool {
+// leaveNotice holds how a pod is asked to leave.
+type leaveNotice struct {
+	grace time.Duration
+	// the master hears of it from the cluster, too
+	announced bool
+}
+
+// drawNotice draws a notice. Only the goroutine that injects faults draws.
+func (s *simulation) drawNotice() leaveNotice {
 	grace := 25 * time.Second
 	if !s.gentle {
 		grace = s.between(50*time.Millisecond, grace)
 	}
+	return leaveNotice{grace, s.random.IntN(2) == 0}
+}
+
+func (s *simulation) ask(id pod.ID, n leaveNotice) bool {
 	s.strike(id.String())
-	return s.pods.ask(id, pod.Exit{Preempted: true}, grace, s.random.IntN(2) == 0)
+	return s.pods.ask(id, pod.Exit{Preempted: true}, n.grace, n.announced)
 }
 
 // crashes limits the pods of a job that end by their own fault: more would end a job that is right
