@@ -24,7 +24,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Server is a store and the connections to it. It is made by [Listen], and lives until Close.
+// Server is a store and the connections to it. It is made by [Serve], and lives until Close.
 type Server struct {
 	options Options
 	lis     net.Listener
@@ -38,16 +38,8 @@ type Server struct {
 	closed bool
 }
 
-// Listen returns a server with a new, empty store, on which clients may connect already.
-func Listen(address string, o Options) (*Server, error) {
-	lis, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	return Serve(lis, o), nil
-}
-
-// Serve does as Listen, on a listener that the server then owns.
+// Serve returns a server with a new, empty store, to which clients may connect already. It owns the
+// listener.
 func Serve(lis net.Listener, o Options) *Server {
 	o.Connections = cmp.Or(o.Connections, 4096)
 	o.Bytes = cmp.Or(o.Bytes, 1<<30)

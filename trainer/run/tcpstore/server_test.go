@@ -301,12 +301,19 @@ func TestClientsComeAndGo(t *testing.T) {
 	})
 }
 
-// The kernel resets a connection that is closed with unread bytes: the server never does that.
-func TestNoReset(t *testing.T) {
-	s, err := Listen("127.0.0.1:0", Options{Linger: time.Minute})
+// serveLoopback returns a server on a free port of the loopback interface.
+func serveLoopback(t *testing.T, o Options) *Server {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return Serve(lis, o)
+}
+
+// The kernel resets a connection that is closed with unread bytes: the server never does that.
+func TestNoReset(t *testing.T) {
+	s := serveLoopback(t, Options{Linger: time.Minute})
 	long := bytes.Repeat([]byte{255}, 1<<20)
 	for _, test := range []struct {
 		name string

@@ -81,12 +81,8 @@ func TestTorchMeets(t *testing.T) {
 
 func listen(t *testing.T) *Server {
 	t.Helper()
-	s, err := Listen("127.0.0.1:0",
+	return serveLoopback(t,
 		Options{Linger: 100 * time.Millisecond, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }
 
 func waits(s *Server) bool {
