@@ -59,8 +59,8 @@ func newProgramSimulation(seed uint64, output string) *simulation {
 // the last thing that goes wrong, whatever the processes were waiting for.
 const programLimit = 15 * time.Minute
 
-// programWatch is the program of a job, and what is seen of its processes. The simulation's mutex
-// guards what changes.
+// programWatch holds the program of a job, and the observations of its processes. The simulation's
+// mutex guards its fields.
 type programWatch struct {
 	*simulation
 	packaged bool

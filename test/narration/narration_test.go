@@ -23,7 +23,7 @@ add 1
     1
 `
 
-// counter is a machine.
+// counter counts, as an example of a machine.
 func counter() Perform {
 	n := 0
 	return func(c *Command) []string {

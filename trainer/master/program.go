@@ -252,7 +252,8 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 	if a.Finished {
 		g.finish(int(a.Worker), a.Formation)
 	}
-	if a.Leaves { // it may arrive before its heartbeat reports that
+	// it may arrive before its heartbeat reports that
+	if a.Leaves {
 		g.leavers[int(a.Worker)] = true
 	}
 	r := verdict.Report{Worker: int(a.Worker), Formation: a.Formation, Output: a.Output, Checkpoint: a.CheckpointUnixMs}

@@ -28,11 +28,11 @@ func checkpointCommand() *cobra.Command {
 		Short: "List, show, check and export the checkpoints of a job",
 		Long: `List, show, check and export the checkpoints of a job.
 
-DIR is the --checkpoint_dir of a job: a path, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. A name without a
-slash also names a job of this machine that has no --checkpoint_dir.
+DIR is the --checkpoint_dir of a job: a path, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. A name
+without a slash also names a job of this machine that has no --checkpoint_dir.
 
-A commit is the model at one version, with the optimizer's slots and the list of the records in it. A
-complete commit has a commit.json, the file that is written last.`,
+A commit is the model at one version, with the optimizer's slots and the list of the records in
+it. A complete commit has a commit.json, the file that is written last.`,
 		Example: "  elasticdl checkpoint ls ckpt\n" +
 			"  elasticdl checkpoint inspect ckpt 42\n" +
 			"  elasticdl checkpoint verify ckpt\n" +
@@ -247,8 +247,8 @@ func checkpointListCommand() *cobra.Command {
 		Short:   "List the commits, the newest first",
 		Long: `List the commits, the newest first. Shards are not read: elasticdl checkpoint verify does.
 
-STATE is complete, incomplete (without commit.json: a job is writing it, or stopped early), damaged (an
-invalid commit.json) or unreadable (for example, permission denied).`,
+STATE is complete, incomplete (without commit.json: a job is writing it, or stopped early),
+damaged (an invalid commit.json) or unreadable (for example, permission denied).`,
 	}, 0, func(cmd *cobra.Command, d checkpoint.Dir) error {
 		all, err := c.list(cmd.Context(), d)
 		if err != nil {
@@ -310,8 +310,8 @@ func checkpointVerifyCommand() *cobra.Command {
 		Short: "Verify the checksums of commits",
 		Long: `Read every byte of the named commits, or of all commits, and compare checksums and lengths.
 
-The exit code is 0 if all commits are intact, 1 if one is damaged. An incomplete commit counts as damaged
-only if it is named.`,
+The exit code is 0 if all commits are intact, 1 if one is damaged. An incomplete commit counts as
+damaged only if it is named.`,
 	}, anyNumber, func(cmd *cobra.Command, d checkpoint.Dir) error { return c.verify(cmd, d) })
 	c.format.flags(cmd)
 	return cmd

@@ -26,18 +26,20 @@ func datasetCommand() *cobra.Command {
 		Short: "Write a public data set as RecordIO or as pictures: " + names,
 		Long: "Write a public data set.\n\nNAME is " + strings.Join(dataset.Names(), " or ") + `.
 
-mnist, fashion-mnist and cifar10 are written as RecordIO files in OUT/train and OUT/test, for the built-in
-models. The others are written as pictures, one directory per class, for torchvision's ImageFolder:
+mnist, fashion-mnist and cifar10 are written as RecordIO files in OUT/train and OUT/test, for the
+built-in models. The others are written as pictures, one directory per class, for torchvision's
+ImageFolder:
 
   mnist-png         OUT/training/DIGIT/*.png and OUT/testing/DIGIT/*.png, from the source of mnist
   tiny-imagenet     OUT/train/WNID/images/*.JPEG and OUT/val/WNID/images/*.JPEG: 110,000 pictures of
                     200 classes, a download of 237 MB
-  images-synthetic  OUT/train/CLASS/*.jpeg and OUT/val/CLASS/*.jpeg: generated, easy to learn, for tests
+  images-synthetic  OUT/train/CLASS/*.jpeg and OUT/val/CLASS/*.jpeg: generated for tests
 
 Without --source a data set is downloaded from public mirrors. cifar10 has no mirror.
 
-With --to the data set is copied to a PersistentVolumeClaim of a cluster, by a temporary pod that mounts
-the claim and runs --image_name; OUT is optional. The files appear at the end, complete and verified.`,
+With --to the data set is copied to a PersistentVolumeClaim of a cluster, by a temporary pod that
+mounts the claim and runs --image_name; OUT is optional. The files appear at the end, complete and
+verified.`,
 		Example: "  elasticdl dataset mnist data/mnist\n" +
 			"  elasticdl dataset images-synthetic data/images --classes=4 --per_class=50\n" +
 			"  elasticdl dataset mnist --to claim:fileserver-claim/mnist --image_name=REGISTRY/elasticdl:mnist",

@@ -28,8 +28,8 @@ func downloadCommand() *cobra.Command {
 		Short: "Copy the trained model of a job, or a directory of a claim, to this machine",
 		Long: `Copy the trained model of a job, or a directory of a PersistentVolumeClaim, to this machine.
 
-A job that has succeeded has an exported model; of other jobs the newest checkpoint is copied. The model
-is written to OUT/` + checkpoint.ModelFile +
+A job that has succeeded has an exported model; of other jobs the newest checkpoint is copied. The
+model is written to OUT/` + checkpoint.ModelFile +
 			`, which appears at the end, complete and verified. A claim is read by a
 temporary pod with the job's image or --image_name.`,
 		Example: "  elasticdl download test-mnist model\n" +

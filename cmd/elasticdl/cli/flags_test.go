@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -79,4 +80,20 @@ func sameWords(list []string, text string) bool {
 	want := strings.Fields(text)
 	slices.Sort(want)
 	return slices.Equal(slices.Sorted(slices.Values(list)), want)
+}
+
+// Help is read on terminals: no line of its texts is wider than helpWidth.
+func TestHelpIsNarrow(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.Long) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > helpWidth {
+				t.Errorf("%s: %d columns: %s", cmd.CommandPath(), n, line)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRoot())
 }

@@ -392,9 +392,9 @@ func stopCommand() *cobra.Command {
 		Short: "Stop jobs, with all their pods; on a cluster, delete them",
 		Long: `Stop jobs, with all their pods; on a cluster, delete them.
 
-Training state is saved first: a job with checkpoints writes one, and so does a script that declares a
-checkpoint with the package elasticdl. The processes of other programs get SIGTERM and have
---grace_period to save their state.`,
+Training state is saved first: a job with checkpoints writes one, and so does a script that
+declares a checkpoint with the package elasticdl. The processes of other programs get SIGTERM and
+have --grace_period to save their state.`,
 		Args:              words(1, -1),
 		ValidArgsFunction: where.complete,
 		PreRunE:           checks(where.check, timeout.check),

@@ -108,7 +108,7 @@ func podNews(before, after *wire.JobStatus) []string {
 	for _, p := range before.GetPods() {
 		known[of(p)] = p
 		if before.Namespace != "" && p.Reason != "" && (p.EndedUnixMs > 0 || pod.Deleted.Is(p.State)) {
-			// what is reported of it later is reported of the same end
+			// later reports of this pod are of the same end
 			over[podName(p)] = p
 		}
 	}

@@ -92,7 +92,7 @@ func workerCommand() *cobra.Command {
 	return cmd
 }
 
-// roleCommand is a command that runs until its job has ended or its parent has ended.
+// roleCommand returns a command that runs until its job or its parent has ended.
 func roleCommand(name, short string, main func(context.Context, role.Role) error) (*cobra.Command, *role.Role) {
 	r := &role.Role{Runs: new(atomic.Bool)}
 	cmd := &cobra.Command{

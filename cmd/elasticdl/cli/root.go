@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -124,9 +125,47 @@ func newRoot() *cobra.Command {
 		launcherCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(),
 		sendCommand(), installCommand(), topCommand(),
 	)
+	foldHelp(root)
 	root.SetVersionTemplate(versionText())
 	root.SetUsageTemplate(root.UsageTemplate() + "{{if not .HasParent}}\n" + exitCodes + "{{end}}")
 	return root
+}
+
+// helpWidth is the width of help texts, in columns.
+const helpWidth = 100
+
+// foldHelp wraps the long help texts of a command and its subcommands, except indented lines.
+func foldHelp(cmd *cobra.Command) {
+	lines := strings.Split(cmd.Long, "\n")
+	for i, line := range lines {
+		if !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "\t") {
+			lines[i] = fold(line, helpWidth)
+		}
+	}
+	cmd.Long = strings.Join(lines, "\n")
+	for _, sub := range cmd.Commands() {
+		foldHelp(sub)
+	}
+}
+
+// fold breaks a line at spaces into lines of at most a width, unless a word is longer.
+func fold(line string, width int) string {
+	var b strings.Builder
+	column := 0
+	for i, word := range strings.Split(line, " ") {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i > 0 && column+1+n > width:
+			b.WriteByte('\n')
+			column = 0
+		case i > 0:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += n
+	}
+	return b.String()
 }
 
 func versionCommand() *cobra.Command {

@@ -33,8 +33,8 @@ func suspendCommand() *cobra.Command {
 		Short: "Suspend a job: write a checkpoint and stop its pods, until elasticdl resume",
 		Long: `Suspend a job: it writes a checkpoint and stops its pods. Continue it with elasticdl resume.
 
-On a cluster this sets spec.suspend of the master's Job, as kubectl patch and queues of jobs do. A job without checkpoints starts from the
-beginning when it is resumed.`,
+On a cluster this sets spec.suspend of the master's Job, as kubectl patch and queues of jobs do. A
+job without checkpoints starts from the beginning when it is resumed.`,
 		Example:           "  elasticdl suspend test-mnist\n  elasticdl resume test-mnist",
 		Args:              words(1, 1),
 		ValidArgsFunction: where.complete,
@@ -203,7 +203,7 @@ func goesOn(ctx context.Context, name string) string {
 	return "; it starts over: there is no checkpoint in " + j.CheckpointDir
 }
 
-// resting returns what is reported of a job that is waited for and suspended.
+// resting returns the message of a command that waits for a job which is suspended.
 func resting(name string) string {
 	return fmt.Sprintf("job %s is suspended; it goes on with: elasticdl resume %[1]s", name)
 }
@@ -219,9 +219,9 @@ func resumeCommand() *cobra.Command {
 		Long: `Continue a suspended, stopped, failed or killed job from its newest checkpoint, or from the beginning if
 it has none.
 
-On a cluster a failed job is created again and continues from the checkpoints in its own directory. A
-program (elasticdl run) continues from its own checkpoints. On this machine the command shows the job
-until its end, unless --detach is given.`,
+On a cluster a failed job is created again and continues from the checkpoints in its own
+directory. A program (elasticdl run) continues from its own checkpoints. On this machine the
+command shows the job until its end, unless --detach is given.`,
 		Args:              words(1, 1),
 		ValidArgsFunction: where.complete,
 		PreRunE:           where.check,

@@ -263,7 +263,7 @@ func noteGPUs(c *job.Command, here int) {
 	}
 }
 
-// crew is the set of pods of a job.
+// crew describes a job by its pods, as "AllreduceStrategy, 4 workers".
 func crew(j *job.Job) string {
 	how := cmp.Or(string(j.Strategy), string(j.Type))
 	if j.Runs() {

@@ -46,18 +46,21 @@ func zooBuildCommand() *cobra.Command {
 		Short: "Build an image of a model zoo, or of a program's files",
 		Long: `Build an image of a model zoo, or of a program's files, for the pods of a cluster. Docker is not needed.
 
-PATH (default: the current directory) is the directory of zoo init, a Go module with such a main package,
-or a static binary of ElasticDL, such as build/elasticdl with the built-in models. The image has the binary
-at /elasticdl and, without --base_image, only certificate authorities and /tmp. The image is kept
-in the state directory (` + "`elasticdl zoo push`" + ` reads it there). The same input gives the same digest.
+PATH (default: the current directory) is the directory of zoo init, a Go module with such a main
+package, or a static binary of ElasticDL, such as build/elasticdl with the built-in models. The
+image has the binary at /elasticdl and, without --base_image, only certificate authorities and
+/tmp. The image is kept in the state directory (` + "`elasticdl zoo push`" + ` reads it there).
+The same input gives the same digest.
 
-PATH may also be a directory of other files, such as Python or shell scripts, for elasticdl run. Then
---base_image has their dependencies, such as Python and its packages. The new image has the directory at
-` + image.WorkDir + `, the working directory, and elasticdl at /elasticdl. Left out are .git, Python caches, virtual
-environments, .env files, and files listed in the directory's .dockerignore. Base layers are pulled once.
+PATH may also be a directory of other files, such as Python or shell scripts, for elasticdl run.
+Then --base_image has their dependencies, such as Python and its packages. The new image has the
+directory at ` + image.WorkDir + `, the working directory, and elasticdl at /elasticdl. Left out
+are .git, Python caches, virtual environments, .env files, and files listed in the directory's
+.dockerignore. Base layers are pulled once.
 
 minikube and kind load an image without a registry, from the file of --output:
-  minikube image load FILE    kind load image-archive FILE    docker load -i FILE    ctr -n k8s.io images import FILE
+  minikube image load FILE    kind load image-archive FILE
+  docker load -i FILE         ctr -n k8s.io images import FILE
 Jobs then need --image_pull_policy=IfNotPresent or Never. In a shell with ` + "`eval $(minikube " +
 			"docker-env)`" + ` the
 image is loaded into that minikube, as with docker build.`,
@@ -234,9 +237,9 @@ func zooPushCommand() *cobra.Command {
 		Short: "Push an image of zoo build to its registry",
 		Long: `Push an image of zoo build to its registry.
 
-Credentials are those of Docker, in ~/.docker/config.json or its credential helpers, as written by "docker
-login REGISTRY" or "gcloud auth configure-docker"; or --username with a password on standard input. The
-command prints the immutable name of the image, REGISTRY/NAME:TAG@sha256:….`,
+Credentials are those of Docker, in ~/.docker/config.json or its credential helpers, as written by
+"docker login REGISTRY" or "gcloud auth configure-docker"; or --username with a password on
+standard input. The command prints the immutable name of the image, REGISTRY/NAME:TAG@sha256:….`,
 		Example: "  elasticdl zoo push gcr.io/my-project/elasticdl:mnist\n" +
 			"  gcloud auth print-access-token | elasticdl zoo push --username=oauth2accesstoken " +
 			"--password-stdin us-central1-docker.pkg.dev/my-project/models/mnist:1\n" +

@@ -48,13 +48,13 @@ func zooInitCommand() *cobra.Command {
 		Short: "Write a Go module with an example model",
 		Long: `Write a Go module with an example model, and elasticdl.json with its location for zoo build.
 
-Without --local_pkg_dir the module requires the ElasticDL release of this binary. A binary of "make build"
-has no release: then the module is built with the checkout that contains the binary, or else the working
-directory.
+Without --local_pkg_dir the module requires the ElasticDL release of this binary. A binary of
+"make build" has no release: then the module is built with the checkout that contains the binary,
+or else the working directory.
 
-An existing module is not changed. The binary of such a module is elasticdl with the models listed in its
-main package: "go run . train --runtime=local …" trains them on this machine, zoo build makes the image
-for a cluster.`,
+An existing module is not changed. The binary of such a module is elasticdl with the models listed
+in its main package: "go run . train --runtime=local …" trains them on this machine, zoo build
+makes the image for a cluster.`,
 		Example: "  elasticdl zoo init --model_zoo=model_zoo\n" +
 			"  elasticdl zoo init --model_zoo=model_zoo --base_image=debian:stable-slim --local_pkg_dir=../elasticdl",
 		Args: func(_ *cobra.Command, args []string) error { return errors.Join(atMost(0, args), z.check()) },

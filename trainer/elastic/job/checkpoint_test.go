@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Where a job has checkpoints and when, by what was given; and what is reported of it.
+// Where and when a job has checkpoints, by its flags, and the report of that.
 func TestCheckpoints(t *testing.T) {
 	const here, claim = "--runtime=local",
 		"--image_name=i --volume=host_path=/h,mount_path=/h;claim_name=c,mount_path=/data"

@@ -71,7 +71,7 @@ func (s *Supervisor) to(p Phase, limit time.Duration) {
 // over reports whether the limit of the phase has passed.
 func (s *Supervisor) over() bool { return !s.limit.IsZero() && !s.now.Before(s.limit) }
 
-// advance decides what is next, until nothing is.
+// advance decides one step after the other, until none is due.
 func (s *Supervisor) advance() {
 	for again := true; again; {
 		before := s.phase

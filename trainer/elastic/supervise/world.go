@@ -122,7 +122,7 @@ func (p *process) count(w World) {
 	}
 }
 
-// run decides what is next in a world. It reports whether another decision may be due.
+// run decides the next step in a world. It reports whether another decision may be due.
 func (s *Supervisor) run() (again bool) {
 	leaves := (s.recalled || s.unknown) && s.follows()
 	switch {

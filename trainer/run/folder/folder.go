@@ -144,8 +144,8 @@ func (f *Folder) check() error {
 	case files == 0:
 		return ErrEmpty
 	case f.Size > MaxBytes:
-		return fmt.Errorf("%d MB in it, expected at most %d: data belongs on a volume, and %s "+
-			"leaves out what is named in it; the largest file is %s, %d MB",
+		return fmt.Errorf("%d MB in it, expected at most %d: put data on a volume, or list "+
+			"files to leave out in %s; the largest file is %s, %d MB",
 			megabytes(f.Size), megabytes(MaxBytes), ignoreFile, largest.Name, megabytes(largest.Size))
 	}
 	return nil
@@ -209,8 +209,8 @@ func (r *reading) entry(at, name string, kind fs.FileMode, above []string) error
 		return err
 	}
 	if n := len(r.folder.Entries); n >= MaxEntries {
-		return fmt.Errorf("more than %d files in it: data belongs on a volume, and %s leaves out "+
-			"what is named in it", MaxEntries, ignoreFile)
+		return fmt.Errorf("more than %d files in it: put data on a volume, or list files to "+
+			"leave out in %s", MaxEntries, ignoreFile)
 	}
 	switch {
 	case info.IsDir():

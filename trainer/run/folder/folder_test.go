@@ -108,8 +108,8 @@ func TestReadRefuses(t *testing.T) {
 		tree(t, map[string]string{"a/b": "-> .."}):                        "a/b: the symbolic link leads back",
 		tree(t, map[string]string{`a\b`: ""}):                             "expected a name without a backslash",
 		tree(t, map[string]string{"main.py": "", ".dockerignore": "[a-"}): ".dockerignore: syntax error",
-		big: "501 MB in it, expected at most 500: data belongs on a volume, and .dockerignore " +
-			"leaves out what is named in it; the largest file is data/train.bin, 501 MB",
+		big: "501 MB in it, expected at most 500: put data on a volume, or list files to leave " +
+			"out in .dockerignore; the largest file is data/train.bin, 501 MB",
 	} {
 		if f, err := Read(dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, %v, want %q", f, err, want)

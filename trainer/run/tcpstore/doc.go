@@ -1,7 +1,7 @@
 // Package tcpstore serves PyTorch's TCPStore, the key-value store by which the processes of a
 // torch.distributed job find each other, and has a small client of it.
 //
-//	Serve ─> Server ── Addr ──> MASTER_ADDR, MASTER_PORT, TORCHELASTIC_USE_AGENT_STORE=True
+//	Serve ──> Server ── Addr ──> MASTER_ADDR, MASTER_PORT, TORCHELASTIC_USE_AGENT_STORE=True
 //	             │
 //	connection ──┤ decoder (wire.go)   bytes ─> request; one for PyTorch 1.x, one for 2.x
 //	connection ──┤ store   (store.go)  request ─> answers, also to waiting clients; no I/O, no clock

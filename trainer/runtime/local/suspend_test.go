@@ -73,7 +73,7 @@ func TestSuspendedJob(t *testing.T) {
 func TestStoppedJobReleasesCheckpoints(t *testing.T) {
 	d, path := resting(t), filepath.Join(t.TempDir(), "kept.pt")
 	record := fmt.Sprintf(
-		`{"format": 1, "life": 1, "program": {"claims": [{"path": %q}, {"path": "/not/there.pt"}]}}`, path)
+		`{"format": 2, "life": 1, "program": {"claims": [{"path": %q}, {"path": "/not/there.pt"}]}}`, path)
 	if err := errors.Join(d.write("uid", []byte("u1\n")), d.write(recordFile, []byte(record))); err != nil {
 		t.Fatal(err)
 	}

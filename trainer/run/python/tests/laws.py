@@ -96,8 +96,8 @@ def returned_records():
 
 
 def rewound():
-    """A new world asks again for leases though the last one had none, and returns what is not in
-    its state."""
+    """A new world asks again for leases though the last one had none, and returns the
+    records that are not in its state."""
     b = book(2)
     b.take(30, 16, [], {})
     assert b.ended and b.ask([], {}) is None

@@ -58,8 +58,8 @@ def ledger(session: Any) -> Ledger:
 
 
 def admit(blocks: Sequence[Optional[Block]], tasks: int = STRETCHES) -> List[Tuple[Credit, ...]]:
-    """Returns what is credited of each block of a round: all of it, or nothing. Leases take again
-    what is dropped.
+    """Returns the credits of each block of a round: for all its records, or for none. Leases take
+    dropped records again.
 
     Call it once the state is that of this world. ``tasks`` limits the tasks in the round's header.
     """
@@ -71,7 +71,7 @@ def admit(blocks: Sequence[Optional[Block]], tasks: int = STRETCHES) -> List[Tup
 
 
 def _admit(session: Any, ends: Ledger, tasks: int, block: Block) -> Tuple[Credit, ...]:
-    """Returns what is credited of a block, and moves ``ends``, where the stretches of this round's
+    """Returns the credits of a block, and moves ``ends``, where the stretches of this round's
     tasks end."""
     held = set(map(id, session.book.held))
     after = dict(ends)
