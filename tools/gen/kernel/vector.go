@@ -261,7 +261,7 @@ func (m *machine) step(p, direction, v, lr, eps reg.VecVirtual) {
 func finitePrefix(m *machine) {
 	const unroll = 4
 	m.function("FinitePrefix", "func(x []float32) (n int)",
-		"returns a number of finite elements that x begins with; after them, a non-finite one or the end is near.")
+		"returns the length of a finite prefix of x, near its first other element or end.")
 	x, left, n := m.base("x"), m.length("x"), m.GP64()
 	m.XORQ(n, n)
 	exponent := m.constant(0xff << 23)

@@ -13,7 +13,7 @@ type Tile struct {
 	Lanes     *int32 // avx2: mask of the last vector of columns
 	Mask      uint64 // avx512: the same, a bit for a lane
 	Floor     uint64 // low half, a float32: smaller results become it; -Inf for none
-	Init      int    // what C holds before: 0 zeros, 1 as it is, 2 Bias
+	Init      int    // what C holds before: 0 zeros, 1 unchanged, 2 Bias
 	K         int    // steps of a segment
 	Segs      int
 	ARow      int

@@ -97,8 +97,7 @@ func MaxPoolAVX2(dst []float32, index []uint8, top []float32, bottom []float32, 
 //go:noescape
 func MaxPoolGradAVX2(dtop []float32, dbottom []float32, dy []float32, index []uint8, channels int)
 
-// FinitePrefixAVX2 returns a number of finite elements that x begins with; after them, a non-finite
-// one or the end is near.
+// FinitePrefixAVX2 returns the length of a finite prefix of x, near its first other element or end.
 //
 //go:noescape
 func FinitePrefixAVX2(x []float32) (n int)
