@@ -66,6 +66,9 @@ func (m *machine) newProcess(g *group, position program.Position, local int, for
 	p.pid = m.number*mostStarts + m.started
 	m.mu.Unlock()
 	p.random = m.source(m.pod.host.name, p.pid, "process")
+	p.host = &host{name: m.pod.host.name, launch: p.pid}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	// from here on it can be killed
 	m.note(func() {
 		living := append(m.program.living, p)
 		slices.SortFunc(living, func(a, b *fakeProcess) int { return a.pid - b.pid })
@@ -74,8 +77,6 @@ func (m *machine) newProcess(g *group, position program.Position, local int, for
 			p.role = role{formation: position.Formation, rank: position.FirstRank + local, size: position.WorldSize}
 		}
 	})
-	p.host = &host{name: m.pod.host.name, launch: p.pid}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
 
