@@ -177,7 +177,7 @@ func (tr *trial) masterMayMakePods() {
 		ids = append(ids, pod.ID{Role: pod.PS})
 	}
 	for _, id := range ids {
-		p, err := manifest.Pod(j, manifest.PodSpec{ID: id, Launch: 1},
+		p, err := manifest.Pod(j, manifest.PodSpec{ID: id, Incarnation: 1},
 			meta.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: manifest.MasterName(j.Name), UID: "0"})
 		if err != nil {
 			tr.t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 type moment string
 
 const (
-	formation   moment = "a formation"
+	generation  moment = "a generation"
 	update      moment = "a step"
 	leased      moment = "a lease"
 	lastLeases  moment = "a lease at an epoch's end"
@@ -79,7 +79,7 @@ func (s *simulation) springs(e master.Event) {
 				newest(e.World.Members[e.World.Sources[0]].String())
 			}
 		}
-		s.spring(formation, "the master")
+		s.spring(generation, "the master")
 	case master.Leased:
 		at := map[task.Kind]moment{task.Training: leased, task.Evaluation: evaluates,
 			task.Export: exports}[e.Lease.Kind]

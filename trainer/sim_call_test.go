@@ -116,7 +116,7 @@ func (a *arrivals) Send(r *wire.Arrival) error {
 // garbler says what goes wrong with the calls of one pod.
 func (s *simulation) garbler(p *host) func() garbling {
 	var mu sync.Mutex
-	r := s.source(p.name, p.launch, "garble")
+	r := s.source(p.name, p.incarnation, "garble")
 	return func() garbling {
 		mu.Lock()
 		defer mu.Unlock()
@@ -133,7 +133,7 @@ func (s *simulation) garbler(p *host) func() garbling {
 // that time, among its present calls.
 func (s *simulation) repeater(h *host, who *rpc.Self) func(func(context.Context, wire.MasterClient)) {
 	var mu sync.Mutex
-	r := s.source(h.name, h.launch, "late")
+	r := s.source(h.name, h.incarnation, "late")
 	return func(call func(context.Context, wire.MasterClient)) {
 		mu.Lock()
 		wait := time.Duration(r.Int64N(int64(5 * time.Second)))
@@ -167,7 +167,7 @@ func (s *simulation) repeater(h *host, who *rpc.Self) func(func(context.Context,
 
 // source is the random numbers of one actor for one purpose: what the others draw changes nothing
 // about them.
-func (s *simulation) source(name string, launch int, purpose string) *rand.Rand {
+func (s *simulation) source(name string, incarnation int, purpose string) *rand.Rand {
 	h := hash(name, purpose)
-	return rand.New(rand.NewPCG(s.job.Seed, h^uint64(launch)))
+	return rand.New(rand.NewPCG(s.job.Seed, h^uint64(incarnation)))
 }

@@ -17,8 +17,8 @@ type processGroup struct {
 	process    *fakeProcess
 	rank, size int
 	// of its world, if the script uses the package
-	formation int64
-	listener  net.Listener
+	generation int64
+	listener   net.Listener
 
 	mu      sync.Mutex
 	changed *sync.Cond

@@ -41,8 +41,8 @@ var disturbances = []fault{
 	}},
 	{name: "kill a process after a step", do: func(s *simulation) string { return s.ambush(update, s.killAnyProcess) }},
 	{name: "kill a process in a save", do: func(s *simulation) string { return s.ambush(saving, s.killAnyProcess) }},
-	{name: "kill a process at a formation", do: func(s *simulation) string {
-		return s.ambush(formation, s.killAnyProcess)
+	{name: "kill a process as a world forms", do: func(s *simulation) string {
+		return s.ambush(generation, s.killAnyProcess)
 	}},
 	{name: "kill a process at the end", do: func(s *simulation) string {
 		return s.ambush(trainingEnd, s.killAnyProcess)

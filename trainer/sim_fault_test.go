@@ -135,14 +135,14 @@ var faults = []fault{
 
 // ambushes are faults that wait for their moment.
 var ambushes = []fault{
-	{name: "kill at a formation", where: inRing, do: func(s *simulation) string {
-		return s.ambush(formation, s.killAny)
+	{name: "kill as a world forms", where: inRing, do: func(s *simulation) string {
+		return s.ambush(generation, s.killAny)
 	}},
-	{name: "cut at a formation", where: inRing, do: func(s *simulation) string {
-		return s.ambush(formation, s.cutAny)
+	{name: "cut as a world forms", where: inRing, do: func(s *simulation) string {
+		return s.ambush(generation, s.cutAny)
 	}},
-	{name: "partition at a formation", where: inRing, do: func(s *simulation) string {
-		return s.ambush(formation, s.partitionAny)
+	{name: "partition as a world forms", where: inRing, do: func(s *simulation) string {
+		return s.ambush(generation, s.partitionAny)
 	}},
 	{name: "kill after a step", where: inRing, do: func(s *simulation) string { return s.ambush(update, s.killThat) }},
 	{name: "kill another after a step", where: inRing, do: func(s *simulation) string {

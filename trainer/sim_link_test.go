@@ -27,7 +27,7 @@ type link struct {
 	replies map[int]told
 	// number of the last request
 	number int
-	// formations up to this one are over
+	// generations up to this one are over
 	over int64
 	// the connection has ended
 	lost bool
@@ -41,13 +41,13 @@ type told struct {
 	Err       string          `json:"err"`
 	Cancelled bool            `json:"cancelled"`
 
-	Formation int64 `json:"formation"`
-	Rank      int   `json:"rank"`
-	Size      int   `json:"size"`
-	Source    int   `json:"source"`
-	Settled   int   `json:"settled"`
-	Floor     int64 `json:"floor"`
-	Now       bool  `json:"now"`
+	Generation int64 `json:"formation"`
+	Rank       int   `json:"rank"`
+	Size       int   `json:"size"`
+	Source     int   `json:"source"`
+	Settled    int   `json:"settled"`
+	Floor      int64 `json:"floor"`
+	Now        bool  `json:"now"`
 	// of leave and stop
 	Deadline float64 `json:"deadline"`
 	Code     int     `json:"code"`
@@ -98,11 +98,11 @@ func (l *link) say(op string, fields map[string]any) {
 	l.conn.Write(append(text, '\n'))
 }
 
-// ask sends a request, and returns its answer. One of a formation is cancelled with it; 0: it is of
-// none.
-func (l *link) ask(op string, formation int64, fields map[string]any) (json.RawMessage, error) {
+// ask sends a request, and returns its answer. One of a generation is cancelled with it; 0: it is
+// of none.
+func (l *link) ask(op string, generation int64, fields map[string]any) (json.RawMessage, error) {
 	l.mu.Lock()
-	if formation > 0 && formation <= l.over {
+	if generation > 0 && generation <= l.over {
 		l.mu.Unlock()
 		return nil, errCancelled
 	}
@@ -111,8 +111,8 @@ func (l *link) ask(op string, formation int64, fields map[string]any) (json.RawM
 	l.mu.Unlock()
 	line := map[string]any{"q": number}
 	maps.Copy(line, fields)
-	if formation > 0 {
-		line["f"] = formation
+	if generation > 0 {
+		line["f"] = generation
 	}
 	l.say(op, line)
 	defer l.process.stand()
@@ -121,7 +121,7 @@ func (l *link) ask(op string, formation int64, fields map[string]any) (json.RawM
 	for {
 		reply, ok := l.replies[number]
 		switch {
-		case ok && reply.Cancelled, formation > 0 && formation <= l.over:
+		case ok && reply.Cancelled, generation > 0 && generation <= l.over:
 			return nil, errCancelled
 		case ok && reply.Err != "":
 			return nil, errors.New(reply.Err)
@@ -134,11 +134,11 @@ func (l *link) ask(op string, formation int64, fields map[string]any) (json.RawM
 	}
 }
 
-// cancel ends all requests of formations up to this one.
-func (l *link) cancel(formation int64) {
+// cancel ends all requests of generations up to this one.
+func (l *link) cancel(generation int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.over = max(l.over, formation)
+	l.over = max(l.over, generation)
 	l.changed.Broadcast()
 }
 
@@ -172,18 +172,18 @@ func (l *link) read() {
 // agentStore is the store of a world, through the agent.
 type agentStore struct {
 	*link
-	formation int64
+	generation int64
 }
 
 func text(value string) string { return base64.StdEncoding.EncodeToString([]byte(value)) }
 
 func (s agentStore) set(key, value string) error {
-	_, err := s.ask("set", s.formation, map[string]any{"k": key, "v": text(value)})
+	_, err := s.ask("set", s.generation, map[string]any{"k": key, "v": text(value)})
 	return err
 }
 
 func (s agentStore) get(key string) (string, error) {
-	reply, err := s.ask("get", s.formation, map[string]any{"k": key})
+	reply, err := s.ask("get", s.generation, map[string]any{"k": key})
 	if err != nil {
 		return "", err
 	}
@@ -205,10 +205,10 @@ func (s agentStore) meet(rank, size int) (ended bool, err error) {
 	for r := range size {
 		keys = append(keys, fmt.Sprint("elasticdl/come/", r))
 	}
-	if _, err := s.ask("wait", s.formation, map[string]any{"ks": keys}); err != nil {
+	if _, err := s.ask("wait", s.generation, map[string]any{"ks": keys}); err != nil {
 		return false, err
 	}
-	reply, err := s.ask("check", s.formation, map[string]any{"ks": []string{"elasticdl/ended/any"}})
+	reply, err := s.ask("check", s.generation, map[string]any{"ks": []string{"elasticdl/ended/any"}})
 	if err == nil {
 		err = json.Unmarshal(reply, &ended)
 	}

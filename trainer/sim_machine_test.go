@@ -60,7 +60,7 @@ func (s *simulation) runAgent(ctx context.Context, it *process) error {
 	m.address = fmt.Sprintf("%s.%d/agent", it.host.name, m.number)
 	m.random = s.source(it.host.name, m.number, "machine")
 	defer context.AfterFunc(ctx, m.lose)()
-	who := self(it.ID, it.Launch)
+	who := self(it.ID, it.Incarnation)
 	client, closing, err := s.master(it.host, who)
 	if err != nil {
 		return err

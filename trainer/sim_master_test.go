@@ -99,7 +99,7 @@ func (p *pods) list() (all []pod.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, it := range p.live {
-		e := pod.Event{ID: it.ID, Launch: it.Launch, Phase: pod.Pending}
+		e := pod.Event{ID: it.ID, Incarnation: it.Incarnation, Phase: pod.Pending}
 		switch {
 		case it.asked:
 			e.Phase = pod.Leaving
@@ -142,7 +142,7 @@ func (s *simulation) reigns(ctx context.Context, resume bool) (*wire.JobStatus, 
 		s.note(func() {
 			s.number++
 			r.number, former, s.reign = s.number, s.record, r
-			r.host = &host{name: "master", launch: s.number}
+			r.host = &host{name: "master", incarnation: s.number}
 		})
 		if len(former) == 0 {
 			s.pods.adopt(r.events)
@@ -178,7 +178,8 @@ func (r *reign) run(ctx context.Context, former []byte, resume bool) (*wire.JobS
 		training, validation = nil, nil
 	}
 	return master.Run(ctx, master.Config{
-		Self: speak.Self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: r.number, Life: 1}), Users: true,
+		Self: speak.Self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: r.number,
+			ModelGeneration: 1}), Users: true,
 		Job: r.job, Resume: resume, Training: training, Validation: validation,
 		Former: former, Memory: r, Metric: metric,
 		Listener: r.network.listen(r.host, masterAddress), Pods: r, Dial: r.network.dial(r.host),
@@ -209,8 +210,8 @@ var coups = []fault{
 		return said(s.dethrone(false, s.any(time.Millisecond, time.Second)),
 			"another master begins, and the one before does not know")
 	}},
-	{name: "kill the master at a formation", rare: 4, where: inRing, do: func(s *simulation) string {
-		return s.ambush(formation, s.killMaster)
+	{name: "kill the master as a world forms", rare: 4, where: inRing, do: func(s *simulation) string {
+		return s.ambush(generation, s.killMaster)
 	}},
 	{name: "kill the master at a lease", rare: 4, do: func(s *simulation) string {
 		return s.ambush(leased, s.killMaster)

@@ -31,10 +31,11 @@ type network struct {
 	writes int
 }
 
-// host is one launch of a pod, as the network knows it. The network's mutex guards what changes.
+// host is one incarnation of a pod, as the network knows it. The network's mutex guards what
+// changes.
 type host struct {
-	name   string
-	launch int
+	name        string
+	incarnation int
 	// its connections are cut, and it gets no more
 	dead bool
 	// connections, by address
@@ -139,7 +140,7 @@ func (n *network) flows(from *host, address string) (there, back *flow) {
 		from.dialed = make(map[string]int)
 	}
 	from.dialed[address]++
-	h := n.seed*31 + hash(from.name, address, fmt.Sprint(from.launch, from.dialed[address]))
+	h := n.seed*31 + hash(from.name, address, fmt.Sprint(from.incarnation, from.dialed[address]))
 	return &flow{offset: time.Duration(h % uint64(slot))}, &flow{offset: time.Duration(h >> 32 % uint64(slot))}
 }
 
@@ -329,7 +330,7 @@ func (c *conn) gate(f *flow, began time.Time) (blocked <-chan struct{}, due time
 	return nil, due.Add((f.offset - late + slot) % slot)
 }
 
-// stand returns when a pod is not stopped, or its launch is dead.
+// stand returns when a pod is not stopped, or its incarnation is dead.
 func (n *network) stand(ctx context.Context, h *host) {
 	for {
 		n.mu.Lock()

@@ -30,7 +30,7 @@ type plain struct {
 type shelved struct {
 	step int
 	// of the world that has written it
-	formation int64
+	generation int64
 }
 
 // storeClient is a client of the store of a world, as torch.distributed has it.
@@ -148,7 +148,7 @@ func (w *programWatch) load(p *fakeProcess) int {
 	if step < w.resumedAt {
 		w.complain("%v resumes from step %d, and the program had resumed from %d", p, step, w.resumedAt)
 	}
-	w.resumedAt, w.resumedIn = step, max(w.resumedIn, p.formation)
+	w.resumedAt, w.resumedIn = step, max(w.resumedIn, p.generation)
 	return step
 }
 
@@ -161,10 +161,10 @@ func (w *programWatch) save(p *fakeProcess, step int) {
 	p.sleep(w.plain.save)
 	w.note(func() {
 		w.touched = time.Now()
-		if w.resumedIn > p.formation && step > w.resumedAt && !w.hit[p.host.name] {
-			w.complain("%v of world %d has saved step %d, and world %d had resumed from step %d", p, p.formation, step,
+		if w.resumedIn > p.generation && step > w.resumedAt && !w.hit[p.host.name] {
+			w.complain("%v of world %d has saved step %d, and world %d had resumed from step %d", p, p.generation, step,
 				w.resumedIn, w.resumedAt)
 		}
-		w.shelf = append(w.shelf, shelved{step, p.formation})
+		w.shelf = append(w.shelf, shelved{step, p.generation})
 	})
 }

@@ -99,7 +99,7 @@ func (p *pods) Create(_ context.Context, c master.Pod) error {
 // begin starts a pod's process, and hears of its end. The mutex is held.
 func (p *pods) begin(c master.Pod, delay time.Duration, begins func(*process)) {
 	ctx, cancel := context.WithCancel(context.Background())
-	it := &process{Pod: c, host: &host{name: c.ID.String(), launch: c.Launch}, cancel: cancel,
+	it := &process{Pod: c, host: &host{name: c.ID.String(), incarnation: c.Incarnation}, cancel: cancel,
 		leave: make(chan struct{})}
 	p.live[c.ID] = it
 	p.wg.Go(func() {
@@ -194,7 +194,7 @@ func (p *pods) haunt(id pod.ID, d time.Duration) bool {
 	p.ghost = append(p.ghost, it)
 	p.mu.Unlock()
 	time.AfterFunc(d, func() { p.drop(it) })
-	p.send(pod.Event{ID: id, Launch: it.Launch, Phase: pod.Failed, Exit: pod.Exit{NodeLost: true}})
+	p.send(pod.Event{ID: id, Incarnation: it.Incarnation, Phase: pod.Failed, Exit: pod.Exit{NodeLost: true}})
 	return true
 }
 
@@ -203,7 +203,7 @@ func (p *pods) drop(it *process) {
 	it.cancel()
 }
 
-// end ends a pod, once; only is the launch of it that is meant, nil for whichever there is.
+// end ends a pod, once; only is the incarnation of it that is meant, nil for whichever there is.
 func (p *pods) end(id pod.ID, only *process, exit pod.Exit) bool {
 	p.mu.Lock()
 	it := p.live[id]
@@ -221,7 +221,7 @@ func (p *pods) end(id pod.ID, only *process, exit pod.Exit) bool {
 	case exit.Code == 0:
 		phase = pod.Succeeded
 	}
-	p.send(pod.Event{ID: id, Launch: it.Launch, Phase: phase, Exit: exit})
+	p.send(pod.Event{ID: id, Incarnation: it.Incarnation, Phase: phase, Exit: exit})
 	return true
 }
 
@@ -230,7 +230,7 @@ func (p *pods) tell(it *process, e pod.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.live[it.ID] == it {
-		e.ID, e.Launch = it.ID, it.Launch
+		e.ID, e.Incarnation = it.ID, it.Incarnation
 		p.events <- e
 	}
 }
@@ -275,7 +275,7 @@ const masterAddress = "master:1"
 func (s *simulation) runPS(ctx context.Context, h *host, p master.Pod) error {
 	address := cmp.Or(p.Address, fmt.Sprintf("%v:1", p.ID))
 	return ps.Run(ctx, ps.Config{
-		Master: masterAddress, Self: self(p.ID, p.Launch), Initial: s.initial,
+		Master: masterAddress, Self: self(p.ID, p.Incarnation), Initial: s.initial,
 		Listener: s.network.listen(h, address), Advertise: address, Model: model,
 		Dial: s.network.dial(h), Log: s.log(p.ID.String()), Open: s.disk.open(h),
 	})
@@ -284,7 +284,7 @@ func (s *simulation) runPS(ctx context.Context, h *host, p master.Pod) error {
 // runWorker is the worker itself, with the simulated model and data.
 func (s *simulation) runWorker(ctx context.Context, it *process) error {
 	h, p := it.host, it.Pod
-	who := self(p.ID, p.Launch)
+	who := self(p.ID, p.Incarnation)
 	client, closing, err := s.master(h, who)
 	if err != nil {
 		return err
@@ -319,8 +319,8 @@ func (s *simulation) initial() (param.Layout, []float32, error) {
 }
 
 // self makes the identity of a pod of the simulated job.
-func self(id pod.ID, launch int) *rpc.Self {
-	return speak.Self(identity.Header{Job: "uid", Role: id.Role, Index: id.Index, Incarnation: launch})
+func self(id pod.ID, incarnation int) *rpc.Self {
+	return speak.Self(identity.Header{Job: "uid", Role: id.Role, Index: id.Index, Incarnation: incarnation})
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -52,7 +52,7 @@ type fakeProcess struct {
 // role is the role of a process in its job.
 type role struct {
 	// its world, and its rank and the number of ranks there; 0: it is in none
-	formation  int64
+	generation int64
 	rank, size int
 	// it has completed the training
 	trained bool
@@ -66,15 +66,15 @@ func (m *machine) newProcess(g *group, position program.Position, local int, for
 	p.pid = m.number*mostStarts + m.started
 	m.mu.Unlock()
 	p.random = m.source(m.pod.host.name, p.pid, "process")
-	p.host = &host{name: m.pod.host.name, launch: p.pid}
+	p.host = &host{name: m.pod.host.name, incarnation: p.pid}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	// from here on it can be killed
 	m.note(func() {
 		living := append(m.program.living, p)
 		slices.SortFunc(living, func(a, b *fakeProcess) int { return a.pid - b.pid })
 		m.program.living = living
-		if position.Formation > 0 && !m.program.packaged {
-			p.role = role{formation: position.Formation, rank: position.FirstRank + local, size: position.WorldSize}
+		if position.Generation > 0 && !m.program.packaged {
+			p.role = role{generation: position.Generation, rank: position.FirstRank + local, size: position.WorldSize}
 		}
 	})
 	return p

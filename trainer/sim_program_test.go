@@ -173,7 +173,7 @@ func (w *programWatch) check(m *machine, position program.Position) {
 	for _, p := range m.living() {
 		w.note(func() {
 			if !w.packaged {
-				w.complain("%v runs, and processes of world %d are started", p, position.Formation)
+				w.complain("%v runs, and processes of world %d are started", p, position.Generation)
 			} else if slices.Contains(position.Locals, p.local) {
 				w.complain("%v runs, and another of its local rank is started", p)
 			}
@@ -186,11 +186,11 @@ func (w *programWatch) ended(p *fakeProcess, e program.Exit) {
 	w.note(func() {
 		w.living = slices.DeleteFunc(w.living, func(other *fakeProcess) bool { return other == p })
 		if e.Code == 0 && !e.Stopped {
-			if w.ended0[p.formation] == nil {
-				w.ended0[p.formation] = make(map[int]bool)
+			if w.ended0[p.generation] == nil {
+				w.ended0[p.generation] = make(map[int]bool)
 			}
-			w.ended0[p.formation][p.rank] = true
-			w.sizes[p.formation] = p.size
+			w.ended0[p.generation][p.rank] = true
+			w.sizes[p.generation] = p.size
 		}
 	})
 }
@@ -209,10 +209,10 @@ func (w *programWatch) takes(s *session) {
 			w.complain("%v, round %d: record %d is in the state %d times", s.process, s.Round, record, times)
 		}
 	}
-	m := mark{s.formation, s.Round}
+	m := mark{s.generation, s.Round}
 	print := checksum(s.Counts)
 	if before, ok := w.prints[m]; ok && before != print {
-		w.complain("%v, world %d, round %d: its state is not that of another rank", s.process, s.formation, s.Round)
+		w.complain("%v, world %d, round %d: its state is not that of another rank", s.process, s.generation, s.Round)
 	}
 	w.prints[m] = print
 }
@@ -238,8 +238,8 @@ func (w *programWatch) checkEnd() {
 	if !w.complete {
 		w.complain("the job has succeeded, and nobody has completed the training")
 	}
-	for formation, size := range w.sizes {
-		if len(w.ended0[formation]) == size {
+	for generation, size := range w.sizes {
+		if len(w.ended0[generation]) == size {
 			return
 		}
 	}

@@ -74,7 +74,7 @@ func (s *simulation) member(h *host, p master.Pod, c *worker.Config, e *engine) 
 	c.Peers = mesh.Listen(mesh.Config{
 		Listener: s.network.listen(h, c.Address), Dial: s.network.dial(h), Log: s.log(h.name),
 		Silence: s.job.HeartbeatTimeout.Duration,
-		Self:    self(p.ID, p.Launch).Header, Credential: self(p.ID, p.Launch).Credential(),
+		Self:    self(p.ID, p.Incarnation).Header, Credential: self(p.ID, p.Incarnation).Credential(),
 	})
 	return func() { c.Peers.Close() }
 }
@@ -84,7 +84,7 @@ type ringWatch struct {
 	*simulation
 	// pods that left on their own before the job's end
 	left map[string]error
-	// formations with which a model began
+	// generations with which a model began
 	models []int64
 	// worlds
 	formed int
@@ -100,7 +100,7 @@ type ringWatch struct {
 	moved bool
 	// what the next model begins with; nil: the initial values
 	began *trace
-	// formation of the last world
+	// generation of the last world
 	world int64
 	// and it has made an update
 	works bool
@@ -115,7 +115,7 @@ type ringWatch struct {
 	computed map[int32]int
 }
 
-// mark is an update as a world made it, by its formation. trace is the record that it left.
+// mark is an update as a world made it, by its generation. trace is the record that it left.
 type mark struct{ world, version int64 }
 
 type trace struct {
@@ -159,9 +159,9 @@ func (w *ringWatch) hear(e master.Event) {
 	switch e := e.(type) {
 	case master.WorldFormed:
 		if len(e.World.Sources) == 0 {
-			w.models, w.moved = append(w.models, e.World.Formation), false
+			w.models, w.moved = append(w.models, e.World.Generation), false
 			if w.began != nil {
-				w.marks[mark{e.World.Formation, w.base}] = *w.began
+				w.marks[mark{e.World.Generation, w.base}] = *w.began
 			}
 		}
 		w.form(e.World)
@@ -224,7 +224,7 @@ func (w *ringWatch) form(world rendezvous.World) {
 	if w.formed++; w.stands {
 		w.complain("%+v is formed, and nothing has happened but that the master was killed", world)
 	}
-	w.world, w.works = world.Formation, false
+	w.world, w.works = world.Generation, false
 	w.members, w.holders = make(map[string]bool), make(map[string]bool)
 	for rank, m := range world.Members {
 		w.members[m.String()] = true

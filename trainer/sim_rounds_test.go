@@ -178,7 +178,7 @@ type header struct {
 // begin opens a round with the records that this rank brings.
 func (s *session) begin(weight int64, credits []credit) ([]header, error) {
 	s.mu.Lock()
-	own := header{Stop: s.stops, Leave: s.asked >= s.formation, Ended: s.book.ended, Weight: weight, Credits: credits}
+	own := header{Stop: s.stops, Leave: s.asked >= s.generation, Ended: s.book.ended, Weight: weight, Credits: credits}
 	s.mu.Unlock()
 	body, _ := json.Marshal(own)
 	rows, err := s.group.gather(body)
@@ -251,16 +251,16 @@ func (b *book) takeNews() (news bool) {
 
 // tell tells the agent what follows from a round that all ranks have begun.
 func (s *session) tell(news bool) {
-	if news || s.met != s.formation {
-		s.met, s.metRound = s.formation, s.Round
-		s.link.say("met", map[string]any{"formation": s.formation})
+	if news || s.met != s.generation {
+		s.met, s.metRound = s.generation, s.Round
+		s.link.say("met", map[string]any{"formation": s.generation})
 	}
 	s.mu.Lock()
 	asked := s.account
 	s.account = false
 	s.mu.Unlock()
 	if asked {
-		s.link.say("account", map[string]any{"formation": s.formation, "ledger": s.stretches(), "settled": s.Settled})
+		s.link.say("account", map[string]any{"formation": s.generation, "ledger": s.stretches(), "settled": s.Settled})
 	}
 }
 
@@ -289,7 +289,7 @@ func (s *session) commit(headers []header, own, total int64) error {
 	s.note(func() { s.takes(s) })
 	s.spring(update, s.process.host.name)
 	leases := s.book.credit()
-	s.link.say("round", map[string]any{"formation": s.formation, "round": s.Round, "leases": leases, "loss": 1,
+	s.link.say("round", map[string]any{"formation": s.generation, "round": s.Round, "leases": leases, "loss": 1,
 		"records": own, "total": total})
 	if s.path != "" && s.rank == 0 && s.every > 0 && s.Round%s.every == 0 {
 		s.write()
@@ -320,7 +320,7 @@ func (s *session) rest() error {
 	if s.rank == 0 {
 		s.saveEnd(true)
 	}
-	s.await(time.Time{}, func() bool { return s.recalled >= s.formation })
+	s.await(time.Time{}, func() bool { return s.recalled >= s.generation })
 	return errWorldChanged
 }
 

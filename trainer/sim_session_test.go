@@ -22,7 +22,7 @@ type session struct {
 	group   *processGroup
 
 	// its world; 0: none
-	formation  int64
+	generation int64
 	rank, size int
 	source     int
 	// epochs all records of which are in the state that the world begins with
@@ -41,14 +41,14 @@ type session struct {
 	done bool
 	// newest round of which it has written a checkpoint
 	written int64
-	// formation of which the agent knows that all ranks have its beginning, and the round
+	// generation of which the agent knows that all ranks have its beginning, and the round
 	met, metRound int64
 
 	mu      sync.Mutex
 	changed *sync.Cond
 	// the next world, if it has come
 	next *told
-	// newest formations that it was recalled from, at once and after a round
+	// newest generations that it was recalled from, at once and after a round
 	recalled, asked int64
 	// the job stops, and the agent asks for the records that every rank has
 	stops, account bool
@@ -116,9 +116,9 @@ func (s *session) hear(m told) {
 		s.next = &m
 	case "recall":
 		if m.Now {
-			s.recalled = max(s.recalled, m.Formation)
+			s.recalled = max(s.recalled, m.Generation)
 		} else {
-			s.asked = max(s.asked, m.Formation)
+			s.asked = max(s.asked, m.Generation)
 		}
 	case "leave":
 		s.unsaved = time.Now().Add(max(0, time.Until(deadline)) / 2)
@@ -137,8 +137,8 @@ func (s *session) hear(m told) {
 	case m.Op == "end":
 		s.process.exits(m.Code)
 	case m.Op == "recall" && m.Now:
-		s.link.cancel(m.Formation)
-		if group != nil && group.formation <= m.Formation {
+		s.link.cancel(m.Generation)
+		if group != nil && group.generation <= m.Generation {
 			group.condemn(errCondemned)
 		}
 	}
@@ -148,7 +148,7 @@ func (s *session) hear(m told) {
 func (s *session) isRecalled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.formation > 0 && s.recalled >= s.formation
+	return s.generation > 0 && s.recalled >= s.generation
 }
 
 // await waits until something is so, or the limit is over; zero: there is none. It reports whether
@@ -224,7 +224,7 @@ func (s *session) form() {
 			round = s.Round
 		}
 		s.spring(arrives, s.process.host.name)
-		s.link.say("arrive", map[string]any{"formation": s.formation, "round": round, "ledger": s.stretches(),
+		s.link.say("arrive", map[string]any{"formation": s.generation, "round": round, "ledger": s.stretches(),
 			"settled": s.Settled, "read": !s.live})
 		if s.enter(s.nextWorld()) {
 			return
@@ -242,7 +242,7 @@ func (s *session) nextWorld() told {
 			limit = s.unsaved
 		}
 		s.mu.Unlock()
-		if s.await(limit, func() bool { return s.next != nil && s.next.Formation > s.formation }) {
+		if s.await(limit, func() bool { return s.next != nil && s.next.Generation > s.generation }) {
 			m := *s.next
 			s.next = nil
 			return m
@@ -254,22 +254,22 @@ func (s *session) nextWorld() told {
 // enter makes the group of a world. False: the world is over before.
 func (s *session) enter(m told) bool {
 	s.mu.Lock()
-	s.formation, s.rank, s.size, s.source = m.Formation, m.Rank, m.Size, m.Source
+	s.generation, s.rank, s.size, s.source = m.Generation, m.Rank, m.Size, m.Source
 	s.mu.Unlock()
 	s.worldSettled = m.Settled
 	s.book.void(m.Floor)
-	s.note(func() { s.process.role = role{formation: m.Formation, rank: m.Rank, size: m.Size} })
+	s.note(func() { s.process.role = role{generation: m.Generation, rank: m.Rank, size: m.Size} })
 	s.spring(enters, s.process.host.name)
 	if s.isRecalled() {
 		return false
 	}
-	store := agentStore{s.link, m.Formation}
+	store := agentStore{s.link, m.Generation}
 	if ended, err := store.meet(m.Rank, m.Size); err != nil || ended {
 		s.explain("the ranks cannot meet")
 		return false
 	}
 	g := newGroup(s.process, m.Rank, m.Size)
-	g.formation = m.Formation
+	g.generation = m.Generation
 	s.mu.Lock()
 	s.group = g
 	s.mu.Unlock()
@@ -287,12 +287,12 @@ func (s *session) enter(m told) bool {
 // ends.
 func (s *session) explain(why string) {
 	if !s.isRecalled() {
-		if _, err := s.link.ask("explain", s.formation, nil); err == nil {
+		if _, err := s.link.ask("explain", s.generation, nil); err == nil {
 			s.link.say("doubt", map[string]any{"why": why})
 			s.process.exits(codeDoubt)
 		}
 	}
-	s.await(time.Time{}, func() bool { return s.recalled >= s.formation })
+	s.await(time.Time{}, func() bool { return s.recalled >= s.generation })
 }
 
 // lostPeer turns the error of a collective into the end of the world.
@@ -349,7 +349,7 @@ func (s *session) finish() {
 		}
 		s.process.trained, s.complete = true, true
 	})
-	s.link.say("account", map[string]any{"formation": s.formation, "ledger": s.stretches(), "settled": s.Settled})
+	s.link.say("account", map[string]any{"formation": s.generation, "ledger": s.stretches(), "settled": s.Settled})
 	s.link.say("done", map[string]any{"round": s.Round})
 	s.spring(trainingEnd, s.process.host.name)
 }

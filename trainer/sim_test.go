@@ -299,7 +299,7 @@ func (s *simulation) resume() {
 		s.job.NumWorkers))
 	s.pods.reopen()
 	s.note(func() {
-		s.ending, s.life, s.cause, s.again = false, 0, false, 0
+		s.ending, s.modelGeneration, s.cause, s.again = false, 0, false, 0
 		s.before, s.leased, s.epochs = s.leased, nil, 0
 		if s.ring != nil {
 			s.ring.forget()
@@ -365,9 +365,9 @@ func (s *simulation) check(t *testing.T, status *wire.JobStatus, err error) {
 	if s.ring != nil {
 		s.checkRing(t, status)
 	}
-	if s.gentle && s.lives > 0 {
+	if s.gentle && s.highestGeneration > 0 {
 		t.Errorf("the training started over %d times, and all workers that left had the time to hand "+
-			"back what they had", s.lives)
+			"back what they had", s.highestGeneration)
 	}
 	n := len(status.Evaluations)
 	if n == 0 {

@@ -18,9 +18,9 @@ type watch struct {
 	// finished since then
 	epochs int
 	// how often it started over
-	lives int
+	highestGeneration int
 	// the last that was reported
-	life int64
+	modelGeneration int64
 	// a server ended since then
 	cause bool
 	// it returned to a checkpoint, and no epoch has ended since
@@ -91,14 +91,14 @@ func (s *simulation) hear(e master.Event) {
 		case master.PodEnded:
 			s.cause = s.cause || e.ID.Role == pod.PS
 		case master.BegunAnew:
-			s.noteLife(e.Life, e.Reason)
+			s.noteModelGeneration(e.ModelGeneration, e.Reason)
 			s.leased, s.epochs = nil, 0
 		case master.Resumed:
 			// also with a checkpoint of a master that was not heard any more
 			s.leased, s.before = append(s.before, s.leased...), nil
 		case master.RolledBack:
 			// what was leased first since then is not leased for the first time again
-			s.noteLife(e.Life, e.Reason)
+			s.noteModelGeneration(e.ModelGeneration, e.Reason)
 			s.epochs, s.back = int(e.Kept/s.training.total), true
 		case master.Ended:
 			s.ending = true
@@ -111,13 +111,13 @@ func (s *simulation) hear(e master.Event) {
 	s.springs(e)
 }
 
-// noteLife notes that a model generation begins. The mutex is held.
-func (s *simulation) noteLife(life int64, reason string) {
-	s.lives++
-	if life <= s.life {
-		s.complain("generation %d begins after %d", life, s.life)
+// noteModelGeneration notes that a model generation begins. The mutex is held.
+func (s *simulation) noteModelGeneration(modelGeneration int64, reason string) {
+	s.highestGeneration++
+	if modelGeneration <= s.modelGeneration {
+		s.complain("generation %d begins after %d", modelGeneration, s.modelGeneration)
 	}
-	s.life = life
+	s.modelGeneration = modelGeneration
 	switch {
 	case s.damaged:
 	case s.again > 0 && !s.cause:

@@ -97,7 +97,7 @@ func pods(of *job.Job) []core.PodTemplateSpec {
 		roles = append(roles, pod.PS)
 	}
 	for _, role := range roles {
-		if p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Launch: 1},
+		if p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Incarnation: 1},
 			meta.OwnerReference{}); err == nil {
 			all = append(all, core.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec})
 		}

@@ -58,7 +58,8 @@ func jobPods(all []Resource) (pods []Resource) {
 			roles = append(roles, pod.PS)
 		}
 		for _, role := range roles {
-			made, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Launch: 1}, meta.OwnerReference{})
+			made, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Incarnation: 1},
+				meta.OwnerReference{})
 			if err != nil {
 				continue // package trainingjob reports the error
 			}

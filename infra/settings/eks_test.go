@@ -93,7 +93,7 @@ func TestShippedJobFits(t *testing.T) {
 	}
 	for i := range s.Job.MaxWorkers {
 		p, err := manifest.Pod(s.Job, manifest.PodSpec{ID: pod.ID{Role: pod.Worker, Index: i},
-			Launch: 1}, meta.OwnerReference{})
+			Incarnation: 1}, meta.OwnerReference{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -60,7 +60,7 @@ func TestPlaced(t *testing.T) {
 				t.Fatal(err)
 			}
 			worker, err := manifest.Pod(placed, manifest.PodSpec{ID: pod.ID{Role: pod.Worker},
-				Launch: 1}, meta.OwnerReference{})
+				Incarnation: 1}, meta.OwnerReference{})
 			if err != nil {
 				t.Fatal(err)
 			}

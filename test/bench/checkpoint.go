@@ -155,7 +155,7 @@ func besideDisk(_ context.Context, b *bench) error {
 	model := largePart()
 	plain := filepath.Join(dir, "plain")
 	c := checkpoint.Commit{
-		Format: checkpoint.Format, Number: 1, Life: 1, Optimizer: "Adam", Slots: 2,
+		Format: checkpoint.Format, Number: 1, ModelGeneration: 1, Optimizer: "Adam", Slots: 2,
 		Layout: checkpoint.VariablesOf(param.Layout{{Name: "w", Shape: []int{len(model.Values)}, Trainable: true}}),
 	}
 	file := checkpoint.ShardFile(0, 1)

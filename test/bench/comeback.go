@@ -169,8 +169,9 @@ func masterComesBack(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	if each := status.RecordsTotal / int64(l.job.NumEpochs); each < tasks || status.Life != 1 {
-		return fmt.Errorf("%d tasks, and model generation %d; expected %d, and the first", each, status.Life, tasks)
+	if each := status.RecordsTotal / int64(l.job.NumEpochs); each < tasks || status.ModelGeneration != 1 {
+		return fmt.Errorf("%d tasks, and model generation %d; expected %d, and the first", each,
+			status.ModelGeneration, tasks)
 	}
 	b.within("comeback/a master's start to its first lease, kill -9 of the one before, 100,000 tasks", took, 2, 2)
 	return nil

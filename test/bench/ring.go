@@ -195,7 +195,7 @@ func ringRank(ctx context.Context, number, host string, plain bool) error {
 	if err != nil {
 		return err
 	}
-	w := mesh.Group{Formation: 1, Rank: rank}
+	w := mesh.Group{Generation: 1, Rank: rank}
 	for i, address := range strings.Fields(line) {
 		w.Peers = append(w.Peers, mesh.Peer{Worker: i, Address: address})
 	}

@@ -59,7 +59,7 @@ func filled() []float32 {
 
 // self returns the identity of a process of the benchmark, in a job of its own.
 func self(role pod.Role, index int) *rpc.Self {
-	return speak.Self(identity.Header{Job: jobUID, Role: role, Index: index, Incarnation: 1, Life: 1})
+	return speak.Self(identity.Header{Job: jobUID, Role: role, Index: index, Incarnation: 1, ModelGeneration: 1})
 }
 
 func connect(ctx context.Context, addr string, worker int, plain bool) (*ps.Client, []float32, error) {

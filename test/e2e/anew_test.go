@@ -16,8 +16,9 @@ import (
 func (j *submitted) begunAnew(epochs int64) {
 	j.t.Helper()
 	s := j.ends(epochs)
-	if s.Life < 2 || !strings.Contains(s.Anew, "lost") {
-		j.t.Errorf("model generation %d, %q: the status does not say that the training started over", s.Life, s.Anew)
+	if s.ModelGeneration < 2 || !strings.Contains(s.Anew, "lost") {
+		j.t.Errorf("model generation %d, %q: the status does not say that the training started over",
+			s.ModelGeneration, s.Anew)
 	}
 	if len(grep(j.log("master"), "The training starts over")) == 0 {
 		j.t.Error("the master's log does not say that the training started over")
@@ -55,9 +56,9 @@ func (ns *namespace) checkpoints() []string {
 func (j *submitted) rolledBack(epochs int64) {
 	j.t.Helper()
 	s := j.ends(epochs)
-	if s.Life < 2 || !strings.Contains(s.Anew, "returned to checkpoint") {
+	if s.ModelGeneration < 2 || !strings.Contains(s.Anew, "returned to checkpoint") {
 		j.t.Errorf("model generation %d, %q: the status does not say that the training returned "+
-			"to a checkpoint", s.Life, s.Anew)
+			"to a checkpoint", s.ModelGeneration, s.Anew)
 	}
 	if !j.eventReported("Warning", "TrainingRolledBack") || j.eventReported("Warning", "TrainingBegunAnew") {
 		j.t.Errorf("the events do not say that the training returned to a checkpoint, and only "+
@@ -90,7 +91,7 @@ func TestAllButTheMasterDeleted(t *testing.T) {
 		"--grace-period=0", "--force")
 	j.awaits("a new model generation", patience, func() bool {
 		s := j.status()
-		return s != nil && s.Life > 1
+		return s != nil && s.ModelGeneration > 1
 	})
 	took(t, "all but the master deleted to a new model generation", began)
 	if now := j.uids("master"); !slices.Equal(now, kept) {
@@ -114,7 +115,7 @@ func (ns *namespace) onBoth(job, epochs string, more ...string) *submitted {
 	ns.kubectl("uncordon", ns.nodes[0])
 	j.awaits("training in the second model generation", patience, func() bool {
 		s := j.status()
-		return s != nil && s.Life == 2 && s.RecordsDone >= trainingDigits/5
+		return s != nil && s.ModelGeneration == 2 && s.RecordsDone >= trainingDigits/5
 	})
 	return j
 }
@@ -131,7 +132,7 @@ func TestNodesLost(t *testing.T) {
 	began := time.Now()
 	j.awaits("server 1 on the node that is left, in a third model generation", patience, func() bool {
 		o, s := j.pod("ps-1"), j.status()
-		return o.running() && o.Spec.NodeName == ns.nodes[0] && s != nil && s.Life == 3
+		return o.running() && o.Spec.NodeName == ns.nodes[0] && s != nil && s.ModelGeneration == 3
 	})
 	took(t, "node killed with a server to the server replaced", began)
 	back()
@@ -149,7 +150,8 @@ func TestNodesLost(t *testing.T) {
 	j.awaits("both servers on the other node, and the model's next generation", 2*patience, func() bool {
 		s := j.status()
 		return len(j.on(ns.nodes[1], (*object).running)) == 2 && j.pod("ps-0").running() && j.pod("ps-1").running() &&
-			j.pod("ps-0").Spec.NodeName == ns.nodes[1] && j.pod("ps-1").Spec.NodeName == ns.nodes[1] && s.Life > 3
+			j.pod("ps-0").Spec.NodeName == ns.nodes[1] && j.pod("ps-1").Spec.NodeName == ns.nodes[1] &&
+			s.ModelGeneration > 3
 	})
 	took(t, "the other node killed, with all else, to servers there", began)
 	back()
@@ -176,7 +178,7 @@ func TestKubeletLossWithServer(t *testing.T) {
 	began := time.Now()
 	j.awaits("server 1 on the node that is left, in a third model generation", patience, func() bool {
 		o, s := j.pod("ps-1"), j.status()
-		return o.running() && o.Spec.NodeName == ns.nodes[0] && s != nil && s.Life == 3
+		return o.running() && o.Spec.NodeName == ns.nodes[0] && s != nil && s.ModelGeneration == 3
 	})
 	took(t, "kubelet killed with a server to the server replaced", began)
 	j.goesOn(trainingDigits / 10)

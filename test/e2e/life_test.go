@@ -53,7 +53,7 @@ func TestQuota(t *testing.T) {
 		server := j.pod("ps-0")
 		return server.running() && server.Metadata.UID != lost && len(j.workers((*object).running)) == 1
 	})
-	took(t, "server deleted to its next launch in a worker's place", began)
+	took(t, "server deleted to its next incarnation in a worker's place", began)
 	j.goesOn(10_000)
 	ns.kubectl("delete", "quota", "few")
 	began = time.Now()

@@ -32,8 +32,8 @@ func (j *submitted) back(what string, is func(master *object) bool) (uid string)
 // undisturbed checks that the loss of masters began no new model generation.
 func (j *submitted) undisturbed(s *wire.JobStatus) {
 	j.t.Helper()
-	if s.Life != 1 || s.Anew != "" {
-		j.t.Errorf("model generation %d, %q: the model was lost with a master", s.Life, s.Anew)
+	if s.ModelGeneration != 1 || s.Anew != "" {
+		j.t.Errorf("model generation %d, %q: the model was lost with a master", s.ModelGeneration, s.Anew)
 	}
 	if n := len(s.Evaluations); n == 0 {
 		j.t.Error("nothing was evaluated")
@@ -105,8 +105,8 @@ func TestRingOutlivesMaster(t *testing.T) {
 	kept, master := j.uids(others...), j.uids("master")[0]
 	ns.kubectl("delete", "pod", j.found("master").Metadata.Name, "--grace-period=0", "--force")
 	j.succeeded(master, "master killed")
-	if s := j.tells(); s.Life != 1 {
-		t.Errorf("model generation %d: it was lost with a master", s.Life)
+	if s := j.tells(); s.ModelGeneration != 1 {
+		t.Errorf("model generation %d: it was lost with a master", s.ModelGeneration)
 	}
 	if now := j.uids(others...); !slices.Equal(now, kept) {
 		t.Errorf("%v were disturbed: %v, before %v", others, now, kept)

@@ -259,20 +259,26 @@ func pending(o *object) bool { return o.Status.Phase == "Pending" && !o.leaving(
 // trained on: a job on a slow machine takes longer, one that stands still does not.
 func (j *submitted) progresses(what string, limit time.Duration, is func() bool) {
 	j.t.Helper()
-	done, records := false, int64(-1)
-	for !done {
-		j.until(j.t, what, limit, func() bool {
-			if done = is(); done {
-				return true
-			}
+	if !j.advances(limit, is) {
+		j.miss(j.t, what, limit)
+	}
+}
+
+// advances reports whether a condition becomes true before no further record is trained on for the
+// limit.
+func (j *submitted) advances(limit time.Duration, is func() bool) (done bool) {
+	for records, more := int64(-1), true; more && !done; {
+		more = j.within(limit, func() bool {
 			s := j.status()
-			more := s != nil && s.RecordsDone > records
-			if more {
+			further := s != nil && s.RecordsDone > records
+			if further {
 				records = s.RecordsDone
 			}
-			return more
+			done = is()
+			return done || further
 		})
 	}
+	return done
 }
 
 // awaits waits until a condition is true; the job must not end before.

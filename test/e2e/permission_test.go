@@ -30,8 +30,7 @@ func TestPermissions(t *testing.T) {
 	var rules []rule
 	whole := ns.suspended("whole", func(all []rule) []rule { rules = all; return all })
 	began := time.Now()
-	// It trains 30 epochs by one worker, while other tests have the processors.
-	if problem := whole.performs(10 * time.Minute); problem != "" {
+	if problem := whole.performs(patience, whole.advances); problem != "" {
 		t.Fatalf("with the whole Role: %s\n%s", problem, whole.log("master"))
 	}
 	if lines := grep(whole.log("master"), "forbidden"); len(lines) > 0 {
@@ -54,7 +53,7 @@ func TestPermissions(t *testing.T) {
 					return slices.DeleteFunc(all, func(r rule) bool { return len(r.Verbs) == 0 })
 				})
 				defer own.elasticdl("stop", j.job)
-				problem := j.performs(time.Minute)
+				problem := j.performs(time.Minute, j.within)
 				eventually(t, "word of the missing permission in the master's log", 3*time.Minute, func() bool {
 					out, _ := j.try("kubectl", "logs", "job/elasticdl-"+j.job+"-master")
 					return len(grep(out, `cannot `+verb+` resource \\?"`+r.Resources[0]+`\\?"`)) > 0
@@ -87,9 +86,9 @@ func (ns *namespace) suspended(job string, change func([]rule) []rule) *submitte
 	return j
 }
 
-// performs makes a job do everything that needs a permission, each within a limit, and returns what
-// it did not do.
-func (j *submitted) performs(limit time.Duration) (problem string) {
+// performs makes a job do everything that needs a permission, waits for each of it, at most for a
+// limit, and returns what the job did not do.
+func (j *submitted) performs(limit time.Duration, wait func(time.Duration, func() bool) bool) (problem string) {
 	j.t.Helper()
 	root := "elasticdl-" + j.job + "-master"
 	for _, step := range []struct {
@@ -130,7 +129,7 @@ func (j *submitted) performs(limit time.Duration) (problem string) {
 				return out
 			}
 		}
-		if !j.within(limit, step.done) {
+		if !wait(limit, step.done) {
 			return step.problem
 		}
 	}

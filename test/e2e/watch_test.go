@@ -220,10 +220,16 @@ func (v *view) change(f func()) {
 func (v *view) until(t *testing.T, what string, limit time.Duration, is func() bool) {
 	t.Helper()
 	if !v.within(limit, is) {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		t.Fatalf("no %s in %v, but\n%s", what, limit, v.describe())
+		v.miss(t, what, limit)
 	}
+}
+
+// miss ends the test, because a condition was not true in time.
+func (v *view) miss(t *testing.T, what string, limit time.Duration) {
+	t.Helper()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t.Fatalf("no %s in %v, but\n%s", what, limit, v.describe())
 }
 
 // within reports whether a condition becomes true in time.

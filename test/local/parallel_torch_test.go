@@ -11,7 +11,7 @@ import (
 )
 
 // A program that runs in worlds of an even size only survives the loss of a worker: the others wait
-// for its replacement, and what fails them in a smaller world meanwhile is not charged.
+// for its replacement, and what fails them in a smaller world meanwhile is not counted.
 func TestTorchParallelLosesAWorker(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		if python.Name == "1.13" {
@@ -30,7 +30,7 @@ func TestTorchParallelLosesAWorker(t *testing.T) {
 				j.whole(2, before...)
 				j.enough()
 				if s := j.end(0); s.State != "Succeeded" || s.Restarts != 0 {
-					t.Errorf("%s, %d failures charged: %s", s.State, s.Restarts, s.Reason)
+					t.Errorf("%s, %d failures counted: %s", s.State, s.Restarts, s.Reason)
 				}
 				j.nobody()
 			})

@@ -217,7 +217,7 @@ func TestTorchRun(t *testing.T) {
 			j.enough()
 			s := j.end(0)
 			if s.State != "Succeeded" || s.Restarts != 0 {
-				t.Errorf("%s, %d failures charged: %s", s.State, s.Restarts, s.Reason)
+				t.Errorf("%s, %d failures counted: %s", s.State, s.Restarts, s.Reason)
 			}
 			j.nobody()
 		})
@@ -322,7 +322,7 @@ func allCounted(t *testing.T, j *launched, s *wire.JobStatus, records int) {
 	t.Helper()
 	if want := int64(2 * records); s.State != "Succeeded" || s.RecordsDone != want ||
 		s.RecordsTotal != want || s.Restarts != 0 {
-		t.Errorf("%s with %d of %d records, want %d; %d failures charged: %s", s.State, s.RecordsDone,
+		t.Errorf("%s with %d of %d records, want %d; %d failures counted: %s", s.State, s.RecordsDone,
 			s.RecordsTotal, want, s.Restarts, s.Reason)
 	}
 	if !strings.Contains(j.log(""), fmt.Sprintf("counted %d right, 0 wrong", records)) {

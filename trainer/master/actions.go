@@ -38,9 +38,9 @@ func (m *master) enqueue(actions []pod.Action) {
 	for _, a := range actions {
 		switch a.Verb {
 		case pod.Lost:
-			m.happen(PodEnded{ID: a.ID, Launch: a.Launch, Reason: a.Reason, Charged: a.Charged,
+			m.happen(PodEnded{ID: a.ID, Incarnation: a.Incarnation, Reason: a.Reason, Counted: a.Counted,
 				Rejected: a.Rejected, GivenUp: a.GivenUp})
-			m.forget(a.ID, a.Launch, a.Reason)
+			m.forget(a.ID, a.Incarnation, a.Reason)
 		case pod.Delete:
 			m.happen(PodUnwanted{ID: a.ID, Reason: a.Reason})
 		}
@@ -61,13 +61,13 @@ func (m *master) doom(actions []pod.Action) {
 }
 
 // forget drops what is known from a pod that has ended.
-func (m *master) forget(id pod.ID, launch int, reason string) {
+func (m *master) forget(id pod.ID, incarnation int, reason string) {
 	m.rejected += m.contact(id).rejected
 	delete(m.pods, id)
 	if id.Role == pod.Worker {
 		m.announced(id.Index)
 	}
-	m.strategy.lost(id, launch, reason)
+	m.strategy.lost(id, incarnation, reason)
 }
 
 // execute performs actions: those of one pod in order, those of different pods concurrently.
@@ -181,8 +181,9 @@ func (e *executor) perform(ctx, doing context.Context, d deed) {
 func (m *master) create(ctx context.Context, a pod.Action) {
 	err := context.Cause(ctx)
 	if err == nil {
-		m.Log.Info("Creating a pod", "pod", a.ID, "launch", a.Launch)
-		err = m.Pods.Create(ctx, Pod{ID: a.ID, Launch: a.Launch, Slot: a.Original, Address: a.Address, OOMs: a.OOMs})
+		m.Log.Info("Creating a pod", "pod", a.ID, "incarnation", a.Incarnation)
+		err = m.Pods.Create(ctx, Pod{ID: a.ID, Incarnation: a.Incarnation, Slot: a.Original,
+			Address: a.Address, OOMs: a.OOMs})
 	}
 	if err == nil {
 		m.created(a)
@@ -197,7 +198,7 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 	now := time.Now()
 	why := pod.Refusal{Reason: err.Error(), Full: errors.Is(err, ErrFull),
 		Denied: errors.Is(err, ErrDenied), Hopeless: errors.Is(err, ErrHopeless)}
-	m.doom(m.table.Refused(a.ID, a.Launch, why, now))
+	m.doom(m.table.Refused(a.ID, a.Incarnation, why, now))
 	m.advance(now)
 	signal(m.poke)
 }
@@ -207,8 +208,8 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 func (m *master) created(a pod.Action) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, ok := m.table.Get(a.ID); ok && p.Launch == a.Launch && p.Phase < pod.Pending {
-		m.observeLocked(pod.Event{ID: a.ID, Launch: a.Launch, Phase: pod.Pending})
+	if p, ok := m.table.Get(a.ID); ok && p.Incarnation == a.Incarnation && p.Phase < pod.Pending {
+		m.observeLocked(pod.Event{ID: a.ID, Incarnation: a.Incarnation, Phase: pod.Pending})
 	}
 	signal(m.poke)
 }
@@ -241,7 +242,7 @@ func (m *master) isFollowed(a pod.Action) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.table.Get(a.ID)
-	return ok && p.Launch != a.Launch
+	return ok && p.Incarnation != a.Incarnation
 }
 
 // isGone reports whether the incarnation of the pod to which an action refers has ended.
@@ -249,7 +250,7 @@ func (m *master) isGone(a pod.Action) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.table.Get(a.ID)
-	return ok && (p.Launch != a.Launch || p.Phase.Ended())
+	return ok && (p.Incarnation != a.Incarnation || p.Phase.Ended())
 }
 
 // lost handles the end of a pod.
@@ -258,21 +259,21 @@ func (m *master) lost(ctx context.Context, a pod.Action) {
 	if a.GivenUp {
 		words = "Pod has ended, and is not replaced: --relaunch_on_worker_failure allows no more"
 	}
-	m.Log.Info(words, "pod", a.ID, "reason", a.Reason, "charged", a.Charged)
+	m.Log.Info(words, "pod", a.ID, "reason", a.Reason, "counted", a.Counted)
 	if a.ID.Role != pod.Worker {
 		return
 	}
-	charge := ""
-	if a.Charged {
-		charge = a.Reason
+	fault := ""
+	if a.Counted {
+		fault = a.Reason
 	}
-	m.strategy.takeBack(ctx, a.ID.Index, charge)
+	m.strategy.takeBack(ctx, a.ID.Index, fault)
 }
 
 // lose takes back the leases of a worker; progress says how many of their records are in the model.
 // The caller holds the mutex.
-func (m *master) lose(worker int, progress map[int64]int64, charge string) {
-	for _, l := range m.queue.Lose(worker, progress, charge, m.clock(time.Now())) {
+func (m *master) lose(worker int, progress map[int64]int64, fault string) {
+	for _, l := range m.queue.Lose(worker, progress, fault, m.clock(time.Now())) {
 		m.Log.Info("Lease taken back", "lease", l.ID, "worker", l.Worker, "task", l.Task, "done", l.Done)
 		m.happen(TakenBack{l})
 	}

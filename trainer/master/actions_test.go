@@ -204,16 +204,16 @@ func TestServersHaveRoom(t *testing.T) {
 }
 
 // A deletion that was refused is not repeated on the next incarnation of the pod.
-func TestDeletionIsOfOneLaunch(t *testing.T) {
+func TestDeletionIsOfOneIncarnation(t *testing.T) {
 	m := &master{mu: make(turn, 1), table: pod.New(pod.Policy{Servers: 1})}
 	id, now := pod.ID{Role: pod.PS, Index: 0}, time.Now()
 	m.table.Start(now)
 	m.table.Observe(pod.Event{ID: id, Phase: pod.Running}, now)
-	if m.isGone(pod.Action{ID: id, Launch: 1}) {
+	if m.isGone(pod.Action{ID: id, Incarnation: 1}) {
 		t.Error("a running pod has ended")
 	}
 	m.table.Observe(pod.Event{ID: id, Phase: pod.Deleted}, now)
-	if !m.isGone(pod.Action{ID: id, Launch: 1}) {
+	if !m.isGone(pod.Action{ID: id, Incarnation: 1}) {
 		t.Error("a deleted pod has not ended")
 	}
 }
@@ -236,7 +236,7 @@ func (p refusing) Delete(ctx context.Context, id pod.ID) error {
 }
 
 // If a server ends before its refused deletion is repeated, its successor is not deleted.
-func TestDeletionSparesTheNextLaunch(t *testing.T) {
+func TestDeletionSparesTheNextIncarnation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m, err := newMaster(Config{Job: job.Default(), Self: firstMaster(),
 			Training: []task.Shard{{Name: "shard-0", Count: 8}}, Pods: refusing{newFakePods(), make(chan pod.ID, 1)}})
@@ -245,11 +245,11 @@ func TestDeletionSparesTheNextLaunch(t *testing.T) {
 		}
 		now := time.Now()
 		m.table.Start(now)
-		m.table.Observe(pod.Event{ID: ps(0), Launch: 1, Phase: pod.Running}, now)
-		go m.delete(t.Context(), pod.Action{Verb: pod.Delete, ID: ps(0), Launch: 1})
+		m.table.Observe(pod.Event{ID: ps(0), Incarnation: 1, Phase: pod.Running}, now)
+		go m.delete(t.Context(), pod.Action{Verb: pod.Delete, ID: ps(0), Incarnation: 1})
 		synctest.Wait() // now the deletion has been refused
 		m.mu.Lock()
-		m.table.Observe(pod.Event{ID: ps(0), Launch: 1, Phase: pod.Deleted}, now.Add(time.Minute))
+		m.table.Observe(pod.Event{ID: ps(0), Incarnation: 1, Phase: pod.Deleted}, now.Add(time.Minute))
 		m.mu.Unlock()
 		time.Sleep(2 * deleteAgain)
 		if deleted := m.Pods.(refusing).ended(); len(deleted) > 0 {

@@ -144,7 +144,7 @@ func (m *master) snapshot(server int, version int64) {
 // newGeneration begins a model generation, with the newest checkpoint or the initial values. Later
 // training is lost. If anything was trained on, in this generation or before, the training returns
 // with the model.
-func (m *master) newGeneration(life int64, reason string) {
+func (m *master) newGeneration(modelGeneration int64, reason string) {
 	stats := m.queue.Stats()
 	if m.stage.Recovering() {
 		stats.Done = max(stats.Done, m.former.Done)
@@ -156,12 +156,13 @@ func (m *master) newGeneration(life int64, reason string) {
 	switch {
 	case fresh:
 	case m.program != nil:
-		m.program.lose(loss{Life: life, Reason: reason, Records: stats.Done, AtLeast: m.stage.Recovering()})
+		m.program.lose(loss{ModelGeneration: modelGeneration, Reason: reason, Records: stats.Done,
+			AtLeast: m.stage.Recovering()})
 	default:
 		m.anewFor = backWhy(base, stats.Done, begun, reason)
 		m.rewinds++
 	}
-	m.Self.SetLife(life)
+	m.Self.SetModelGeneration(modelGeneration)
 	m.restart(base)
 	if err := m.remember(); errors.Is(err, ErrSuperseded) { // before it is reported
 		m.quit(err)
@@ -169,19 +170,22 @@ func (m *master) newGeneration(life int64, reason string) {
 	}
 	switch {
 	case fresh:
-		m.Log.Info("The model starts over; nothing was trained on yet", "life", life, "reason", reason)
+		m.Log.Info("The model starts over; nothing was trained on yet", "model_generation",
+			modelGeneration, "reason", reason)
 	case m.program != nil:
-		m.Log.Warn("The program starts again, from what it has saved", "reason", reason, "life", life,
+		m.Log.Warn("The program starts again, from what it has saved", "reason", reason,
+			"model_generation", modelGeneration,
 			"records", stats.Done)
 	case base.commit != nil:
-		m.Log.Warn("The training returns to a checkpoint", "reason", reason, "life", life,
+		m.Log.Warn("The training returns to a checkpoint", "reason", reason, "model_generation", modelGeneration,
 			"checkpoint", base.Number, "version", base.version(),
 			"records", base.records(), "of", stats.Done)
-		m.happen(RolledBack{Life: life, Reason: reason, Checkpoint: base.Number,
+		m.happen(RolledBack{ModelGeneration: modelGeneration, Reason: reason, Checkpoint: base.Number,
 			Version: base.version(), Records: stats.Done, Kept: base.records()})
 	default:
-		m.Log.Warn("The training starts over", "reason", reason, "life", life, "records", stats.Done)
-		m.happen(BegunAnew{Life: life, Reason: reason, Records: stats.Done})
+		m.Log.Warn("The training starts over", "reason", reason, "model_generation", modelGeneration,
+			"records", stats.Done)
+		m.happen(BegunAnew{ModelGeneration: modelGeneration, Reason: reason, Records: stats.Done})
 	}
 }
 

@@ -299,19 +299,19 @@ func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 		return
 	}
 	c.kept = []kept{first}
-	life := int64(1)
+	modelGeneration := int64(1)
 	if !first.Fresh {
-		life, c.last = first.commit.Life+1, first.commit
+		modelGeneration, c.last = first.commit.ModelGeneration+1, first.commit
 	}
-	c.host.goOn(first, life, now)
+	c.host.goOn(first, modelGeneration, now)
 }
 
 // goOn starts the first model generation from a checkpoint.
-func (m *master) goOn(first kept, life int64, now time.Time) {
-	m.Self.SetLife(life)
-	m.servers.custody.Start(life, first.Base)
+func (m *master) goOn(first kept, modelGeneration int64, now time.Time) {
+	m.Self.SetModelGeneration(modelGeneration)
+	m.servers.custody.Start(modelGeneration, first.Base)
 	if m.ring != nil {
-		m.ring.custody = custody.NewRing(life, first.version())
+		m.ring.custody = custody.NewRing(modelGeneration, first.version())
 	}
 	m.resumed = first.records()
 	m.Log.Info("The model begins with a checkpoint", "number", first.Number, "directory", first.Dir,

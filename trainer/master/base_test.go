@@ -35,7 +35,7 @@ func TestResumedBeforeItsFirstCheckpoint(t *testing.T) {
 	}
 	first := checkpoint.Ancestor{Job: "first", Number: 2}
 	if err := d.WriteCommit(checkpoint.Commit{
-		Format: checkpoint.Format, Number: 7, Life: 1, Version: 40, Job: "second",
+		Format: checkpoint.Format, Number: 7, ModelGeneration: 1, Version: 40, Job: "second",
 		Lineage: []checkpoint.Ancestor{first},
 		Layout:  checkpoint.VariablesOf(param.Layout{{Name: "w", Shape: []int{4}, Trainable: true}}),
 		Shards:  []checkpoint.Shard{shard},
@@ -76,7 +76,7 @@ func rest(t *testing.T, c *Config) {
 		var has ledger.Ledger
 		has.Add(ledger.Task{Epoch: 1}, n+1, 4)
 		if err := d.WriteCommit(checkpoint.Commit{
-			Format: checkpoint.Format, Number: n + 1, Life: 1, Version: n + 1, Records: n + 1,
+			Format: checkpoint.Format, Number: n + 1, ModelGeneration: 1, Version: n + 1, Records: n + 1,
 			Ledger: has, Cut: cut, Data: checkpoint.FilesOf(c.Training), Job: "uid",
 			Layout: checkpoint.VariablesOf(param.Layout{{Name: "w", Shape: []int{4}, Trainable: true}}),
 			Shards: []checkpoint.Shard{shard},
@@ -154,7 +154,7 @@ func TestRingCheckpointBeforeTheDamagedOne(t *testing.T) {
 				}
 			}
 			for _, it := range p {
-				it.arrive(&wire.Arrival{Formation: int64(i) + 1, Round: -1, Damage: "its checksum is another"})
+				it.arrive(&wire.Arrival{Generation: int64(i) + 1, Round: -1, Damage: "its checksum is another"})
 			}
 		}
 		if s := w.look(); !strings.Contains(s.Anew, "started over") {

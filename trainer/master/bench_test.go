@@ -93,12 +93,12 @@ func work(ctx context.Context, client wire.MasterClient, index int) error {
 }
 
 func firstMaster() *rpc.Self {
-	return speak.Self(identity.Header{Role: pod.Master, Incarnation: 1, Life: 1})
+	return speak.Self(identity.Header{Role: pod.Master, Incarnation: 1, ModelGeneration: 1})
 }
 
 // connect connects the first incarnation of a pod to the master.
 func connect(b *testing.B, address string, id pod.ID) wire.MasterClient {
-	self := speak.Self(identity.Header{Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1})
+	self := speak.Self(identity.Header{Role: id.Role, Index: id.Index, Incarnation: 1, ModelGeneration: 1})
 	conn, err := rpc.Connect(address, nil, self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		b.Fatal(err)
@@ -114,7 +114,7 @@ func listenServer(b *testing.B) string {
 		b.Fatal(err)
 	}
 	srv := speak.Server(func() identity.Header {
-		return identity.Header{Job: "uid", Role: pod.PS, Incarnation: 1, Life: 1}
+		return identity.Header{Job: "uid", Role: pod.PS, Incarnation: 1, ModelGeneration: 1}
 	})
 	wire.RegisterParameterServerServer(srv, new(fakeServer))
 	go srv.Serve(lis)
@@ -136,7 +136,7 @@ func (l plainListener) Accept() (net.Conn, error) {
 // connectPlain does the same as connect, with a connection that leaves TLS after both ends are
 // authenticated.
 func connectPlain(b *testing.B, address string, id pod.ID) wire.MasterClient {
-	self := identity.Header{Job: "uid", Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1}
+	self := identity.Header{Job: "uid", Role: id.Role, Index: id.Index, Incarnation: 1, ModelGeneration: 1}
 	dial := func(ctx context.Context, address string) (net.Conn, error) {
 		conn, err := rpc.TCP(ctx, address)
 		if err != nil {

@@ -87,7 +87,7 @@ type checkpointsHost interface {
 	remember() error
 	happen(e Event)
 	end(state job.State, err error, now time.Time)
-	goOn(first kept, life int64, now time.Time)
+	goOn(first kept, modelGeneration int64, now time.Time)
 
 	spawn(f func())
 	owner() checkpoint.Owner
@@ -273,8 +273,9 @@ func (c *checkpoints) write(done *custody.Commit) {
 	commit := checkpoint.Commit{
 		Format: checkpoint.Format, Number: done.Number, Claim: c.policy.Claim, Time: time.Now().UTC(),
 		JobName: c.Job.Name, Job: c.Self.Header().Job, Lineage: c.lineage, ModelDef: c.Job.ModelDef,
-		Life:    c.Self.Life(),
-		Version: slices.Max(done.Versions), Ledger: done.Ledger, Cut: c.records(), Data: checkpoint.FilesOf(c.Training),
+		ModelGeneration: c.Self.ModelGeneration(),
+		Version:         slices.Max(done.Versions), Ledger: done.Ledger, Cut: c.records(),
+		Data:      checkpoint.FilesOf(c.Training),
 		Optimizer: c.model.Optimizer, Slots: int(c.model.Slots),
 	}
 	layout, err := rpc.Layout(c.model.Layout)
@@ -334,9 +335,9 @@ func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 	case err != nil:
 		c.failed(commit.Number, err)
 		return
-	case commit.Life != c.Self.Life():
+	case commit.ModelGeneration != c.Self.ModelGeneration():
 		c.Log.Info("Dropping a checkpoint of an earlier model generation", "number", commit.Number,
-			"life", commit.Life)
+			"model_generation", commit.ModelGeneration)
 		c.host.spawn(func() { c.discard(commit.Name()) })
 		return
 	}

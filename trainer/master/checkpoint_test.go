@@ -22,7 +22,7 @@ func TestRingVoidRound(t *testing.T) {
 			t.Fatal(word)
 		}
 		next[1].hears("world 2.2 [2 3] from []")
-		next[0].arrive(&wire.Arrival{Formation: 2, Round: -1, Damage: "its checksum is another"})
+		next[0].arrive(&wire.Arrival{Generation: 2, Round: -1, Damage: "its checksum is another"})
 		next[1].back(2, 7, 1, 2)
 		synctest.Wait()
 		var words []string
@@ -35,7 +35,7 @@ func TestRingVoidRound(t *testing.T) {
 		if n := len(words); n == 0 || !strings.HasSuffix(words[n-1], "[2 3] from []") {
 			t.Errorf("the one that could begin hears %q", words)
 		}
-		if s := w.look(); s.RecordsDone != 0 || s.Version != 0 || s.Life != 3 ||
+		if s := w.look(); s.RecordsDone != 0 || s.Version != 0 || s.ModelGeneration != 3 ||
 			!strings.Contains(s.Anew, "checkpoint 1, with which the model was to begin, cannot be used") {
 			t.Error(s)
 		}
@@ -48,7 +48,7 @@ func TestRingCheckpointOfALostVersion(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.CheckpointDir, c.Job.CheckpointSteps = t.TempDir(), 1 })
 		first := w.task(0)
-		p[0].says(func(r *wire.HeartbeatRequest) { of(first, 2)(r); r.Version, r.Formation = 7, 1 })
+		p[0].says(func(r *wire.HeartbeatRequest) { of(first, 2)(r); r.Version, r.Generation = 7, 1 })
 		p[0].says(func(r *wire.HeartbeatRequest) { r.Cut = copied(1, 7) })
 		if c := w.look().Checkpoint; c.Number != 1 || c.Version != 7 {
 			t.Fatal(c)
@@ -62,7 +62,7 @@ func TestRingCheckpointOfALostVersion(t *testing.T) {
 			}
 		}
 		next.hears("world 2.2 [1 2] from [0]")
-		p[1].says(func(r *wire.HeartbeatRequest) { r.Version, r.Formation = 7, 2 })
+		p[1].says(func(r *wire.HeartbeatRequest) { r.Version, r.Generation = 7, 2 })
 		if word := p[1].word(); word.GetCut().GetNumber() != 2 {
 			t.Errorf("the other version 7 is not copied, worker 1 hears %q", say(word))
 		}
@@ -86,7 +86,7 @@ func TestRingSuspension(t *testing.T) {
 		p := []*peer{r.peer(0), r.peer(1)}
 		p[0].hears("world 1.1 [0 1] from []")
 		first := r.task(0)
-		p[0].says(func(b *wire.HeartbeatRequest) { of(first, 1)(b); b.Version, b.Formation = 6, 1 })
+		p[0].says(func(b *wire.HeartbeatRequest) { of(first, 1)(b); b.Version, b.Generation = 6, 1 })
 		r.notices <- Suspend
 		synctest.Wait()
 		if word := p[0].word(); word.GetCut().GetNumber() != 1 {
@@ -113,7 +113,7 @@ func TestRingStoppedDuringACheckpoint(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.CheckpointDir, c.Job.CheckpointSteps = t.TempDir(), 1 })
 		p[0].hears("world 1.1 [0 1] from []")
 		first := w.task(0)
-		p[0].says(func(b *wire.HeartbeatRequest) { of(first, 1)(b); b.Version, b.Formation = 6, 1 })
+		p[0].says(func(b *wire.HeartbeatRequest) { of(first, 1)(b); b.Version, b.Generation = 6, 1 })
 		if word := p[0].word(); word.GetCut().GetNumber() != 1 {
 			t.Fatalf("worker 0 hears %q", say(word))
 		}
@@ -146,7 +146,7 @@ func beginsAgain(t *testing.T, change func(*Config)) (*world, []*peer) {
 		}
 	})
 	first := w.task(0)
-	p[0].says(func(r *wire.HeartbeatRequest) { of(first, 2)(r); r.Version, r.Formation = 7, 1 })
+	p[0].says(func(r *wire.HeartbeatRequest) { of(first, 2)(r); r.Version, r.Generation = 7, 1 })
 	p[0].says(func(r *wire.HeartbeatRequest) { r.Cut = copied(1, 7) })
 	time.Sleep(time.Second)
 	if c := w.look().Checkpoint; c.Number != 1 || c.Version != 7 || c.Records != 2 {
@@ -177,7 +177,7 @@ func TestNobodyIsBlamedForStorage(t *testing.T) {
 					t.Fatalf("%v deleted", d[before:])
 				}
 				if works {
-					p[1].says(func(r *wire.HeartbeatRequest) { r.Formation = 2 })
+					p[1].says(func(r *wire.HeartbeatRequest) { r.Generation = 2 })
 				}
 				time.Sleep(2*timing.StoragePause + time.Second)
 				if d := w.pods.ended(); len(d) != before+1 {

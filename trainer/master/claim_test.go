@@ -142,7 +142,7 @@ func TestDirectoryIsTakenOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		first := w.task(0)
-		p[0].says(func(r *wire.HeartbeatRequest) { of(first, 2)(r); r.Version, r.Formation = 7, 1 })
+		p[0].says(func(r *wire.HeartbeatRequest) { of(first, 2)(r); r.Version, r.Generation = 7, 1 })
 		p[0].says(func(r *wire.HeartbeatRequest) { r.Cut = copied(1, 7) })
 		<-w.ended
 		if !errors.Is(w.err, checkpoint.ErrOwned) || !strings.Contains(w.err.Error(), another.String()) {
@@ -207,7 +207,7 @@ func TestGivenUpCheckpointIsRemoved(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.CheckpointDir, c.Job.CheckpointSteps = dir, 1 })
 		p[0].hears("world 1.1 [0 1] from []")
 		first := w.task(0)
-		p[0].says(func(r *wire.HeartbeatRequest) { of(first, 2)(r); r.Version, r.Formation = 7, 1 })
+		p[0].says(func(r *wire.HeartbeatRequest) { of(first, 2)(r); r.Version, r.Generation = 7, 1 })
 		cut := p[0].word().GetCut()
 		write := func(number int64) {
 			t.Helper()
@@ -251,7 +251,7 @@ func TestNumbersAreWrittenBeforeTheyAre(t *testing.T) {
 		p[0].hears("world 1.1 [0 1] from []")
 		first := r.task(0)
 		r.memory.fail(errors.New("no API server"))
-		p[0].says(func(b *wire.HeartbeatRequest) { of(first, 1)(b); b.Version, b.Formation = 6, 1 })
+		p[0].says(func(b *wire.HeartbeatRequest) { of(first, 1)(b); b.Version, b.Generation = 6, 1 })
 		time.Sleep(time.Minute)
 		if word := p[0].word(); word != nil {
 			t.Errorf("worker 0 hears %q, and the next master would not know of it", say(word))

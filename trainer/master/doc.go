@@ -87,7 +87,7 @@
 //  14. A restored master credits exactly what the holders of the model have: what all servers have,
 //     or what the state has that a ring goes on with. No worker gets a task before that is known.
 //     If one of the holders is lost, a new generation begins, as by law 6. (restore.go)
-//  15. A number that a master gave out, of a pod, a lease, a session, an order, a formation or a
+//  15. A number that a master gave out, of a pod, a lease, a session, an order, a generation or a
 //     checkpoint, is given out by no other.
 //
 // # A restored master

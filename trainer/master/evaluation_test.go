@@ -164,15 +164,15 @@ func TestEvaluationWithdrawn(t *testing.T) {
 		if next := w.task(0); next.Kind != wire.TaskKind_TRAINING {
 			t.Errorf("%v after the withdrawal", next)
 		}
-		if again := w.pods.last(); again.ID != ps(1) || again.Launch != 2 || again.Address != "server-1:2222" {
+		if again := w.pods.last(); again.ID != ps(1) || again.Incarnation != 2 || again.Address != "server-1:2222" {
 			t.Errorf("server 1 is replaced by %v", again)
 		}
 		reply, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: 1,
 			Address: w.servers[1].address})
-		if err != nil || reply.Life != 2 {
-			t.Errorf("the new server is notified of generation %d, %v", reply.GetLife(), err)
+		if err != nil || reply.ModelGeneration != 2 {
+			t.Errorf("the new server is notified of generation %d, %v", reply.GetModelGeneration(), err)
 		}
-		if o := w.servers[1].last(); o.ReleaseSnapshot != 0 || o.Life != 2 {
+		if o := w.servers[1].last(); o.ReleaseSnapshot != 0 || o.ModelGeneration != 2 {
 			t.Errorf("the new server was reported %v", o)
 		}
 	})

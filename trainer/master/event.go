@@ -42,11 +42,11 @@ type PodUnwanted struct {
 
 // PodEnded tells that a pod has ended.
 type PodEnded struct {
-	ID     pod.ID
-	Launch int
-	Reason string
-	// Charged reports whether the end counts against the retry limit.
-	Charged bool
+	ID          pod.ID
+	Incarnation int
+	Reason      string
+	// Counted reports whether the end counts against the retry limit.
+	Counted bool
 	// Rejected reports whether the node rejected the pod, so that it has not run.
 	Rejected bool
 	// GivenUp reports whether the pod is not replaced, because its line has reached the retry
@@ -74,20 +74,20 @@ type TrainingFinished struct{ Version int64 }
 // BegunAnew tells that the model is lost and the training begins again from the initial values:
 // nothing is credited any more.
 type BegunAnew struct {
-	// Life is the model generation that begins.
-	Life   int64
-	Reason string
+	// ModelGeneration is the model generation that begins.
+	ModelGeneration int64
+	Reason          string
 	// Records counts the records of the previous generation that are no longer credited.
 	Records int64
 }
 
 // RolledBack tells that the model is lost and the training returns to a checkpoint.
 type RolledBack struct {
-	// Life is the model generation that begins.
-	Life       int64
-	Reason     string
-	Checkpoint int64 // number of the checkpoint
-	Version    int64 // version of the model in the checkpoint
+	// ModelGeneration is the model generation that begins.
+	ModelGeneration int64
+	Reason          string
+	Checkpoint      int64 // number of the checkpoint
+	Version         int64 // version of the model in the checkpoint
 	// Records counts the records that were credited in the generation before, Kept those in the
 	// checkpoint.
 	Records, Kept int64

@@ -24,7 +24,7 @@ func TestEvents(t *testing.T) {
 				case TakenBack:
 					told = append(told, fmt.Sprintf("lease %d taken back from %d", e.Lease.ID, e.Lease.Worker))
 				case PodEnded:
-					told = append(told, fmt.Sprintf("%v ended, charged %v", e.ID, e.Charged))
+					told = append(told, fmt.Sprintf("%v ended, counted %v", e.ID, e.Counted))
 				case EpochFinished:
 					told = append(told, fmt.Sprintf("epoch %d of %d", e.Epoch, e.Records))
 				case TrainingFinished, Ended:
@@ -39,7 +39,7 @@ func TestEvents(t *testing.T) {
 		w.train(1)
 		w.leave()
 		want := []string{
-			"lease 1 of 0", "worker-0 ended, charged true", "lease 1 taken back from 0", "lease 2 of 1", "lease 3 of 1",
+			"lease 1 of 0", "worker-0 ended, counted true", "lease 1 taken back from 0", "lease 2 of 1", "lease 3 of 1",
 			"epoch 1 of 8", "master.TrainingFinished{Version:0}", "master.Ended{State:Succeeded Err:<nil>}",
 		}
 		if i := slices.Index(told, want[len(want)-1]); i < 0 || !slices.Equal(told[:i+1], want) {

@@ -177,11 +177,11 @@ func had(pairs ...int64) []byte {
 	return l.Append(nil)
 }
 
-// back sends an arrival from a formation with the state of a round and the ledger that [had] makes
+// back sends an arrival from a generation with the state of a round and the ledger that [had] makes
 // of pairs.
-func (p *peer) back(formation, round int64, pairs ...int64) {
+func (p *peer) back(generation, round int64, pairs ...int64) {
 	p.w.Helper()
-	p.arrive(&wire.Arrival{Formation: formation, Round: round, Version: round, Ledger: had(pairs...)})
+	p.arrive(&wire.Arrival{Generation: generation, Round: round, Version: round, Ledger: had(pairs...)})
 }
 
 // word returns the next message of the master, nil if there is none.
@@ -198,7 +198,7 @@ func (p *peer) word() *wire.Assembly {
 }
 
 // hears compares the messages of the master with texts like "world 2.3 [0 2] from [0]" (id,
-// formation, workers and sources), "recall 3", "recall 3 now" and "flush 1".
+// generation, workers and sources), "recall 3", "recall 3 now" and "flush 1".
 func (p *peer) hears(want ...string) {
 	p.w.Helper()
 	for _, text := range want {
@@ -221,9 +221,9 @@ func say(a *wire.Assembly) string {
 		for _, m := range word.World.Members {
 			workers = append(workers, m.Worker)
 		}
-		return fmt.Sprintf("world %d.%d %v from %v", word.World.Id, word.World.Formation, workers, word.World.Sources)
+		return fmt.Sprintf("world %d.%d %v from %v", word.World.Id, word.World.Generation, workers, word.World.Sources)
 	case *wire.Assembly_Recall:
-		text := fmt.Sprintf("recall %d", word.Recall.Formation)
+		text := fmt.Sprintf("recall %d", word.Recall.Generation)
 		if word.Recall.Now {
 			text += " now"
 		}

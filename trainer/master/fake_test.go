@@ -54,7 +54,7 @@ func config(t *testing.T) Config {
 		Training: []task.Shard{{Name: "shard-0", Start: 0, Count: 8}},
 		Metric:   func(_ string, state []float64) float64 { return state[0] / state[1] },
 		Pods:     newFakePods(),
-		Self:     speak.Self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: 1, Life: 1}),
+		Self:     speak.Self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: 1, ModelGeneration: 1}),
 		Users:    true,
 		Log:      slog.New(logline.New(t.Output(), slog.LevelDebug)),
 	}
@@ -127,7 +127,7 @@ func (w *world) header(id pod.ID) identity.Header { return w.headerTo(w.self, id
 // headerTo returns the header of a pod's calls to a master.
 func (w *world) headerTo(master *rpc.Self, id pod.ID) identity.Header {
 	h := master.Header()
-	h.Role, h.Index, h.Incarnation = id.Role, id.Index, w.pods.launch(id)
+	h.Role, h.Index, h.Incarnation = id.Role, id.Index, w.pods.incarnation(id)
 	return h
 }
 
@@ -273,10 +273,10 @@ func (p *fakePods) Create(ctx context.Context, c Pod) error {
 	if p.live[c.ID] != 0 {
 		panic(fmt.Sprintf("%v is created twice", c.ID))
 	}
-	p.live[c.ID] = c.Launch
+	p.live[c.ID] = c.Incarnation
 	p.created = append(p.created, c)
 	if !p.silent {
-		p.events <- pod.Event{ID: c.ID, Launch: c.Launch, Phase: pod.Running, PID: 100 + len(p.created)}
+		p.events <- pod.Event{ID: c.ID, Incarnation: c.Incarnation, Phase: pod.Running, PID: 100 + len(p.created)}
 	}
 	return nil
 }
@@ -289,8 +289,8 @@ func (p *fakePods) Adopt(context.Context) ([]pod.Event, error) {
 		<-p.events
 	}
 	var all []pod.Event
-	for id, launch := range p.live {
-		all = append(all, pod.Event{ID: id, Launch: launch, Phase: pod.Running})
+	for id, incarnation := range p.live {
+		all = append(all, pod.Event{ID: id, Incarnation: incarnation, Phase: pod.Running})
 	}
 	return all, nil
 }
@@ -309,17 +309,17 @@ func (p *fakePods) Delete(_ context.Context, id pod.ID) error {
 	return nil
 }
 
-// launch returns the last incarnation of a pod that was created, 0 if there was none.
-func (p *fakePods) launch(id pod.ID) int {
+// incarnation returns the last incarnation of a pod that was created, 0 if there was none.
+func (p *fakePods) incarnation(id pod.ID) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	launch := 0
+	incarnation := 0
 	for _, c := range p.created {
 		if c.ID == id {
-			launch = c.Launch
+			incarnation = c.Incarnation
 		}
 	}
-	return launch
+	return incarnation
 }
 
 // ended returns the pods that were deleted.
@@ -339,10 +339,10 @@ func (p *fakePods) beStubborn() {
 // end ends a pod that runs, and tells the master.
 func (p *fakePods) end(id pod.ID, exit pod.Exit) {
 	p.mu.Lock()
-	launch := p.live[id]
+	incarnation := p.live[id]
 	delete(p.live, id)
 	p.mu.Unlock()
-	if launch == 0 {
+	if incarnation == 0 {
 		return
 	}
 	phase := pod.Failed
@@ -352,7 +352,7 @@ func (p *fakePods) end(id pod.ID, exit pod.Exit) {
 	case exit.Code == 0:
 		phase = pod.Succeeded
 	}
-	p.events <- pod.Event{ID: id, Launch: launch, Phase: phase, Exit: exit}
+	p.events <- pod.Event{ID: id, Incarnation: incarnation, Phase: phase, Exit: exit}
 }
 
 // kill ends a pod as SIGKILL does.
@@ -366,7 +366,7 @@ func (p *fakePods) running() []pod.ID {
 	defer p.mu.Unlock()
 	var ids []pod.ID
 	for _, c := range p.created {
-		if p.live[c.ID] == c.Launch {
+		if p.live[c.ID] == c.Incarnation {
 			ids = append(ids, c.ID)
 		}
 	}

@@ -32,7 +32,7 @@ type fixedHost interface {
 	predecessor() *record
 	// tells workers with which model to begin
 	reads(base custody.Base)
-	lose(worker int, progress map[int64]int64, charge string)
+	lose(worker int, progress map[int64]int64, fault string)
 	advance(now time.Time)
 }
 
@@ -101,7 +101,7 @@ func (f *fixed) setModel(found model) {
 }
 
 // reads tells workers with which model to begin.
-func (m *master) reads(base custody.Base) { m.servers.custody.Start(m.Self.Life(), base) }
+func (m *master) reads(base custody.Base) { m.servers.custody.Start(m.Self.ModelGeneration(), base) }
 
 // ask requests the evaluation or prediction that the job is for.
 func (f *fixed) ask() {
@@ -145,13 +145,13 @@ func (f *fixed) heard(pod.ID, int64, *wire.HeartbeatRequest, *wire.HeartbeatRepl
 func (f *fixed) stragglers(overdue []int) []int { return overdue }
 
 // takeBack takes back the leases of a worker that has ended. None of their records counts.
-func (f *fixed) takeBack(_ context.Context, worker int, charge string) {
+func (f *fixed) takeBack(_ context.Context, worker int, fault string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stage.Over() {
 		return
 	}
-	f.host.lose(worker, nil, charge)
+	f.host.lose(worker, nil, fault)
 	f.host.advance(time.Now())
 }
 

@@ -124,7 +124,7 @@ func TestWorkersAreToldOfOneCommit(t *testing.T) {
 			s, err := checkpoint.WriteShard(place, checkpoint.Name{Number: n},
 				checkpoint.ShardFile(0, 1), checkpoint.Part{Values: make([]float32, 3)})
 			if err == nil {
-				err = place.WriteCommit(checkpoint.Commit{Format: checkpoint.Format, Number: n, Life: 3,
+				err = place.WriteCommit(checkpoint.Commit{Format: checkpoint.Format, Number: n, ModelGeneration: 3,
 					Version: 10 * n, Layout: checkpoint.VariablesOf(layout), Optimizer: "sgd",
 					Shards: []checkpoint.Shard{s}})
 			}

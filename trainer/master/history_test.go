@@ -20,7 +20,7 @@ func TestHistoryOfEvents(t *testing.T) {
 		want   string // kinds and texts
 	}{
 		{[]Event{PodEnded{ID: worker(1), Reason: "killed (signal 9)"}}, "pod: worker-1: killed (signal 9)"},
-		{[]Event{PodEnded{ID: worker(1), Reason: "exit code 1", Charged: true, GivenUp: true}},
+		{[]Event{PodEnded{ID: worker(1), Reason: "exit code 1", Counted: true, GivenUp: true}},
 			"pod: worker-1: exit code 1; not replaced"},
 		{[]Event{PodUnwanted{ID: worker(1), Reason: "scaled down"},
 			PodEnded{ID: worker(1), Reason: "killed (signal 15)"}}, ""},

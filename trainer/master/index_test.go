@@ -66,8 +66,8 @@ func TestMasterListensBeforeItIndexes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, scans(new(scan)))
 		// created by an earlier master
-		w.pods.exist(Pod{ID: worker(0), Launch: 1}, Pod{ID: ps(0), Launch: 1})
-		w.pods.events <- pod.Event{ID: worker(0), Launch: 1, Phase: pod.Running}
+		w.pods.exist(Pod{ID: worker(0), Incarnation: 1}, Pod{ID: ps(0), Incarnation: 1})
+		w.pods.events <- pod.Event{ID: worker(0), Incarnation: 1, Phase: pod.Running}
 		ctx := t.Context()
 		_, join := w.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER})
 		_, serve := w.Join(ctx, &wire.JoinRequest{Role: wire.Role_PS, Address: "server-0:2222"})
@@ -113,7 +113,7 @@ func TestMasterListensBeforeItIndexes(t *testing.T) {
 func TestRingListensBeforeItIndexes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(scans(new(scan))))
-		w.pods.exist(Pod{ID: worker(0), Launch: 1})
+		w.pods.exist(Pod{ID: worker(0), Incarnation: 1})
 		stream, err := w.Rendezvous(speak.As(t.Context(), worker(0)))
 		if err != nil {
 			t.Fatal(err)
@@ -122,7 +122,7 @@ func TestRingListensBeforeItIndexes(t *testing.T) {
 			_, err = stream.Recv()
 		}
 		wantCode(t, err, codes.Unavailable)
-		w.pods.events <- pod.Event{ID: worker(0), Launch: 1, Phase: pod.Running}
+		w.pods.events <- pod.Event{ID: worker(0), Incarnation: 1, Phase: pod.Running}
 		time.Sleep(time.Second)
 		if s := w.look(); s.State != "Pending" {
 			t.Errorf("a pod that is seen makes the job %v", s)

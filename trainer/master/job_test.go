@@ -186,7 +186,7 @@ func TestSilence(t *testing.T) {
 		if len(w.pods.deleted) > 0 {
 			t.Fatalf("%v were deleted though they were heard", w.pods.deleted)
 		}
-		for w.pods.last().Launch == 1 {
+		for w.pods.last().Incarnation == 1 {
 			time.Sleep(time.Second)
 		}
 		if elapsed(begin).Truncate(time.Minute) != 17*time.Minute || w.pods.last().ID != ps(0) {
@@ -351,7 +351,7 @@ func TestServerCrashes(t *testing.T) {
 			!strings.Contains(w.err.Error(), "address in use") {
 			t.Errorf("error %v", w.err)
 		}
-		if len(ends) != 2 || ends[0].GivenUp || !ends[0].Charged || !ends[1].GivenUp {
+		if len(ends) != 2 || ends[0].GivenUp || !ends[0].Counted || !ends[1].GivenUp {
 			t.Errorf("reported %+v", ends)
 		}
 	})
@@ -422,7 +422,7 @@ func TestServerLeavesDuringBarrier(t *testing.T) {
 		// once more, because the epoch was not applied
 		w.train(0)
 		w.leave()
-		if w.err != nil || w.status.Life != 2 {
+		if w.err != nil || w.status.ModelGeneration != 2 {
 			t.Error(w.err, w.status)
 		}
 	})

@@ -58,7 +58,7 @@ func TestLeasesOfAPodThatIsLeaving(t *testing.T) {
 		w := start(t, nil)
 		w.join()
 		lease := w.task(0)
-		w.pods.events <- pod.Event{ID: worker(0), Launch: 1, Phase: pod.Leaving, Exit: pod.Exit{Preempted: true}}
+		w.pods.events <- pod.Event{ID: worker(0), Incarnation: 1, Phase: pod.Leaving, Exit: pod.Exit{Preempted: true}}
 		synctest.Wait()
 		if got := w.task(0, lease.Lease); got.Kind != wire.TaskKind_WAIT || !w.pods.isRunning(worker(2)) {
 			t.Errorf("it gets %v", got)
@@ -126,7 +126,7 @@ func TestLeaverWritesItsCheckpoint(t *testing.T) {
 				lease := w.task(0)
 				writes := func(phase wire.CutPhase) func(*wire.HeartbeatRequest) {
 					return func(r *wire.HeartbeatRequest) {
-						r.Version, r.Formation = 7, 1
+						r.Version, r.Generation = 7, 1
 						r.Cut = &wire.CutReport{
 							Number: 1, Phase: phase, Version: 7, Ledger: had(1, 2), Optimizer: "SGD",
 							Layout: []*wire.Variable{{Name: "w", Shape: []int64{4}, Trainable: true}},
@@ -166,7 +166,7 @@ func TestLeaverMakesACheckpoint(t *testing.T) {
 		})
 		p[0].w.task(0)
 		p[0].says(func(r *wire.HeartbeatRequest) { r.Leave = wire.Leave_ASKED })
-		p[0].says(func(r *wire.HeartbeatRequest) { r.Version, r.Formation = 7, 1 })
+		p[0].says(func(r *wire.HeartbeatRequest) { r.Version, r.Generation = 7, 1 })
 		p[0].hears("world 1.1 [0] from []", "cut 1")
 	})
 }
@@ -282,7 +282,7 @@ func TestJobWaitsForWorkers(t *testing.T) {
 		}
 		synctest.Wait()
 		for i := range 2 {
-			w.pods.events <- pod.Event{ID: worker(2 + i), Launch: 1, Phase: pod.Pending,
+			w.pods.events <- pod.Event{ID: worker(2 + i), Incarnation: 1, Phase: pod.Pending,
 				Waiting: "Unschedulable: no room"}
 		}
 		s := w.look()
@@ -293,7 +293,7 @@ func TestJobWaitsForWorkers(t *testing.T) {
 			t.Errorf("%v", p)
 		}
 		time.Sleep(time.Hour)
-		w.pods.events <- pod.Event{ID: worker(3), Launch: 1, Phase: pod.Running}
+		w.pods.events <- pod.Event{ID: worker(3), Incarnation: 1, Phase: pod.Running}
 		if s := w.look(); s.Waiting != "" {
 			t.Errorf("%v", s)
 		}

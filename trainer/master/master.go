@@ -32,7 +32,7 @@ const (
 type Pod struct {
 	ID pod.ID
 	// incarnation, from 1; the successor of a server has the same index and the next incarnation
-	Launch int
+	Incarnation int
 	// index of the first pod of its line, which decides about the pod's priority
 	Slot int
 	// address at which a server is to listen again; "": any
@@ -357,7 +357,7 @@ func (m *master) evaluationPolicy() evaluation.Policy {
 	if m.ring != nil {
 		holders = 1 // every worker has the same snapshot
 	}
-	return evaluation.Policy{Steps: steps, Servers: holders, Life: m.Self.Life()}
+	return evaluation.Policy{Steps: steps, Servers: holders, ModelGeneration: m.Self.ModelGeneration()}
 }
 
 // replaceStragglers deletes the workers that show no progress. Their leases are taken back when
@@ -434,7 +434,7 @@ func (m *master) observeLocked(e pod.Event) {
 	if ok && e.ID.Role == pod.Worker && after.Phase == pod.Leaving {
 		m.depart(e.ID, false)
 	}
-	if ok && known && after.Launch == before.Launch && after.Phase != before.Phase && !after.Phase.Ended() {
+	if ok && known && after.Incarnation == before.Incarnation && after.Phase != before.Phase && !after.Phase.Ended() {
 		m.Log.Info("Pod is "+after.Phase.String(), "pod", e.ID, "pid", after.PID)
 	}
 	m.advance(now)

@@ -246,17 +246,18 @@ func (g *program) rewind() error {
 // arrive after its processes have ended.
 func (g *program) arrives(a *wire.Arrival) (ended bool) {
 	world, _ := g.ring.meeting.World()
-	if a.Formation == 0 || a.Formation != world.Formation {
+	if a.Generation == 0 || a.Generation != world.Generation {
 		return false
 	}
 	if a.Finished {
-		g.finish(int(a.Worker), a.Formation)
+		g.finish(int(a.Worker), a.Generation)
 	}
 	// it may arrive before its heartbeat reports that
 	if a.Leaves {
 		g.leavers[int(a.Worker)] = true
 	}
-	r := verdict.Report{Worker: int(a.Worker), Formation: a.Formation, Output: a.Output, Checkpoint: a.CheckpointUnixMs}
+	r := verdict.Report{Worker: int(a.Worker), Generation: a.Generation, Output: a.Output,
+		Checkpoint: a.CheckpointUnixMs}
 	for _, f := range a.Failures {
 		r.Failures = append(r.Failures, failure(int(a.Worker), f))
 		g.Log.Warn("A process of the program failed", "worker", a.Worker, "rank", f.Rank, "pid",
@@ -283,14 +284,14 @@ func (g *program) formed(members []*wire.Member) time.Duration {
 	return g.judge.Start(whole, now)
 }
 
-// finish notes that all processes of a worker have ended with 0 in a formation; in formation 0 none
-// has.
-func (g *program) finish(worker int, formation int64) {
+// finish notes that all processes of a worker have ended with 0 in a generation; in generation 0
+// none has.
+func (g *program) finish(worker int, generation int64) {
 	r := g.ring
-	if formation == 0 || r.meeting.Finished(worker) {
+	if generation == 0 || r.meeting.Finished(worker) {
 		return
 	}
-	r.perform(r.meeting.Finish(worker, formation, r.now()))
+	r.perform(r.meeting.Finish(worker, generation, r.now()))
 	// the next master is to know it, even if the worker has ended
 	g.host.record()
 }

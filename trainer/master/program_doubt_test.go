@@ -11,7 +11,7 @@ import (
 
 const (
 	// doubted is the reason of doubt's failure.
-	doubted = "the group of formation 4 cannot be made: timed out (exit code 81)"
+	doubted = "the group of generation 4 cannot be made: timed out (exit code 81)"
 	// doubtedAgain is the reason of the job's failure after five doubts.
 	doubtedAgain = "rank 1 (pid 7): " + doubted + ", in 5 worlds without a completed round"
 )
@@ -19,14 +19,14 @@ const (
 // doubt returns the failure of a process that doubts its state.
 func doubt() *wire.Failure {
 	return &wire.Failure{Rank: 1, Pid: 7, Code: 81, Excused: true, Doubt: true,
-		Message: "the group of formation 4 cannot be made: timed out"}
+		Message: "the group of generation 4 cannot be made: timed out"}
 }
 
 // doubters runs worlds of workers that end one after the other.
 type doubters struct {
-	w         *world
-	peers     []*peer
-	formation int64
+	w          *world
+	peers      []*peer
+	generation int64
 }
 
 // end ends the world with failures of the first worker's processes, a while after their start, and
@@ -38,16 +38,16 @@ func (d *doubters) end(failures ...*wire.Failure) *wire.JobStatus {
 		if i > 0 {
 			failures = nil
 		}
-		p.fails(d.formation, failures...)
+		p.fails(d.generation, failures...)
 	}
-	d.formation++
+	d.generation++
 	for _, p := range d.peers {
-		p.enters(fmt.Sprintf("%d [0 1] from []", d.formation))
+		p.enters(fmt.Sprintf("%d [0 1] from []", d.generation))
 	}
 	return d.w.look()
 }
 
-// doubt ends some worlds with a doubt, none of which is charged, and before which there were
+// doubt ends some worlds with a doubt, none of which is counted, and before which there were
 // others.
 func (d *doubters) doubt(before, n int) {
 	d.w.Helper()
@@ -56,14 +56,14 @@ func (d *doubters) doubt(before, n int) {
 		if before+i > 0 {
 			want += fmt.Sprintf(", in %d worlds without a completed round", before+i+1)
 		}
-		want += "; the program starts again (not charged)"
+		want += "; the program starts again (not counted)"
 		if s := d.end(doubt()); s.Failure != want {
 			d.w.Fatalf("reported %q, want %q", s.Failure, want)
 		}
 	}
 }
 
-// The fifth world that ends with a doubt is charged if no round was completed in between. Worlds
+// The fifth world that ends with a doubt is counted if no round was completed in between. Worlds
 // that end otherwise do not count.
 func TestProgramDoubts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -73,22 +73,22 @@ func TestProgramDoubts(t *testing.T) {
 		d.end()
 		d.end(&wire.Failure{Signal: int32(syscall.SIGKILL)}, doubt())
 		d.doubt(3, 1)
-		b.says(func(r *wire.HeartbeatRequest) { r.Rounds = d.formation })
+		b.says(func(r *wire.HeartbeatRequest) { r.Rounds = d.generation })
 		d.doubt(0, 1) // the world completed a round
 		d.doubt(0, 4)
 		if s, want := d.end(doubt()), "rank 1 of worker-0 (pid 7): "+doubted+
-			", in 5 worlds without a completed round; the program starts again (charged)"; s.Failure != want || s.Restarts != 1 {
+			", in 5 worlds without a completed round; the program starts again (counted)"; s.Failure != want || s.Restarts != 1 {
 			t.Fatalf("%d restarts, reported %q, want 1 and %q", s.Restarts, s.Failure, want)
 		}
 		d.doubt(0, 4)
 		time.Sleep(40 * time.Second)
-		a.fails(d.formation, doubt())
-		b.fails(d.formation)
+		a.fails(d.generation, doubt())
+		b.fails(d.generation)
 		w.fails("the program failed 2 times, --max_restarts=1: " + doubtedAgain)
 	})
 }
 
-// The program's own failure is charged on its own: the doubts before it do not count any more.
+// The program's own failure is counted on its own: the doubts before it do not count any more.
 func TestProgramFailsAfterDoubts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 1)
@@ -137,16 +137,16 @@ func TestProgramDoubtsAsTheMasterComesBack(t *testing.T) {
 				time.Sleep(time.Minute)
 				for _, p := range d.peers {
 					for word := p.word(); word != nil; word = p.word() {
-						d.formation = max(d.formation, word.GetWorld().GetFormation())
+						d.generation = max(d.generation, word.GetWorld().GetGeneration())
 					}
 				}
 				if round {
-					a.says(func(r *wire.HeartbeatRequest) { r.Rounds = d.formation })
+					a.says(func(r *wire.HeartbeatRequest) { r.Rounds = d.generation })
 					d.doubt(0, 1)
 					return
 				}
-				a.fails(d.formation, doubt())
-				b.fails(d.formation)
+				a.fails(d.generation, doubt())
+				b.fails(d.generation)
 				r.fails("the program failed: " + doubtedAgain)
 			})
 		})

@@ -19,7 +19,7 @@ func finished(r *wire.HeartbeatRequest) { r.Finished = 1 }
 func (w *world) succeeds(peers ...*peer) {
 	w.Helper()
 	w.finish(peers...)
-	if s := w.status; s.State != string(job.Succeeded) || s.Life != 1 || s.RecordsDone != 8 {
+	if s := w.status; s.State != string(job.Succeeded) || s.ModelGeneration != 1 || s.RecordsDone != 8 {
 		w.Errorf("status %v, want success with 8 records in generation 1", s)
 	}
 }
@@ -45,7 +45,7 @@ func TestProgramLosesAWorkerThatHasFinished(t *testing.T) {
 				c := w.peer(2)
 				time.Sleep(time.Minute)
 				b.hears()
-				if s := w.look(); s.State != string(job.Running) || s.Life != 1 || s.RecordsDone != 8 {
+				if s := w.look(); s.State != string(job.Running) || s.ModelGeneration != 1 || s.RecordsDone != 8 {
 					t.Errorf("status %v", s)
 				}
 				b.says(finished)
@@ -99,14 +99,14 @@ func TestProgramLosesAWorkerAfterTheTraining(t *testing.T) {
 		b.close()
 		w.kill(worker(1))
 		a.hears("recall 1 now")
-		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Finished: true, Crew: &wire.Crew{}})
+		a.arrive(&wire.Arrival{Generation: 1, Round: -1, Finished: true, Crew: &wire.Crew{}})
 		time.Sleep(time.Minute)
 		a.enters("2 [0] from []")
-		if s := w.look(); s.State != string(job.Running) || s.Life != 2 || s.RecordsDone != 0 ||
+		if s := w.look(); s.State != string(job.Running) || s.ModelGeneration != 2 || s.RecordsDone != 0 ||
 			!strings.HasPrefix(s.Anew, "a process was lost, or failed, after the training") {
 			t.Errorf("status %v", s)
 		}
-		a.says(func(r *wire.HeartbeatRequest) { r.Formation, r.Origin = 2, &wire.Origin{Formation: 2} })
+		a.says(func(r *wire.HeartbeatRequest) { r.Generation, r.Origin = 2, &wire.Origin{Generation: 2} })
 		if s := w.look(); !strings.HasPrefix(s.Anew,
 			"the training started over: a process was lost, or failed, after the training") {
 			t.Errorf("status %v", s)
@@ -118,13 +118,13 @@ func TestProgramLosesAWorkerAfterTheTraining(t *testing.T) {
 func TestProgramEndsWithoutOneThatStarts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
-		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{}})
-		b.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 3, Crew: &wire.Crew{Processes: 1}})
+		a.arrive(&wire.Arrival{Generation: 1, Round: -1, Crew: &wire.Crew{}})
+		b.arrive(&wire.Arrival{Generation: 1, Beginning: 1, Round: 3, Crew: &wire.Crew{Processes: 1}})
 		time.Sleep(time.Second)
 		a.enters("2 [1 0] from [0]")
 		b.enters("2 [1 0] from [0]")
 		// its process is ready
-		a.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: &wire.Crew{Processes: 1}})
+		a.arrive(&wire.Arrival{Generation: 2, Round: -1, Crew: &wire.Crew{Processes: 1}})
 		b.hears("recall 2")
 		b.says(func(r *wire.HeartbeatRequest) { r.Finished = 2 })
 		synctest.Wait()
@@ -141,11 +141,11 @@ func TestProgramFailsAfterTheTraining(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
 		trainAll(w)
-		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{},
+		a.arrive(&wire.Arrival{Generation: 1, Round: -1, Crew: &wire.Crew{},
 			Failures: []*wire.Failure{{Code: 1, Message: "no space left"}}})
-		b.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{}, Finished: true})
+		b.arrive(&wire.Arrival{Generation: 1, Round: -1, Crew: &wire.Crew{}, Finished: true})
 		w.fails("the program failed: rank 0 (pid 0): no space left (exit code 1)")
-		if s := w.status; s.RecordsDone != 8 || s.Life != 1 || s.Rewinds != 0 || s.Anew != "" {
+		if s := w.status; s.RecordsDone != 8 || s.ModelGeneration != 1 || s.Rewinds != 0 || s.Anew != "" {
 			t.Errorf("status %v", s)
 		}
 	})

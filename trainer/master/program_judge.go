@@ -38,7 +38,7 @@ func (g *program) failed(before, next rendezvous.World) error {
 
 // judged returns a world as the verdict needs it.
 func judged(w rendezvous.World) verdict.World {
-	all := verdict.World{Formation: w.Formation, Kept: len(w.Sources) > 0}
+	all := verdict.World{Generation: w.Generation, Kept: len(w.Sources) > 0}
 	for _, m := range w.Members {
 		all.Workers = append(all.Workers, m.Worker)
 	}

@@ -93,7 +93,7 @@ func TestProgramWaitsForAReplacement(t *testing.T) {
 	})
 	t.Run("state", func(t *testing.T) {
 		lost(t, func(w *world, b *peer) {
-			b.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 3})
+			b.arrive(&wire.Arrival{Generation: 1, Beginning: 1, Round: 3})
 			b.enters("2 [1] from [0]")
 		})
 	})
@@ -113,10 +113,10 @@ func loses(t *testing.T) (w *world, b *peer) {
 	return w, b
 }
 
-// Failures in a world that lacks a worker are not charged while the replacement is on its way,
-// however often they come. The program starts again when it is there, and is charged with what
-// fails it then.
-func TestProgramIsNotChargedInASmallWorld(t *testing.T) {
+// Failures in a world that lacks a worker are not counted while the replacement is on its way,
+// however often they come. The program starts again when it is there, and its failures count from
+// then on.
+func TestFailureIsNotCountedInASmallWorld(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, b := loses(t)
 		for i := range int64(7) {
@@ -130,7 +130,7 @@ func TestProgramIsNotChargedInASmallWorld(t *testing.T) {
 				w.waits("waiting for 1 of 2 workers, for at most 8s more: the program failed in a world without them")
 				if s, want := w.look(), asserts().Message+
 					" (exit code 1), in a world that lacked 1 of 2 workers; the program starts "+
-					"again when they are there, or in 10s (not charged)"; !strings.HasSuffix(s.Failure, want) {
+					"again when they are there, or in 10s (not counted)"; !strings.HasSuffix(s.Failure, want) {
 					t.Errorf("reported %q, want %q", s.Failure, want)
 				}
 			}
@@ -152,12 +152,12 @@ func TestProgramIsNotChargedInASmallWorld(t *testing.T) {
 	})
 }
 
-// next returns the world of a formation, whatever its number.
-func (p *peer) next(formation int64) *wire.World {
+// next returns the world of a generation, whatever its number.
+func (p *peer) next(generation int64) *wire.World {
 	p.w.Helper()
 	word := p.word()
-	if word.GetWorld().GetFormation() != formation {
-		p.w.Fatalf("worker %d hears %q, want formation %d", p.index, say(word), formation)
+	if word.GetWorld().GetGeneration() != generation {
+		p.w.Fatalf("worker %d hears %q, want generation %d", p.index, say(word), generation)
 	}
 	return word.GetWorld()
 }
@@ -178,9 +178,9 @@ func TestProgramStartsWithTheReplacement(t *testing.T) {
 	})
 }
 
-// A failure of a world that has made progress without a worker is charged: after five minutes,
+// A failure of a world that has made progress without a worker is counted: after five minutes,
 // after a round, or when nobody else is expected.
-func TestProgramIsChargedInASmallWorld(t *testing.T) {
+func TestFailureIsCountedInASmallWorld(t *testing.T) {
 	for name, does := range map[string]func(w *world, b *peer){
 		"lasted":      func(*world, *peer) { time.Sleep(5 * time.Minute) },
 		"a round":     func(_ *world, b *peer) { b.says(func(r *wire.HeartbeatRequest) { r.Rounds = 2 }) },
@@ -198,17 +198,17 @@ func TestProgramIsChargedInASmallWorld(t *testing.T) {
 }
 
 // A world lacks a worker, too, whose processes are being started again.
-func TestProgramIsNotChargedWithoutAllProcesses(t *testing.T) {
+func TestFailureIsNotCountedWithoutAllProcesses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
 		crew := func(n int32) *wire.Crew { return &wire.Crew{Processes: n} }
-		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: crew(0), Failures: []*wire.Failure{{Signal: 9}}})
-		b.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 3, Crew: crew(1)})
+		a.arrive(&wire.Arrival{Generation: 1, Round: -1, Crew: crew(0), Failures: []*wire.Failure{{Signal: 9}}})
+		b.arrive(&wire.Arrival{Generation: 1, Beginning: 1, Round: 3, Crew: crew(1)})
 		a.enters("2 [1 0] from [0]")
 		b.enters("2 [1 0] from [0]")
-		b.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: crew(0), Failures: []*wire.Failure{asserts()}})
+		b.arrive(&wire.Arrival{Generation: 2, Round: -1, Crew: crew(0), Failures: []*wire.Failure{asserts()}})
 		a.recalls()
-		a.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: crew(0)})
+		a.arrive(&wire.Arrival{Generation: 2, Round: -1, Crew: crew(0)})
 		if got := a.next(3); got.PauseMs != 0 {
 			t.Errorf("it waits %d ms, and all workers are there", got.PauseMs)
 		}

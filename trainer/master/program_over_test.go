@@ -24,7 +24,7 @@ func TestProgramEndsUnderTheNextMaster(t *testing.T) {
 			r.kill(worker(1))
 		},
 		"the last one arrives": func(r *reigned, b *peer) {
-			b.arrive(&wire.Arrival{Formation: 1, Process: 7, Round: -1, Finished: true, Crew: &wire.Crew{}})
+			b.arrive(&wire.Arrival{Generation: 1, Process: 7, Round: -1, Finished: true, Crew: &wire.Crew{}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,13 +44,13 @@ func TestProgramEndsUnderTheNextMaster(t *testing.T) {
 				r.pods.end(worker(0), pod.Exit{Code: 137})
 				r.follow()
 				b = r.stranger(1)
-				b.beat.Formation = 1
-				b.arrive(&wire.Arrival{Works: true, Formation: 1, Process: 7, Crew: &wire.Crew{Processes: 1}})
+				b.beat.Generation = 1
+				b.arrive(&wire.Arrival{Works: true, Generation: 1, Process: 7, Crew: &wire.Crew{Processes: 1}})
 				go b.live(r.MasterClient)
 				end(r, b)
 				time.Sleep(time.Minute)
 				r.finish()
-				if s := r.status; s.State != string(job.Succeeded) || s.Life != 1 || s.RecordsDone != 8 {
+				if s := r.status; s.State != string(job.Succeeded) || s.ModelGeneration != 1 || s.RecordsDone != 8 {
 					t.Errorf("status %v, want success with 8 records in generation 1", s)
 				}
 			})

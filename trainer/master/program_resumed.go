@@ -12,18 +12,18 @@ import (
 // checkpoint: the checkpoint that they read, or the initial values. Until they have said it, the
 // master claims neither.
 type loss struct {
-	Life    int64  `json:"life"`
-	Reason  string `json:"reason"`
-	Records int64  `json:"records,omitempty"` // number of records that were credited
+	ModelGeneration int64  `json:"life"`
+	Reason          string `json:"reason"`
+	Records         int64  `json:"records,omitempty"` // number of records that were credited
 	// AtLeast reports whether more records may have been trained on: the master was lost, too.
 	AtLeast bool  `json:"atLeast,omitempty"`
-	After   int64 `json:"after"` // the last formation before the loss
+	After   int64 `json:"after"` // the last generation before the loss
 }
 
 // lose notes that all states are lost. The training goes on in the given generation with what
 // processes find.
 func (g *program) lose(l loss) {
-	l.After = g.ring.custody.World().Formation
+	l.After = g.ring.custody.World().Generation
 	g.lost = &l
 	g.host.wentBack(l.Reason + "; the program starts again, from what it has saved")
 }
@@ -31,7 +31,7 @@ func (g *program) lose(l loss) {
 // begunWith handles what the first rank of a world has begun with that has no source: all ranks
 // take its state.
 func (g *program) begunWith(o *wire.Origin) error {
-	if o == nil || g.lost == nil || o.Formation <= g.lost.After {
+	if o == nil || g.lost == nil || o.Generation <= g.lost.After {
 		return nil
 	}
 	var had ledger.Ledger
@@ -43,7 +43,8 @@ func (g *program) begunWith(o *wire.Origin) error {
 	}
 	records := int64(0)
 	if g.dataset != nil {
-		if n, err := g.host.tasks().Records(&had); err == nil { // otherwise the declaration is refused
+		// otherwise the declaration is refused
+		if n, err := g.host.tasks().Records(&had); err == nil {
 			records = n
 		}
 	}
@@ -62,14 +63,15 @@ func (g *program) found(version, records int64) {
 	if version == 0 && records == 0 {
 		g.host.explain(backWhy(kept{}, l.Records, l.Records > 0, l.Reason))
 		g.Log.Warn("The training starts over: the program has read no checkpoint", "reason", l.Reason,
-			"life", l.Life, "records", l.Records)
-		g.host.happen(BegunAnew{Life: l.Life, Reason: l.Reason, Records: l.Records})
+			"model_generation", l.ModelGeneration, "records", l.Records)
+		g.host.happen(BegunAnew{ModelGeneration: l.ModelGeneration, Reason: l.Reason, Records: l.Records})
 		return
 	}
-	e := ProgramResumed{Life: l.Life, Reason: l.Reason, Step: version, Records: records,
+	e := ProgramResumed{ModelGeneration: l.ModelGeneration, Reason: l.Reason, Step: version, Records: records,
 		Repeated: max(0, l.Records-records), AtLeast: l.AtLeast}
 	g.host.explain(e.Words())
-	g.Log.Warn("The program resumed from its checkpoint", "reason", l.Reason, "life", l.Life, "step",
+	g.Log.Warn("The program resumed from its checkpoint", "reason", l.Reason, "model_generation",
+		l.ModelGeneration, "step",
 		version, "records", records, "of", l.Records)
 	g.host.happen(e)
 }
@@ -77,10 +79,10 @@ func (g *program) found(version, records int64) {
 // ProgramResumed tells that all states of a program's processes were lost, and that it goes on from
 // its own checkpoint.
 type ProgramResumed struct {
-	// Life is the model generation that begins.
-	Life   int64
-	Reason string
-	Step   int64 // number of updates in the checkpoint
+	// ModelGeneration is the model generation that begins.
+	ModelGeneration int64
+	Reason          string
+	Step            int64 // number of updates in the checkpoint
 	// Records is the number of records that are in the checkpoint, 0 if the program has declared no
 	// data set.
 	Records int64

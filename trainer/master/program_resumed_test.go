@@ -69,7 +69,7 @@ func (p *peer) nextWorld() *wire.World {
 
 // origin returns a change of heartbeats: a world began with this state.
 func origin(o *wire.Origin) func(*wire.HeartbeatRequest) {
-	return func(r *wire.HeartbeatRequest) { r.Formation, r.Origin = o.Formation, o }
+	return func(r *wire.HeartbeatRequest) { r.Generation, r.Origin = o.Generation, o }
 }
 
 // After the loss of all workers, a program goes on from what its processes have read. Whether they
@@ -86,33 +86,35 @@ func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 	}{
 		"read before the world": {
 			arrival: &wire.Arrival{Round: 1000, Version: 1000, Ledger: had(1, 2)},
-			event:   ProgramResumed{Life: 2, Reason: "every worker was lost", Step: 1000, Records: 2, Repeated: 6},
+			event: ProgramResumed{ModelGeneration: 2, Reason: "every worker was lost", Step: 1000,
+				Records: 2, Repeated: 6},
 			says: "resumed from the checkpoint at step 1,000, with 2 records; 6 records are " +
 				"repeated: every worker was lost",
 		},
 		"read in the world": {
 			arrival: &wire.Arrival{Round: -1}, waits: true,
-			origin: &wire.Origin{Formation: 2, Version: 20200, Ledger: had(1, 4, 2, 1)},
-			event:  ProgramResumed{Life: 2, Reason: "every worker was lost", Step: 20200, Records: 5, Repeated: 3},
+			origin: &wire.Origin{Generation: 2, Version: 20200, Ledger: had(1, 4, 2, 1)},
+			event: ProgramResumed{ModelGeneration: 2, Reason: "every worker was lost", Step: 20200,
+				Records: 5, Repeated: 3},
 			says: "resumed from the checkpoint at step 20,200, with 5 records; 3 records are " +
 				"repeated: every worker was lost",
 		},
 		"all of it was saved": {
 			arrival: &wire.Arrival{Round: -1}, waits: true,
-			origin: &wire.Origin{Formation: 2, Version: 7, Ledger: had(1, 4, 2, 4)},
-			event:  ProgramResumed{Life: 2, Reason: "every worker was lost", Step: 7, Records: 8},
+			origin: &wire.Origin{Generation: 2, Version: 7, Ledger: had(1, 4, 2, 4)},
+			event:  ProgramResumed{ModelGeneration: 2, Reason: "every worker was lost", Step: 7, Records: 8},
 			says:   "resumed from the checkpoint at step 7, with 8 records: every worker was lost",
 		},
 		"its checkpoint has no records": {
 			arrival: &wire.Arrival{Round: -1}, waits: true,
-			origin: &wire.Origin{Formation: 2, Version: 7},
-			event:  ProgramResumed{Life: 2, Reason: "every worker was lost", Step: 7, Repeated: 8},
+			origin: &wire.Origin{Generation: 2, Version: 7},
+			event:  ProgramResumed{ModelGeneration: 2, Reason: "every worker was lost", Step: 7, Repeated: 8},
 			says:   "resumed from the checkpoint at step 7; 8 records are repeated: every worker was lost",
 		},
 		"nothing was read": {
 			arrival: &wire.Arrival{Round: -1}, waits: true,
-			origin: &wire.Origin{Formation: 2},
-			event:  BegunAnew{Life: 2, Reason: "every worker was lost", Records: 8},
+			origin: &wire.Origin{Generation: 2},
+			event:  BegunAnew{ModelGeneration: 2, Reason: "every worker was lost", Records: 8},
 			says:   "the training started over: every worker was lost; 8 records were trained on till then",
 		},
 	} {
@@ -129,7 +131,7 @@ func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 						t.Errorf("before a process says what it begins with: %d times %q, %v", s.Rewinds, s.Anew, all)
 					}
 					// of a world before the loss
-					p.says(origin(&wire.Origin{Formation: 1, Version: 1900}))
+					p.says(origin(&wire.Origin{Generation: 1, Version: 1900}))
 					p.says(origin(c.origin))
 				}
 				for range 2 { // it is reported once
@@ -138,7 +140,7 @@ func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 						t.Errorf("%d times %q, %+v", s.Rewinds, s.Anew, all)
 					}
 					if c.waits {
-						p.says(origin(&wire.Origin{Formation: 2, Version: 1}))
+						p.says(origin(&wire.Origin{Generation: 2, Version: 1}))
 					}
 				}
 			})
@@ -159,11 +161,11 @@ func TestProgramSurvivorSaysNothing(t *testing.T) {
 		trainMost(w)
 		b.close()
 		w.kill(worker(1))
-		a.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 9, Version: 9,
+		a.arrive(&wire.Arrival{Generation: 1, Beginning: 1, Round: 9, Version: 9,
 			Ledger: had(1, 4, 2, 4), Crew: &wire.Crew{Processes: 1}})
 		time.Sleep(20 * time.Second)
 		a.enters("2 [0] from [0]")
-		a.says(origin(&wire.Origin{Formation: 2, Version: 9}))
+		a.says(origin(&wire.Origin{Generation: 2, Version: 9}))
 		if s := w.look(); s.Anew != "" || s.Rewinds != 0 {
 			t.Errorf("%d times %q", s.Rewinds, s.Anew)
 		}
@@ -183,11 +185,11 @@ func TestProgramWithoutStateSaysNoWorkerWasLost(t *testing.T) {
 		w, a, b := startProgram(t, 0)
 		trainMost(w)
 		for _, p := range []*peer{a, b} {
-			p.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{Processes: 1}})
+			p.arrive(&wire.Arrival{Generation: 1, Round: -1, Crew: &wire.Crew{Processes: 1}})
 		}
 		time.Sleep(time.Second)
 		a.enters("2 [0 1] from []")
-		a.says(origin(&wire.Origin{Formation: 2, Version: 5, Ledger: had(1, 4)}))
+		a.says(origin(&wire.Origin{Generation: 2, Version: 5, Ledger: had(1, 4)}))
 		if s := w.look(); s.Anew != "resumed from the checkpoint at step 5, with 4 records; 4 "+
 			"records are repeated: no process has kept its state" {
 			t.Errorf("%q", s.Anew)
@@ -218,11 +220,11 @@ func TestNextMasterSaysWhatTheProgramResumedFrom(t *testing.T) {
 		if s := r.look(); !strings.HasPrefix(s.Anew, "every worker was lost; the program starts again") {
 			t.Fatalf("%q", s.Anew)
 		}
-		formation := c.nextWorld().Formation
+		generation := c.nextWorld().Generation
 		r.ends(Leave, ErrLeft)
 		r.follow()
-		r.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 2, Formation: formation,
-			Origin: &wire.Origin{Formation: formation, Version: 5, Ledger: had(1, 2)}})
+		r.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 2, Generation: generation,
+			Origin: &wire.Origin{Generation: generation, Version: 5, Ledger: had(1, 2)}})
 		if s := r.look(); !strings.HasPrefix(s.Anew,
 			"resumed from the checkpoint at step 5, with 2 records") ||
 			!strings.HasSuffix(s.Anew, "records are repeated: every worker was lost") {

@@ -27,7 +27,7 @@ func TestLostSource(t *testing.T) {
 					}
 					if reported && i == 0 {
 						newest.says(func(r *wire.HeartbeatRequest) {
-							r.Formation, r.Met, r.Keeps, r.Rounds = 1, 1, true, 1
+							r.Generation, r.Met, r.Keeps, r.Rounds = 1, 1, true, 1
 							r.Leases = []*wire.LeaseProgress{{Lease: l.Lease, Done: 1, Epoch: 1, Number: 0}}
 						})
 					}
@@ -35,27 +35,27 @@ func TestLostSource(t *testing.T) {
 				one := &wire.Crew{Processes: 1}
 				lost.close()
 				w.kill(worker(2))
-				newest.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 2, Version: 2,
+				newest.arrive(&wire.Arrival{Generation: 1, Beginning: 1, Round: 2, Version: 2,
 					Ledger: had(1, 2, 2, 2, 3, 4), Crew: one})
 				newcomer := w.stranger(3)
 				newcomer.arrive(&wire.Arrival{Round: -1, Crew: one})
 				go newcomer.live(w.MasterClient)
-				older.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 1, Version: 1,
+				older.arrive(&wire.Arrival{Generation: 1, Beginning: 1, Round: 1, Version: 1,
 					Ledger: had(1, 1, 2, 1, 3, 2), Crew: one})
 				time.Sleep(time.Second)
 				newcomer.enters("2 [0 1 3] from [0]")
-				newcomer.says(func(r *wire.HeartbeatRequest) { r.Formation, r.Keeps = 2, true })
+				newcomer.says(func(r *wire.HeartbeatRequest) { r.Generation, r.Keeps = 2, true })
 				time.Sleep(200 * time.Millisecond)
 
 				newest.close()
 				w.kill(worker(0))
-				older.arrive(&wire.Arrival{Formation: 2, Beginning: 1, Round: 1, Version: 1,
+				older.arrive(&wire.Arrival{Generation: 2, Beginning: 1, Round: 1, Version: 1,
 					Ledger: had(1, 1, 2, 1, 3, 2), Crew: one})
-				newcomer.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: one})
+				newcomer.arrive(&wire.Arrival{Generation: 2, Round: -1, Crew: one})
 				time.Sleep(20 * time.Second)
 				older.enters("2 [0 1 3] from [0]")
 				older.enters("3 [1 3] from [0]")
-				older.says(func(r *wire.HeartbeatRequest) { r.Formation, r.Met, r.Keeps, r.Rounds = 3, 3, true, 3 })
+				older.says(func(r *wire.HeartbeatRequest) { r.Generation, r.Met, r.Keeps, r.Rounds = 3, 3, true, 3 })
 				var held []int64
 				again := false
 				for range 6 {

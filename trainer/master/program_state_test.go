@@ -25,9 +25,9 @@ func trainAll(w *world) {
 // rewound checks that the training returned to a checkpoint with two records.
 func (w *world) rewound() {
 	w.Helper()
-	if s := w.look(); s.RecordsDone != 2 || s.Life != 2 || s.Rewinds != 1 {
+	if s := w.look(); s.RecordsDone != 2 || s.ModelGeneration != 2 || s.Rewinds != 1 {
 		w.Errorf("%d of %d records, generation %d, %d rewinds (%s), want 2 records, generation 2 and 1 rewind",
-			s.RecordsDone, s.RecordsTotal, s.Life, s.Rewinds, s.Anew)
+			s.RecordsDone, s.RecordsTotal, s.ModelGeneration, s.Rewinds, s.Anew)
 	}
 }
 
@@ -40,33 +40,33 @@ func TestProgramGoesBackToACheckpoint(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w, a, b := startProgram(t, 0)
 				trainAll(w)
-				a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{}, BrokeOff: true})
-				trained := &wire.Arrival{Formation: 1, Beginning: 1, Round: 1900, Version: 1900,
+				a.arrive(&wire.Arrival{Generation: 1, Round: -1, Crew: &wire.Crew{}, BrokeOff: true})
+				trained := &wire.Arrival{Generation: 1, Beginning: 1, Round: 1900, Version: 1900,
 					Ledger: had(1, 4, 2, 4), Crew: &wire.Crew{Processes: 1}}
 				b.arrive(trained)
 				time.Sleep(time.Second)
 				a.enters("2 [1 0] from [0]")
 				b.enters("2 [1 0] from [0]")
-				read := func(formation int64) {
-					a.arrive(&wire.Arrival{Formation: formation, Round: 1000, Version: 1000,
+				read := func(generation int64) {
+					a.arrive(&wire.Arrival{Generation: generation, Round: 1000, Version: 1000,
 						Ledger: had(1, 2), Crew: &wire.Crew{Processes: 1}})
 				}
 				read(2)
-				formation := int64(2)
+				generation := int64(2)
 				if when == "in it" {
-					trained.Formation = 2
+					trained.Generation = 2
 					b.arrive(trained)
 					time.Sleep(time.Second)
 					a.enters("3 [1 0] from [0]")
-					formation = 3
+					generation = 3
 				}
 				b.close()
 				w.kill(worker(1))
 				if when == "in it" {
-					read(formation)
+					read(generation)
 				}
 				time.Sleep(20 * time.Second)
-				a.enters(fmt.Sprintf("%d [0] from [0]", formation+1))
+				a.enters(fmt.Sprintf("%d [0] from [0]", generation+1))
 				w.rewound()
 			})
 		})
@@ -87,7 +87,7 @@ func TestProgramGoesBackToANewcomersCheckpoint(t *testing.T) {
 		c.arrive(&wire.Arrival{Round: 1000, Version: 1000, Ledger: had(1, 2), Crew: &wire.Crew{Processes: 1}})
 		go c.live(w.MasterClient)
 		for _, p := range []*peer{a, b} {
-			p.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 1900, Version: 1900,
+			p.arrive(&wire.Arrival{Generation: 1, Beginning: 1, Round: 1900, Version: 1900,
 				Ledger: had(1, 4, 2, 4), Crew: &wire.Crew{Processes: 1}})
 		}
 		time.Sleep(time.Second)
@@ -96,7 +96,7 @@ func TestProgramGoesBackToANewcomersCheckpoint(t *testing.T) {
 			p.close()
 			w.kill(worker(i))
 		}
-		c.arrive(&wire.Arrival{Formation: 2, Round: 1000, Version: 1000, Ledger: had(1, 2),
+		c.arrive(&wire.Arrival{Generation: 2, Round: 1000, Version: 1000, Ledger: had(1, 2),
 			Crew: &wire.Crew{Processes: 1}})
 		time.Sleep(20 * time.Second)
 		c.enters("3 [2] from [0]")

@@ -51,7 +51,7 @@ func (g *program) grace() time.Duration {
 // world live, and began with a state or have completed a round.
 func (g *program) holds() bool {
 	world, _ := g.ring.meeting.World()
-	return g.ring.remain() > 0 && (len(world.Sources) > 0 || g.judge.Completed(world.Formation))
+	return g.ring.remain() > 0 && (len(world.Sources) > 0 || g.judge.Completed(world.Generation))
 }
 
 // awaited reports whether the processes are yet to end a round, and to write a checkpoint of it,

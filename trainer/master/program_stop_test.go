@@ -177,7 +177,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 func TestProgramWorksWhileAWorkerLeaves(t *testing.T) {
 	for name, leaves := range map[string]func(w *world){
 		"scaled down": func(w *world) { w.Scale(w.Context(), &wire.ScaleRequest{Workers: 1}) },
-		"drained":     func(w *world) { w.pods.events <- pod.Event{ID: worker(1), Launch: 1, Phase: pod.Leaving} },
+		"drained":     func(w *world) { w.pods.events <- pod.Event{ID: worker(1), Incarnation: 1, Phase: pod.Leaving} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestPodsLeaveWhileTheJobStops(t *testing.T) {
 		a.says(trains)
 		w.Stop(w.Context(), &wire.StopRequest{})
 		for i := range 2 {
-			w.pods.events <- pod.Event{ID: worker(i), Launch: 1, Phase: pod.Leaving}
+			w.pods.events <- pod.Event{ID: worker(i), Incarnation: 1, Phase: pod.Leaving}
 		}
 		time.Sleep(10 * time.Second)
 		if n := len(w.pods.running()); n != 2 || w.look().State != string(job.Running) {

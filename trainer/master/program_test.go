@@ -55,10 +55,10 @@ func (p *peer) enters(want string) *wire.World {
 	}
 }
 
-// fails sends an arrival from a formation, without a state, and with the failures of processes.
-func (p *peer) fails(formation int64, failures ...*wire.Failure) {
+// fails sends an arrival from a generation, without a state, and with the failures of processes.
+func (p *peer) fails(generation int64, failures ...*wire.Failure) {
 	p.w.Helper()
-	p.arrive(&wire.Arrival{Formation: formation, Round: -1, Failures: failures})
+	p.arrive(&wire.Arrival{Generation: generation, Round: -1, Failures: failures})
 }
 
 // fails waits for the end of the job, and checks that it has failed for this reason.
@@ -70,35 +70,35 @@ func (w *world) fails(want string) {
 	}
 }
 
-// Failures of several processes of a world are charged once. A failure is not charged if another
+// Failures of several processes of a world are counted once. A failure is not counted if another
 // has ended the process, as by SIGKILL.
-func TestProgramIsCharged(t *testing.T) {
+func TestFailureIsCounted(t *testing.T) {
 	own, doubt := &wire.Failure{Code: 1}, &wire.Failure{Code: 81, Excused: true, Doubt: true}
-	const charged, uncharged = "; the program starts again (charged)", "; the program starts again (not charged)"
+	const counted, uncounted = "; the program starts again (counted)", "; the program starts again (not counted)"
 	for name, c := range map[string]struct {
 		failures []*wire.Failure
-		charged  int32
+		counted  int32
 		told     string
 	}{
-		"one": {[]*wire.Failure{own}, 1, "rank 0 of worker-0 (pid 0): exit code 1" + charged},
+		"one": {[]*wire.Failure{own}, 1, "rank 0 of worker-0 (pid 0): exit code 1" + counted},
 		"several": {[]*wire.Failure{own, own, {Signal: int32(syscall.SIGSEGV), Rank: 1, Pid: 7,
-			UnixMs: -1}}, 1, "rank 1 of worker-0 (pid 7): killed by SIGSEGV" + charged},
+			UnixMs: -1}}, 1, "rank 1 of worker-0 (pid 7): killed by SIGSEGV" + counted},
 		"killed": {[]*wire.Failure{own, {Signal: int32(syscall.SIGKILL), Rank: 1, Pid: 7}}, 0,
-			"rank 1 of worker-0 (pid 7): killed by SIGKILL" + uncharged},
+			"rank 1 of worker-0 (pid 7): killed by SIGKILL" + uncounted},
 		"terminated": {[]*wire.Failure{{Signal: int32(syscall.SIGTERM)}, own}, 0,
-			"rank 0 of worker-0 (pid 0): killed by SIGTERM" + uncharged},
+			"rank 0 of worker-0 (pid 0): killed by SIGTERM" + uncounted},
 		"memory": {[]*wire.Failure{{Signal: int32(syscall.SIGKILL), Memory: true}}, 1,
-			"rank 0 of worker-0 (pid 0): killed by the system: out of memory" + charged},
+			"rank 0 of worker-0 (pid 0): killed by the system: out of memory" + counted},
 		"excused": {[]*wire.Failure{own, {Code: 81, Excused: true}}, 0, ""},
 		"doubt": {[]*wire.Failure{own, doubt, {Code: 83, Excused: true, UnixMs: -1}}, 0,
-			"rank 0 of worker-0 (pid 0): exit code 81" + uncharged},
+			"rank 0 of worker-0 (pid 0): exit code 81" + uncounted},
 		"kill first": {[]*wire.Failure{doubt, {Signal: int32(syscall.SIGKILL), Pid: 7}}, 0,
-			"rank 0 of worker-0 (pid 7): killed by SIGKILL" + uncharged},
+			"rank 0 of worker-0 (pid 7): killed by SIGKILL" + uncounted},
 		"own kill": {[]*wire.Failure{{Signal: int32(syscall.SIGTERM), Excused: true, UnixMs: -1},
-			{Signal: int32(syscall.SIGKILL), Pid: 7}}, 0, "rank 0 of worker-0 (pid 7): killed by SIGKILL" + uncharged},
+			{Signal: int32(syscall.SIGKILL), Pid: 7}}, 0, "rank 0 of worker-0 (pid 7): killed by SIGKILL" + uncounted},
 		"forked": {[]*wire.Failure{{Code: 1, UnixMs: -1},
 			{Signal: int32(syscall.SIGSEGV), Forked: true, Pid: 7}}, 0,
-			"rank 0 of worker-0 (pid 7): killed by SIGSEGV" + byExec + uncharged},
+			"rank 0 of worker-0 (pid 7): killed by SIGSEGV" + byExec + uncounted},
 		"as it left": {[]*wire.Failure{{Signal: int32(syscall.SIGABRT), Forked: true, Excused: true}}, 0, ""},
 		"none":       {nil, 0, ""},
 	} {
@@ -110,13 +110,13 @@ func TestProgramIsCharged(t *testing.T) {
 				time.Sleep(time.Second)
 				for _, p := range []*peer{a, b} {
 					if got := p.enters("2 [0 1] from []"); got.Restarts != 1 ||
-						got.MaxRestarts != 2-c.charged || got.Life != 1 {
-						t.Errorf("world %v, want 1 restart, of %d, and generation 1", got, 2-c.charged)
+						got.MaxRestarts != 2-c.counted || got.ModelGeneration != 1 {
+						t.Errorf("world %v, want 1 restart, of %d, and generation 1", got, 2-c.counted)
 					}
 				}
-				if s := w.look(); s.Restarts != c.charged || s.MaxRestarts != 1 || s.Life != 1 ||
+				if s := w.look(); s.Restarts != c.counted || s.MaxRestarts != 1 || s.ModelGeneration != 1 ||
 					s.State != string(job.Running) || s.Program != "main.py" {
-					t.Errorf("status %v, want %d restarts", s, c.charged)
+					t.Errorf("status %v, want %d restarts", s, c.counted)
 				}
 				if s := w.look(); s.Failure != c.told || s.Failures != int32(min(1, len(c.told))) {
 					t.Errorf("%d failures, the last: %q, want %q", s.Failures, s.Failure, c.told)
@@ -149,22 +149,22 @@ func TestProgramCrashesAfterFork(t *testing.T) {
 }
 
 // A program that fails soon after each start is restarted at longer and longer intervals, also if
-// the failures are not charged. A worker that joins meanwhile does not change the time of the
+// the failures are not counted. A worker that joins meanwhile does not change the time of the
 // restart. After processes that ran for some time or completed a round, it restarts at once.
 func TestProgramPaces(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
-		formation, pause := int64(1), time.Duration(0)
+		generation, pause := int64(1), time.Duration(0)
 		dies := func(after time.Duration) time.Duration {
 			t.Helper()
 			time.Sleep(pause + after)
 			// no round in this world
-			a.says(func(r *wire.HeartbeatRequest) { r.Formation, r.Rounds = formation, formation-1 })
-			a.arrive(&wire.Arrival{Formation: formation, Round: -1, Output: fmt.Sprint(formation),
+			a.says(func(r *wire.HeartbeatRequest) { r.Generation, r.Rounds = generation, generation-1 })
+			a.arrive(&wire.Arrival{Generation: generation, Round: -1, Output: fmt.Sprint(generation),
 				Failures: []*wire.Failure{{Signal: int32(syscall.SIGKILL)}}})
-			b.fails(formation)
-			formation++
-			want := fmt.Sprintf("%d [0 1] from []", formation)
+			b.fails(generation)
+			generation++
+			want := fmt.Sprintf("%d [0 1] from []", generation)
 			if got, other := a.enters(want).PauseMs, b.enters(want).PauseMs; got != other {
 				t.Fatalf("one worker waits %d ms, the other %d", got, other)
 			} else {
@@ -179,17 +179,17 @@ func TestProgramPaces(t *testing.T) {
 		}
 		s := w.look()
 		if want := "its processes wait 1m0s before they start: 12 times in a row they failed within 30s"; s.Waiting != want || s.Restarts != 0 {
-			t.Errorf("%d restarts are charged; it waits: %q, want %q", s.Restarts, s.Waiting, want)
+			t.Errorf("%d restarts are counted; it waits: %q, want %q", s.Restarts, s.Waiting, want)
 		}
 		if want := "; the program starts again in 1m0s, after 12 failures in a row within 30s of " +
-			"the start (not charged)"; !strings.HasSuffix(s.Failure, want) {
+			"the start (not counted)"; !strings.HasSuffix(s.Failure, want) {
 			t.Errorf("the last failure: %q, want %q", s.Failure, want)
 		}
 		time.Sleep(20 * time.Second) // a part of the pause
-		a.fails(formation)
-		b.fails(formation)
-		formation++
-		want := fmt.Sprintf("%d [0 1] from []", formation)
+		a.fails(generation)
+		b.fails(generation)
+		generation++
+		want := fmt.Sprintf("%d [0 1] from []", generation)
 		b.enters(want)
 		if pause = time.Duration(a.enters(want).PauseMs) * time.Millisecond; pause.Round(
 			time.Second) != 40*time.Second {
@@ -207,24 +207,24 @@ func TestProgramPaces(t *testing.T) {
 			}
 		}
 		four()
-		b.says(func(r *wire.HeartbeatRequest) { r.Rounds = formation })
+		b.says(func(r *wire.HeartbeatRequest) { r.Rounds = generation })
 		if got := dies(time.Second); got != 0 {
 			t.Errorf("after a round it starts again after %v, want at once", got)
 		}
 		four()
 		pause = 0
-		a.fails(formation)
-		b.fails(formation)
-		formation++
-		a.enters(fmt.Sprintf("%d [0 1] from []", formation))
-		b.enters(fmt.Sprintf("%d [0 1] from []", formation))
+		a.fails(generation)
+		b.fails(generation)
+		generation++
+		a.enters(fmt.Sprintf("%d [0 1] from []", generation))
+		b.enters(fmt.Sprintf("%d [0 1] from []", generation))
 		if got := dies(time.Second); got != 0 {
 			t.Errorf("after a world that ended without a failure it starts again after %v, want at once", got)
 		}
 	})
 }
 
-// Failures that follow the loss of a member are not charged, so that they end no job, even if no
+// Failures that follow the loss of a member are not counted, so that they end no job, even if no
 // failure is allowed.
 func TestProgramLosesMember(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestProgramLosesMember(t *testing.T) {
 		for _, p := range []*peer{b, c} {
 			p.enters("2 [1 2] from []")
 		}
-		if s := w.look(); s.Restarts != 0 || s.Life != 1 || job.State(s.State).Ended() {
+		if s := w.look(); s.Restarts != 0 || s.ModelGeneration != 1 || job.State(s.State).Ended() {
 			t.Errorf("status %v", s)
 		}
 		// this failure is the program's own
@@ -247,7 +247,7 @@ func TestProgramLosesMember(t *testing.T) {
 	})
 }
 
-// Failures that follow the departure of a member that was asked to leave are not charged.
+// Failures that follow the departure of a member that was asked to leave are not counted.
 func TestProgramIsLeft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -268,7 +268,7 @@ func TestProgramIsLeftAtOnce(t *testing.T) {
 		w, a, b := startProgram(t, 0)
 		a.says(func(r *wire.HeartbeatRequest) { r.Leave = wire.Leave_ASKED })
 		a.fails(1)
-		w.pods.events <- pod.Event{ID: worker(0), Launch: 1, Phase: pod.Failed,
+		w.pods.events <- pod.Event{ID: worker(0), Incarnation: 1, Phase: pod.Failed,
 			Exit: pod.Exit{Code: 143, Preempted: true}}
 		a.close()
 		synctest.Wait()
@@ -285,7 +285,7 @@ func TestProgramIsLeftAtOnce(t *testing.T) {
 func TestProgramIsLeftSilently(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
-		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: &wire.Crew{Store: "store:0"}, Leaves: true})
+		a.arrive(&wire.Arrival{Generation: 1, Round: -1, Crew: &wire.Crew{Store: "store:0"}, Leaves: true})
 		b.fails(1, &wire.Failure{Code: 1, Message: "Connection closed by peer"})
 		b.enters("2 [1 0] from []")
 		if s := w.look(); s.Restarts != 0 || job.State(s.State).Ended() {
@@ -356,11 +356,11 @@ func TestProgramSucceedsAsOneJoins(t *testing.T) {
 				if by == "heartbeat" {
 					a.says(func(r *wire.HeartbeatRequest) { r.Finished = 1 })
 				} else {
-					a.arrive(&wire.Arrival{Formation: 1, Round: -1, Finished: true})
+					a.arrive(&wire.Arrival{Generation: 1, Round: -1, Finished: true})
 				}
-				b.arrive(&wire.Arrival{Formation: 1, Round: -1, Finished: true})
+				b.arrive(&wire.Arrival{Generation: 1, Round: -1, Finished: true})
 				w.finish(a, b, c)
-				if w.status.State != string(job.Succeeded) || w.status.Life != 1 {
+				if w.status.State != string(job.Succeeded) || w.status.ModelGeneration != 1 {
 					t.Errorf("status %v", w.status)
 				}
 			})
@@ -388,7 +388,7 @@ func TestProgramGrows(t *testing.T) {
 		for _, p := range []*peer{a, b, c} {
 			p.enters("2 [0 1 2] from []")
 		}
-		if s := w.look(); s.Life != 1 || s.Restarts != 0 || s.WorldSize != 3 {
+		if s := w.look(); s.ModelGeneration != 1 || s.Restarts != 0 || s.WorldSize != 3 {
 			t.Errorf("status %v", s)
 		}
 	})
@@ -400,21 +400,21 @@ func TestProgramTakesPartAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
 		crew := func(n int32) *wire.Crew { return &wire.Crew{Processes: n} }
-		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: crew(0),
+		a.arrive(&wire.Arrival{Generation: 1, Round: -1, Crew: crew(0),
 			Failures: []*wire.Failure{{Rank: 0, Pid: 7, Signal: int32(syscall.SIGKILL)}}})
 		if word := b.word(); word.GetRecall() == nil || !word.GetRecall().Now {
 			t.Fatalf("%v, want a recall at once: the others wait for what has failed", word)
 		}
-		b.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 3, Crew: crew(1)})
+		b.arrive(&wire.Arrival{Generation: 1, Beginning: 1, Round: 3, Crew: crew(1)})
 		time.Sleep(time.Second)
 		a.enters("2 [1 0] from [0]")
 		b.enters("2 [1 0] from [0]")
 		if got, want := w.look().Failure,
 			"rank 0 of worker-0 (pid 7): killed by SIGKILL; the others go on, it is started again "+
-				"(not charged)"; got != want {
+				"(not counted)"; got != want {
 			t.Errorf("reported %q, want %q", got, want)
 		}
-		a.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: crew(1)})
+		a.arrive(&wire.Arrival{Generation: 2, Round: -1, Crew: crew(1)})
 		if word := b.word(); word.GetRecall() == nil || word.GetRecall().Now {
 			t.Fatalf("%v, want a recall after the round", word)
 		}
@@ -436,16 +436,16 @@ func TestProgramBreaksOffAsOneJoins(t *testing.T) {
 				t.Fatalf("%v, want a recall after the round", word)
 			}
 		}
-		a.arrive(&wire.Arrival{Formation: 1, Round: -1, BrokeOff: true,
+		a.arrive(&wire.Arrival{Generation: 1, Round: -1, BrokeOff: true,
 			Failures: []*wire.Failure{{Signal: int32(syscall.SIGKILL), Excused: true}}})
 		if word := b.word(); word.GetRecall() == nil || !word.GetRecall().Now {
 			t.Fatalf("%v, want a recall at once", word)
 		}
-		b.arrive(&wire.Arrival{Formation: 1, Beginning: 1, Round: 3})
+		b.arrive(&wire.Arrival{Generation: 1, Beginning: 1, Round: 3})
 		time.Sleep(time.Second)
 		b.enters("2 [0 1 2] from [1]")
-		if s := w.look(); s.Life != 1 {
-			t.Errorf("generation %d, and worker-1 has the state", s.Life)
+		if s := w.look(); s.ModelGeneration != 1 {
+			t.Errorf("generation %d, and worker-1 has the state", s.ModelGeneration)
 		}
 	})
 }
@@ -552,16 +552,16 @@ func TestProgramMasterComesBack(t *testing.T) {
 		}
 		_, err := r.asks(0, &wire.Dataset{Size: 9, Epochs: 3, Task: 4})
 		wantCode(t, err, codes.FailedPrecondition)
-		var formation int64
+		var generation int64
 		for _, p := range []*peer{a, b} {
 			for word := p.word(); word != nil; word = p.word() {
 				if word.GetWorld() != nil {
-					formation = word.GetWorld().Formation
+					generation = word.GetWorld().Generation
 				}
 			}
 		}
-		a.fails(formation, &wire.Failure{Code: 4})
-		b.fails(formation)
+		a.fails(generation, &wire.Failure{Code: 4})
+		b.fails(generation)
 		r.fails("the program failed 2 times, --max_restarts=1: rank 0 (pid 0): exit code 4")
 	})
 }

@@ -26,9 +26,9 @@ type record struct {
 	// incarnation of the master that wrote it
 	By int `json:"by"`
 	lifecycle.Snapshot
-	Life int64 `json:"life"`
+	ModelGeneration int64 `json:"life"`
 	// the highest generation that may have begun
-	Lives int64 `json:"lives"`
+	HighestGeneration int64 `json:"lives"`
 	// what that generation began with
 	Base custody.Base `json:"base,omitzero"`
 	// the highest number of a checkpoint that was begun
@@ -108,8 +108,9 @@ const keptResults = 50
 // memoir encodes the record. The caller holds the mutex.
 func (m *master) memoir() ([]byte, error) {
 	r := record{
-		Format: recordFormat, By: m.Self.Header().Incarnation, Snapshot: m.stage.Snapshot(), Life: m.Self.Life(),
-		Lives: m.lives(), Base: m.checkpoints.base.Base, Cut: m.checkpoints.highestGiven(),
+		Format: recordFormat, By: m.Self.Header().Incarnation, Snapshot: m.stage.Snapshot(),
+		ModelGeneration:   m.Self.ModelGeneration(),
+		HighestGeneration: m.highestGeneration(), Base: m.checkpoints.base.Base, Cut: m.checkpoints.highestGiven(),
 		Pods: m.table.Snapshot(), Data: m.saveData(),
 		Spec: m.specified, Done: m.queue.Stats().Done,
 		Resumed: m.resumed, Rejected: m.rejected,
@@ -153,10 +154,11 @@ func readRecord(text []byte) (*record, error) {
 	case r.Format != recordFormat:
 		return nil, fmt.Errorf("read the record of the previous master: format %d, expected %d: all "+
 			"masters of a job must be of one version of elasticdl", r.Format, recordFormat)
-	case r.Life < 1 || r.By < 0 || r.Lives < 0 || r.Cut < 0 || r.Done < 0 || r.Resumed < 0 ||
+	case r.ModelGeneration < 1 || r.By < 0 || r.HighestGeneration < 0 || r.Cut < 0 || r.Done < 0 || r.Resumed < 0 ||
 		r.Evaluated < 0 || r.Rewinds < 0 || r.Spec < 0:
 		return nil, fmt.Errorf("read the record of the previous master: impossible values: generation %d, "+
-			"checkpoint %d, %d records, %d evaluations, %d workers", r.Life, r.Cut, r.Done, r.Evaluated, r.Spec)
+			"checkpoint %d, %d records, %d evaluations, %d workers", r.ModelGeneration, r.Cut, r.Done,
+			r.Evaluated, r.Spec)
 	}
 	return r, nil
 }

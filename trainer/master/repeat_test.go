@@ -14,11 +14,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// ends has both workers arrive after a failure in a formation, with their output.
-func ends(a, b *peer, formation int64, output string, f *wire.Failure) {
+// ends has both workers arrive after a failure in a generation, with their output.
+func ends(a, b *peer, generation int64, output string, f *wire.Failure) {
 	a.w.Helper()
-	a.arrive(&wire.Arrival{Formation: formation, Round: -1, Output: output, Failures: []*wire.Failure{f}})
-	b.arrive(&wire.Arrival{Formation: formation, Round: -1})
+	a.arrive(&wire.Arrival{Generation: generation, Round: -1, Output: output, Failures: []*wire.Failure{f}})
+	b.arrive(&wire.Arrival{Generation: generation, Round: -1})
 }
 
 // A program that ends in the same way three times in a row without progress ends the job, whatever
@@ -34,11 +34,11 @@ func TestProgramEndsInTheSameWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w, a, b := startProgram(t, 9)
-				for formation := range int64(3) {
+				for generation := range int64(3) {
 					time.Sleep(time.Second)
-					ends(a, b, formation+1, "", f)
-					if formation < 2 {
-						a.enters(enterText(formation + 2))
+					ends(a, b, generation+1, "", f)
+					if generation < 2 {
+						a.enters(enterText(generation + 2))
 					}
 				}
 				w.fails("the program ended in the same way 3 times in a row, without a completed " +
@@ -56,13 +56,13 @@ func TestProgramEndsInTheSameWay(t *testing.T) {
 func TestProgramEndsInTheSameWayAndKeepsItsState(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
-		for formation := range int64(10) {
+		for generation := range int64(10) {
 			time.Sleep(time.Second)
-			a.arrive(&wire.Arrival{Formation: formation + 1, Round: -1,
+			a.arrive(&wire.Arrival{Generation: generation + 1, Round: -1,
 				Failures: []*wire.Failure{{Signal: int32(syscall.SIGKILL)}}})
-			b.arrive(&wire.Arrival{Formation: formation + 1, Beginning: 1, Round: 3})
-			if formation+1 < 10 {
-				a.enters(fmt.Sprintf("%d [0 1] from [1]", formation+2))
+			b.arrive(&wire.Arrival{Generation: generation + 1, Beginning: 1, Round: 3})
+			if generation+1 < 10 {
+				a.enters(fmt.Sprintf("%d [0 1] from [1]", generation+2))
 			}
 		}
 		w.fails("the program ended in the same way 10 times in a row")
@@ -97,39 +97,39 @@ func TestProgramRepeatsAreSaved(t *testing.T) {
 // A program that makes progress is never ended by kills.
 func TestProgramIsKilledAndMakesProgress(t *testing.T) {
 	kill := &wire.Failure{Signal: int32(syscall.SIGKILL)}
-	for name, does := range map[string]func(a, b *peer, formation int64){
-		"other output": func(a, b *peer, formation int64) {
-			ends(a, b, formation, strings.Repeat("x", int(formation)), kill)
+	for name, does := range map[string]func(a, b *peer, generation int64){
+		"other output": func(a, b *peer, generation int64) {
+			ends(a, b, generation, strings.Repeat("x", int(generation)), kill)
 		},
-		"output of another rank": func(a, b *peer, formation int64) {
-			b.arrive(&wire.Arrival{Formation: formation, Round: -1, Output: strings.Repeat("x", int(formation))})
-			a.fails(formation, kill)
+		"output of another rank": func(a, b *peer, generation int64) {
+			b.arrive(&wire.Arrival{Generation: generation, Round: -1, Output: strings.Repeat("x", int(generation))})
+			a.fails(generation, kill)
 		},
-		"a checkpoint file": func(a, b *peer, formation int64) {
-			a.fails(formation, kill)
-			b.arrive(&wire.Arrival{Formation: formation, Round: -1, CheckpointUnixMs: formation})
+		"a checkpoint file": func(a, b *peer, generation int64) {
+			a.fails(generation, kill)
+			b.arrive(&wire.Arrival{Generation: generation, Round: -1, CheckpointUnixMs: generation})
 		},
-		"a round": func(a, b *peer, formation int64) {
-			b.says(func(r *wire.HeartbeatRequest) { r.Rounds = formation })
-			ends(a, b, formation, "", kill)
+		"a round": func(a, b *peer, generation int64) {
+			b.says(func(r *wire.HeartbeatRequest) { r.Rounds = generation })
+			ends(a, b, generation, "", kill)
 		},
-		"no end in between": func(a, b *peer, formation int64) {
-			if formation%3 > 0 {
-				ends(a, b, formation, "", kill)
+		"no end in between": func(a, b *peer, generation int64) {
+			if generation%3 > 0 {
+				ends(a, b, generation, "", kill)
 				return
 			}
-			a.fails(formation)
-			b.fails(formation)
+			a.fails(generation)
+			b.fails(generation)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w, a, b := startProgram(t, 0)
-				for formation := range int64(12) {
+				for generation := range int64(12) {
 					time.Sleep(31 * time.Second)
-					does(a, b, formation+1)
-					a.enters(enterText(formation + 2))
-					b.enters(enterText(formation + 2))
+					does(a, b, generation+1)
+					a.enters(enterText(generation + 2))
+					b.enters(enterText(generation + 2))
 				}
 				if s := w.look(); s.State != string(job.Running) || s.ExitCode != 0 {
 					t.Errorf("status %v", s)
@@ -139,5 +139,5 @@ func TestProgramIsKilledAndMakesProgress(t *testing.T) {
 	}
 }
 
-// enterText is the message to both workers about a formation.
-func enterText(formation int64) string { return fmt.Sprintf("%d [0 1] from []", formation) }
+// enterText is the message to both workers about a generation.
+func enterText(generation int64) string { return fmt.Sprintf("%d [0 1] from []", generation) }

@@ -32,15 +32,15 @@ const numbers = 1 << 32
 // firstNumber returns the number before the first one of this master.
 func (m *master) firstNumber() int64 { return int64(m.Self.Header().Incarnation-1) * numbers }
 
-// Limits of how far a record may be behind. It is written before each formation and each
+// Limits of how far a record may be behind. It is written before each generation and each
 // generation, unless writing fails. A new generation needs the loss of the workers, or of a server,
 // of the previous one, and no pod is created while writing fails.
 const (
-	formationGap = 1000
-	lifeGap      = 100
+	generationGap      = 1000
+	modelGenerationGap = 100
 )
 
-// behind returns how many masters in succession may each have begun formations and lives that are
+// behind returns how many masters in succession may each have begun generations and lives that are
 // not in a record.
 func (m *master) behind(r *record) int64 {
 	if r.Last {
@@ -50,11 +50,11 @@ func (m *master) behind(r *record) int64 {
 }
 
 // lives returns the highest model generation that may have begun.
-func (m *master) lives() int64 {
+func (m *master) highestGeneration() int64 {
 	if m.ring != nil {
-		return m.ring.custody.Lives()
+		return m.ring.custody.HighestGeneration()
 	}
-	return m.servers.custody.Lives()
+	return m.servers.custody.HighestGeneration()
 }
 
 // restore replaces the previous master. Its record says which pods there were, and in which
@@ -62,7 +62,7 @@ func (m *master) lives() int64 {
 // gets a task. The caller holds the mutex, and no pod was heard yet.
 func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err error) {
 	r := m.former
-	m.Self.SetLife(r.Life)
+	m.Self.SetModelGeneration(r.ModelGeneration)
 	m.resumed, m.rejected, m.evaluated = r.Resumed, r.Rejected, r.Evaluated
 	m.anewFor, m.rewinds = r.Anew, r.Rewinds
 	m.history.restore(r.History)
@@ -75,7 +75,7 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 			return err
 		}
 	}
-	lives := max(r.Life, r.Lives) + lifeGap*m.behind(r)
+	highestGeneration := max(r.ModelGeneration, r.HighestGeneration) + modelGenerationGap*m.behind(r)
 	m.checkpoints.restore(l, r, m.clock(now))
 	if m.program != nil {
 		if err := m.program.restore(r.Program); err != nil {
@@ -91,10 +91,10 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	if m.fixed != nil {
 		m.fixed.setModel(l.model)
 	} else {
-		m.servers.custody.Recover(r.Life, lives, m.checkpoints.base.Base)
+		m.servers.custody.Recover(r.ModelGeneration, highestGeneration, m.checkpoints.base.Base)
 	}
 	if m.ring != nil {
-		if err := m.ring.restore(r.Ring, r.Life, lives, m.clock(now)); err != nil {
+		if err := m.ring.restore(r.Ring, r.ModelGeneration, highestGeneration, m.clock(now)); err != nil {
 			return err
 		}
 	}
@@ -114,7 +114,8 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 			}
 		}
 	}
-	m.Log.Info("Master restored", "incarnation", m.Self.Header().Incarnation, "life", r.Life, "pods", len(table.List()))
+	m.Log.Info("Master restored", "incarnation", m.Self.Header().Incarnation, "model_generation",
+		r.ModelGeneration, "pods", len(table.List()))
 	m.happen(MasterBack{Incarnation: m.Self.Header().Incarnation, Planned: r.Last})
 	m.enqueue(actions)
 	if m.ring != nil {
@@ -234,7 +235,7 @@ func (s *servers) askServers() {
 		clients[i] = l.client
 	}
 	s.host.spawn(func() {
-		had, err := ledgers(s.Self.Life(), clients)
+		had, err := ledgers(s.Self.ModelGeneration(), clients)
 		if err != nil {
 			s.Log.Debug("A server did not report its records", "error", err)
 			pause(s.host.lifetime(), controlPause)
@@ -262,8 +263,8 @@ func (s *servers) awaited() bool {
 }
 
 // ledgers asks every server for its ledger, and returns the records that all have.
-func ledgers(life int64, clients []wire.ParameterServerClient) (*ledger.Ledger, error) {
-	ctx, cancel := context.WithTimeout(rpc.InLife(context.Background(), life), progressLimit)
+func ledgers(modelGeneration int64, clients []wire.ParameterServerClient) (*ledger.Ledger, error) {
+	ctx, cancel := context.WithTimeout(rpc.InModelGeneration(context.Background(), modelGeneration), progressLimit)
 	defer cancel()
 	all, errs := make([]ledger.Ledger, len(clients)), make([]error, len(clients))
 	var asked sync.WaitGroup
@@ -299,7 +300,8 @@ func (s *servers) recovered(had *ledger.Ledger) {
 		}
 		s.host.gathered("the servers have the model")
 	} else {
-		s.host.lostMeanwhile(s.custody.Life(), "a server was lost with its part of the model while the master was away")
+		s.host.lostMeanwhile(s.custody.ModelGeneration(),
+			"a server was lost with its part of the model while the master was away")
 	}
 	for _, l := range s.lines {
 		signal(l.wake)
@@ -308,15 +310,15 @@ func (s *servers) recovered(had *ledger.Ledger) {
 
 // lostMeanwhile begins a new model generation after a loss while there was no master, and
 // continues from its beginning.
-func (m *master) lostMeanwhile(life int64, reason string) {
+func (m *master) lostMeanwhile(modelGeneration int64, reason string) {
 	if m.former.Rests {
 		base := m.checkpoints.newestKept()
 		m.resumed = base.records()
-		m.Self.SetLife(life)
+		m.Self.SetModelGeneration(modelGeneration)
 		m.happen(Resumed{Number: base.Number, Version: base.version(), Records: base.records()})
 		m.restart(m.checkpoints.rewind(m.clock(time.Now())))
 	} else {
-		m.newGeneration(life, reason)
+		m.newGeneration(modelGeneration, reason)
 	}
 	m.gathered("from its newest checkpoint, or from its beginning")
 	m.remember()
@@ -324,17 +326,17 @@ func (m *master) lostMeanwhile(life int64, reason string) {
 
 // restore restores the rendezvous of the previous master: the members of its world go on in it, and
 // will report so.
-func (r *ring) restore(saved *savedRing, life, lives int64, now time.Time) (err error) {
+func (r *ring) restore(saved *savedRing, modelGeneration, highestGeneration int64, now time.Time) (err error) {
 	if saved == nil {
 		return errors.New("the record of the previous master has no ring")
 	}
 	s := saved.Meeting
-	s.Given = max(s.Given, s.Formation) + formationGap*r.host.behind(r.host.predecessor())
+	s.Given = max(s.Given, s.Generation) + generationGap*r.host.behind(r.host.predecessor())
 	if r.meeting, err = rendezvous.Restore(r.policy(), s, now); err != nil {
 		return err
 	}
 	world, _ := r.meeting.World()
-	r.custody = custody.RestoreRing(life, lives, world, saved.Custody)
+	r.custody = custody.RestoreRing(modelGeneration, highestGeneration, world, saved.Custody)
 	r.expected, r.turned, r.called = s.Expected, now, s.Told == rendezvous.Abort
 	for _, it := range s.Members {
 		if it.Left {
@@ -342,7 +344,7 @@ func (r *ring) restore(saved *savedRing, life, lives int64, now time.Time) (err 
 		}
 		process := saved.Processes[it.Worker]
 		r.seats[it.Worker] = &seat{worker: it.Worker, process: process, session: it.Session,
-			given: s.Formation, away: true}
+			given: s.Generation, away: true}
 		r.host.contact(pod.ID{Role: pod.Worker, Index: it.Worker}).process = process
 	}
 	return nil
@@ -354,7 +356,7 @@ func (r *ring) ended() (lost []pod.Action) {
 	for _, worker := range slices.Sorted(maps.Keys(r.seats)) {
 		id := pod.ID{Role: pod.Worker, Index: worker}
 		if _, ok := r.host.pod(id); !ok {
-			lost = append(lost, pod.Action{Verb: pod.Lost, ID: id, Launch: 1,
+			lost = append(lost, pod.Action{Verb: pod.Lost, ID: id, Incarnation: 1,
 				Reason: "it left, and ended while the master was away"})
 		}
 	}

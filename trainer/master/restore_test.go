@@ -95,7 +95,7 @@ func (r *reigned) follow() {
 	h := r.self.Header()
 	c := r.config
 	c.Former, c.Self = r.memory.record,
-		speak.Self(identity.Header{Job: h.Job, Role: pod.Master, Incarnation: h.Incarnation + 1, Life: 1})
+		speak.Self(identity.Header{Job: h.Job, Role: pod.Master, Incarnation: h.Incarnation + 1, ModelGeneration: 1})
 	lis := memnet.Listen(1 << 16)
 	c.Listener = lis
 	r.self, r.ended = c.Self, make(chan struct{})
@@ -153,7 +153,7 @@ func TestMasterComesBack(t *testing.T) {
 			t.Errorf("a worker is given %v before it is known what is in the model", task)
 		}
 		r.rejoin(1)
-		if s := r.look(); s.RecordsDone != 3 || s.Life != 1 || s.Anew != "" {
+		if s := r.look(); s.RecordsDone != 3 || s.ModelGeneration != 1 || s.Anew != "" {
 			t.Errorf("the master has come back to %v", s)
 		}
 		beat := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 1, Leases: []*wire.LeaseProgress{
@@ -193,8 +193,9 @@ func TestWhatAllServersHaveIsCredited(t *testing.T) {
 		r.servers[1].had.Add(ledger.Task{Epoch: 1}, 1, 4)
 		r.follow()
 		r.rejoin(1)
-		if s := r.look(); s.RecordsDone != 1 || s.Life != 1 {
-			t.Errorf("%d records are done in generation %d, want the one that both servers have", s.RecordsDone, s.Life)
+		if s := r.look(); s.RecordsDone != 1 || s.ModelGeneration != 1 {
+			t.Errorf("%d records are done in generation %d, want the one that both servers have",
+				s.RecordsDone, s.ModelGeneration)
 		}
 	})
 }
@@ -222,12 +223,12 @@ func TestServerLostWithoutMaster(t *testing.T) {
 				r.ends(Leave, ErrLeft)
 				r.servers[0].had.Add(ledger.Task{Epoch: 1}, 4, 4)
 				lose(r)
-				if s := r.look(); s.Life != 2 || s.Rewinds != 1 || s.RecordsDone != 0 ||
+				if s := r.look(); s.ModelGeneration != 2 || s.Rewinds != 1 || s.RecordsDone != 0 ||
 					!strings.Contains(s.Anew, "lost") {
 					t.Errorf("the values of a server are lost, and the job is at %v", s)
 				}
-				if o := r.servers[0].last(); o.Life != 2 {
-					t.Errorf("the server is notified of generation %d", o.Life)
+				if o := r.servers[0].last(); o.ModelGeneration != 2 {
+					t.Errorf("the server is notified of generation %d", o.ModelGeneration)
 				}
 				r.ends(Leave, ErrLeft)
 				r.follow()
@@ -248,7 +249,7 @@ func TestNothingIsLostBeforeTheFirstLease(t *testing.T) {
 		r.ends(Leave, ErrLeft)
 		r.follow()
 		r.rejoin(0)
-		if s := r.look(); s.Life != 1 || s.Anew != "" || r.servers[0].last().Life != 1 {
+		if s := r.look(); s.ModelGeneration != 1 || s.Anew != "" || r.servers[0].last().ModelGeneration != 1 {
 			t.Errorf("the job is at %v, the server is reported %v", s, r.servers[0].last())
 		}
 	})
@@ -308,7 +309,7 @@ func TestSuspension(t *testing.T) {
 			t.Errorf("the job has %v when it goes on, want a server, and other workers", ids)
 		}
 		r.join()
-		if s := r.look(); s.Life != 2 {
+		if s := r.look(); s.ModelGeneration != 2 {
 			t.Errorf("the job is at %v: it has no checkpoint, and its model is lost", s)
 		}
 	})
@@ -351,7 +352,7 @@ func FuzzRecord(f *testing.F) {
 			return
 		}
 		m := &master{Config: Config{Job: config(t).Job,
-			Self: rpc.NewSelf(identity.Header{Incarnation: 2, Life: 1}, nil), Log: config(t).Log},
+			Self: rpc.NewSelf(identity.Header{Incarnation: 2, ModelGeneration: 1}, nil), Log: config(t).Log},
 			former: r, mu: make(turn, 1),
 			poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}),
 			pods: make(map[pod.ID]*contact)}

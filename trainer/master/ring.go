@@ -44,14 +44,14 @@ type ring struct {
 	turned time.Time
 	// the last world was aborted
 	called bool
-	// formation of the newest world that has completed a round
+	// generation of the newest world that has completed a round
 	rounds int64
 
 	// worker that makes the current checkpoint
 	copier int
 	// worker that is released when the checkpoint that it writes is complete; -1: none
 	writer int
-	// newest formation that began with a damaged checkpoint: arrivals from it or an older one have
+	// newest generation that began with a damaged checkpoint: arrivals from it or an older one have
 	// no state
 	void int64
 	// what is wrong with that checkpoint, until the next generation
@@ -83,8 +83,8 @@ type ringHost interface {
 	advance(now time.Time)
 	replace(id pod.ID, reason string, now time.Time)
 	dismiss(id pod.ID, reason string)
-	lose(worker int, progress map[int64]int64, charge string)
-	newGeneration(life int64, reason string)
+	lose(worker int, progress map[int64]int64, fault string)
+	newGeneration(modelGeneration int64, reason string)
 	happen(e Event)
 	remember() error
 	quit(err error)
@@ -94,7 +94,7 @@ type ringHost interface {
 	untouched() bool
 	restoreQueue(had *ledger.Ledger) error
 	gathered(how string)
-	lostMeanwhile(life int64, reason string)
+	lostMeanwhile(modelGeneration int64, reason string)
 }
 
 func newRing(m *master) *ring {
@@ -135,12 +135,12 @@ func (r *ring) perform(actions []rendezvous.Action) {
 			}
 		case rendezvous.Recall, rendezvous.Abort:
 			// otherwise a worker is recalled that is not in that world
-			if w, _ := r.meeting.World(); a.Verb == rendezvous.Abort && a.Formation == w.Formation {
+			if w, _ := r.meeting.World(); a.Verb == rendezvous.Abort && a.Generation == w.Generation {
 				r.turned, r.called = r.now(), true
 			}
-			r.Log.Debug("World recalled", "formation", a.Formation, "verb", a.Verb, "reason", a.Reason)
+			r.Log.Debug("World recalled", "generation", a.Generation, "verb", a.Verb, "reason", a.Reason)
 			r.broadcast(a.Members, &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{
-				Formation: a.Formation, Now: a.Verb == rendezvous.Abort, Joins: !r.leaving(a.Members),
+				Generation: a.Generation, Now: a.Verb == rendezvous.Abort, Joins: !r.leaving(a.Members),
 			}}})
 		case rendezvous.Evict:
 			r.host.replace(pod.ID{Role: pod.Worker, Index: a.Member.Worker}, a.Reason, time.Now())
@@ -178,7 +178,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	}
 	state, had, version := r.beginning(w)
 	r.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members,
-		state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
+		state), "generation", w.Generation, "reason", cmp.Or(reason, "they joined"))
 	r.host.happen(WorldFormed{World: w, Version: version})
 	if r.stage.Recovering() {
 		if err := r.host.restoreQueue(&had); err != nil { // the state is not of this training
@@ -200,8 +200,8 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		r.host.quit(err)
 		return
 	}
-	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.host.tasks().Floor(),
-		Life: r.Self.Life(), Settled: int32(r.host.tasks().SettledEpochs())}
+	world := &wire.World{Id: w.ID, Generation: w.Generation, Floor: r.host.tasks().Floor(),
+		ModelGeneration: r.Self.ModelGeneration(), Settled: int32(r.host.tasks().SettledEpochs())}
 	if len(w.Sources) == 0 {
 		world.Base = wireBase(r.checkpoints.base.Base)
 	}
@@ -212,7 +212,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	if r.program != nil {
 		judge := r.program.judge
 		world.PauseMs = r.program.formed(world.Members).Milliseconds()
-		world.Restarts, world.Beginning = int32(judge.Again()), w.Formation
+		world.Restarts, world.Beginning = int32(judge.Again()), w.Generation
 		world.MaxRestarts = world.Restarts + int32(judge.Left())
 		if len(w.Sources) > 0 && !r.program.loaded {
 			world.Beginning = r.seats[w.Members[w.Sources[0]].Worker].arrival.Beginning
@@ -224,7 +224,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	r.broadcast(w.Members, &wire.Assembly{Word: &wire.Assembly_World{World: world}})
 	for _, m := range w.Members {
 		s := r.seats[m.Worker]
-		s.waits, s.given = false, w.Formation
+		s.waits, s.given = false, w.Generation
 	}
 	r.orderFlush(w.Members)
 }
@@ -283,7 +283,7 @@ func (r *ring) settle(all []custody.Settlement) {
 				progress[l.ID] = n
 			}
 		}
-		r.host.lose(s.Worker, progress, s.Charge)
+		r.host.lose(s.Worker, progress, s.Fault)
 	}
 }
 
@@ -298,7 +298,7 @@ func workers(n int) string {
 // newGeneration begins the training again, or again with the newest checkpoint. If nothing was
 // credited in this generation, the generation begins again.
 func (r *ring) newGeneration(reason string) {
-	life := r.custody.Life()
+	modelGeneration := r.custody.ModelGeneration()
 	began := r.checkpoints.base.records()
 	why := "every worker was lost, and the model with them: " + reason
 	switch {
@@ -314,11 +314,11 @@ func (r *ring) newGeneration(reason string) {
 	begun := r.host.tasks().Stats().Done > began || r.damage != "" || r.stage.Recovering() && !r.host.untouched()
 	gone := r.custody.Lost(begun, r.checkpoints.covered())
 	r.damage = ""
-	switch now := r.custody.Life(); {
-	case now != life && r.stage.Recovering():
+	switch now := r.custody.ModelGeneration(); {
+	case now != modelGeneration && r.stage.Recovering():
 		r.host.lostMeanwhile(now, why)
 		return
-	case now != life:
+	case now != modelGeneration:
 		r.host.newGeneration(now, why)
 		return
 	}
@@ -369,13 +369,13 @@ func (r *ring) orderFlush(members []rendezvous.Member) {
 
 // heard handles a worker's report of its state.
 func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
-	formation := beat.Formation
+	generation := beat.Generation
 	if r.program != nil && r.program.dataset != nil {
 		// a process is in its world before it has the state
-		formation = beat.Met
+		generation = beat.Met
 	}
-	r.rounds = max(r.rounds, formation)
-	snapshot, settled := r.custody.Heard(custody.State{Formation: formation, Version: beat.Version,
+	r.rounds = max(r.rounds, generation)
+	snapshot, settled := r.custody.Heard(custody.State{Generation: generation, Version: beat.Version,
 		Snapshot: beat.Snapshot, Flushed: beat.Flushed})
 	if snapshot > 0 {
 		r.host.snapshot(0, snapshot)
@@ -425,10 +425,10 @@ func (r *ring) kept(custody.Base) {}
 // state of its other members is void.
 func (r *ring) damaged(a *wire.Arrival) {
 	base := r.checkpoints.base
-	if a.Damage == "" || base.commit == nil || a.Formation <= r.void || r.stage.Over() {
+	if a.Damage == "" || base.commit == nil || a.Generation <= r.void || r.stage.Over() {
 		return
 	}
-	r.void = a.Formation
+	r.void = a.Generation
 	r.damage = fmt.Sprintf("checkpoint %d, with which the model was to begin, cannot be used: %s",
 		base.Number, a.Damage)
 	r.checkpoints.damaged(base.Base, errors.New(a.Damage))

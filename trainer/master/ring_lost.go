@@ -18,7 +18,7 @@ import (
 // what is in the model for good.
 func (r *ring) recover(beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
 	w := r.custody.World()
-	if !r.stage.Recovering() || w.Formation == 0 || beat.Formation != w.Formation {
+	if !r.stage.Recovering() || w.Generation == 0 || beat.Generation != w.Generation {
 		return
 	}
 	var had ledger.Ledger
@@ -99,21 +99,21 @@ func (r *ring) dismiss(id pod.ID, reason string) {
 }
 
 // takeBack takes back the leases of a worker that has ended.
-func (r *ring) takeBack(_ context.Context, worker int, charge string) {
+func (r *ring) takeBack(_ context.Context, worker int, fault string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.stage.Over() {
-		r.reclaim(worker, charge)
+		r.reclaim(worker, fault)
 		r.host.advance(time.Now())
 	}
 }
 
 // reclaim takes back a worker's leases, at once or when it is known which of their records are in
 // the model.
-func (r *ring) reclaim(worker int, charge string) {
+func (r *ring) reclaim(worker int, fault string) {
 	if held := r.host.tasks().Held(worker); len(held) > 0 {
 		trains := slices.ContainsFunc(held, func(l task.Lease) bool { return l.Kind == task.Training })
-		r.settle(r.custody.Reclaim(worker, trains, charge))
+		r.settle(r.custody.Reclaim(worker, trains, fault))
 	}
 }
 
@@ -122,7 +122,7 @@ func (r *ring) reclaim(worker int, charge string) {
 // waits only for its members.
 func (r *ring) away() bool {
 	w := r.custody.World()
-	begins := len(w.Members) > 0 && len(w.Sources) == 0 && r.checkpoints.base.Number > 0 && r.rounds < w.Formation
+	begins := len(w.Members) > 0 && len(w.Sources) == 0 && r.checkpoints.base.Number > 0 && r.rounds < w.Generation
 	return begins && !r.called && r.now().Sub(r.turned) < timing.Storage+timing.StoragePause
 }
 

@@ -50,7 +50,7 @@ func TestRingAnew(t *testing.T) {
 	})
 }
 
-// A task on which every worker crashes, before anything was trained on, is charged. The error of
+// A task on which every worker crashes, before anything was trained on, is counted. The error of
 // the job names it.
 func TestRingPoison(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestRingLateHeartbeat(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, evaluatedRing)
 		for _, x := range p {
-			x.says(func(r *wire.HeartbeatRequest) { r.Formation, r.Version, r.Snapshot, r.Flushed = 1, 49, 0, 0 })
+			x.says(func(r *wire.HeartbeatRequest) { r.Generation, r.Version, r.Snapshot, r.Flushed = 1, 49, 0, 0 })
 			x.close()
 		}
 		synctest.Wait()
@@ -256,7 +256,7 @@ func TestRingAnewUnheard(t *testing.T) {
 		p[0].close()
 		synctest.Wait()
 		again := w.stranger(0)
-		again.arrive(&wire.Arrival{Formation: 1, Round: 1, Version: 1, Ledger: had(first.Lease, 2)})
+		again.arrive(&wire.Arrival{Generation: 1, Round: 1, Version: 1, Ledger: had(first.Lease, 2)})
 		if word := again.word(); say(word) != "world 2.2 [0] from []" || word.GetWorld().Floor <= first.Lease {
 			t.Fatal(word)
 		}

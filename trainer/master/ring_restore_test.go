@@ -52,7 +52,7 @@ func TestMemberThatLeavesEndsUnheard(t *testing.T) {
 
 // A generation that the earlier master could not store has begun all the same: the next generation
 // gets another number.
-func TestNoLifeBeginsTwice(t *testing.T) {
+func TestNoModelGenerationBeginsTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, ringJob(nil))
 		r.peer(0)
@@ -62,7 +62,7 @@ func TestNoLifeBeginsTwice(t *testing.T) {
 		r.kill(worker(0))
 		r.peer(1)
 		time.Sleep(time.Minute)
-		unwritten := r.self.Life()
+		unwritten := r.self.ModelGeneration()
 		if unwritten != 2 {
 			t.Fatalf("model generation %d follows the first one, which is lost", unwritten)
 		}
@@ -73,18 +73,18 @@ func TestNoLifeBeginsTwice(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.peer(2)
 		time.Sleep(time.Minute)
-		if life := r.self.Life(); life <= unwritten {
-			t.Errorf("model generation %d begins after generation %d", life, unwritten)
+		if modelGeneration := r.self.ModelGeneration(); modelGeneration <= unwritten {
+			t.Errorf("model generation %d begins after generation %d", modelGeneration, unwritten)
 		}
-		before := r.self.Life()
+		before := r.self.ModelGeneration()
 		r.done(2, r.task(2))
 		r.ends(Leave, ErrLeft)
 		r.pods.end(worker(2), pod.Exit{Code: 137})
 		r.follow()
 		r.peer(3)
 		time.Sleep(time.Minute)
-		if life := r.self.Life(); life != before+1 {
-			t.Errorf("generation %d begins after %d, and all was written", life, before)
+		if modelGeneration := r.self.ModelGeneration(); modelGeneration != before+1 {
+			t.Errorf("generation %d begins after %d, and all was written", modelGeneration, before)
 		}
 	})
 }
@@ -127,10 +127,10 @@ func TestWordOfALostModel(t *testing.T) {
 		p[1].hears("world 1.1 [0 1] from []", "recall 1 now", "world 2.2 [1] from []")
 		lease := w.task(1)
 		for i, want := range []int64{0, 3} {
-			formation := int64(i + 1)
-			p[1].says(func(r *wire.HeartbeatRequest) { of(lease, 3)(r); r.Formation = formation })
+			generation := int64(i + 1)
+			p[1].says(func(r *wire.HeartbeatRequest) { of(lease, 3)(r); r.Generation = generation })
 			if s := w.look(); s.RecordsDone != want {
-				t.Errorf("%d records are done after a word of formation %d, want %d", s.RecordsDone, formation, want)
+				t.Errorf("%d records are done after a word of generation %d, want %d", s.RecordsDone, generation, want)
 			}
 		}
 	})
@@ -157,10 +157,10 @@ func TestWorldOutlivesItsMaster(t *testing.T) {
 		r.ends(Leave, ErrLeft)
 		r.follow()
 		first, other = r.stranger(0), r.stranger(1)
-		first.arrive(&wire.Arrival{Formation: 1, Process: 7, Works: true})
-		other.arrive(&wire.Arrival{Formation: 1, Process: 8, Works: true})
+		first.arrive(&wire.Arrival{Generation: 1, Process: 7, Works: true})
+		other.arrive(&wire.Arrival{Generation: 1, Process: 8, Works: true})
 		works := func(b *wire.HeartbeatRequest) {
-			b.Formation = 1
+			b.Generation = 1
 			b.Leases = []*wire.LeaseProgress{{Lease: lease.Lease, Epoch: lease.Epoch, Number: lease.Number, Done: 2}}
 		}
 		if reply := first.says(works); !reply.Ledger {
@@ -170,7 +170,7 @@ func TestWorldOutlivesItsMaster(t *testing.T) {
 			t.Error("it asks again")
 		}
 		first.says(works)
-		other.says(func(b *wire.HeartbeatRequest) { b.Formation = 1 })
+		other.says(func(b *wire.HeartbeatRequest) { b.Generation = 1 })
 		if s := r.look(); s.World != 1 || s.WorldSize != 2 || s.RecordsDone != 2 {
 			t.Errorf("status %v", s)
 		}
@@ -181,12 +181,12 @@ func TestWorldOutlivesItsMaster(t *testing.T) {
 		synctest.Wait()
 		r.kill(worker(1))
 		first = r.stranger(0)
-		first.arrive(&wire.Arrival{Formation: 1, Process: 7, Works: true})
+		first.arrive(&wire.Arrival{Generation: 1, Process: 7, Works: true})
 		first.hears("recall 1 now")
 		if formed != 1 {
 			t.Errorf("%d worlds were formed", formed)
 		}
-		first.arrive(&wire.Arrival{Formation: 1, Round: 3, Version: 3, Process: 7, Ledger: had(1, 3)})
+		first.arrive(&wire.Arrival{Generation: 1, Round: 3, Version: 3, Process: 7, Ledger: had(1, 3)})
 		first.hears("world 2.2 [0] from [0]")
 	})
 }

@@ -138,8 +138,8 @@ func TestRingEvicts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 3 })
 		lease := w.task(2)
-		for formation := int64(1); w.pods.isRunning(worker(2)); formation++ {
-			if formation > 5 {
+		for generation := int64(1); w.pods.isRunning(worker(2)); generation++ {
+			if generation > 5 {
 				t.Fatal("it is not evicted")
 			}
 			for _, x := range p {
@@ -147,7 +147,7 @@ func TestRingEvicts(t *testing.T) {
 				if x.index == 2 {
 					suspect = 1
 				}
-				x.arrive(&wire.Arrival{Formation: formation, Round: 1, Version: 1, Broken: true, Suspect: suspect,
+				x.arrive(&wire.Arrival{Generation: generation, Round: 1, Version: 1, Broken: true, Suspect: suspect,
 					Ledger: had(lease.Lease, 2)})
 			}
 		}

@@ -35,7 +35,7 @@ func TestRingLostMemberAndRound(t *testing.T) {
 					p[1].hears("recall 2 now")
 					p[1].back(2, 5, lease.Lease, 2)
 				} else {
-					p[1].says(func(r *wire.HeartbeatRequest) { r.Formation = 2 })
+					p[1].says(func(r *wire.HeartbeatRequest) { r.Generation = 2 })
 				}
 				if s := w.look(); s.RecordsDone != c.credit || s.Requeued != 1 {
 					t.Errorf("afterwards: %v", s)
@@ -58,12 +58,12 @@ func TestRingSourceStreamBreaks(t *testing.T) {
 		synctest.Wait()
 		next := w.peer(1)
 		first.hears("world 1.1 [0] from []", "recall 1")
-		first.arrive(&wire.Arrival{Formation: 1, Round: 5, Process: 7})
+		first.arrive(&wire.Arrival{Generation: 1, Round: 5, Process: 7})
 		next.hears("world 2.2 [0 1] from [0]")
 		first.close()
 		synctest.Wait()
 		again := w.stranger(0)
-		again.arrive(&wire.Arrival{Formation: 2, Round: 5, Process: 7, Broken: true, Suspect: -1})
+		again.arrive(&wire.Arrival{Generation: 2, Round: 5, Process: 7, Broken: true, Suspect: -1})
 		next.hears("recall 2 now")
 		next.back(2, -1)
 		next.hears("world 2.3 [0 1] from [0]")

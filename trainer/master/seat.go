@@ -32,7 +32,7 @@ type seat struct {
 	arrival *wire.Arrival
 	// it waits for a world since then
 	waits bool
-	// formation of the last world
+	// generation of the last world
 	given int64
 	// another stream or another master had the member: the worker may not have received that world
 	// or a later one
@@ -124,7 +124,7 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	r.seats[s.worker] = s
 	r.host.runs(s.worker, first.Address)
 	if first.Works {
-		r.present(s, first.Formation)
+		r.present(s, first.Generation)
 	} else {
 		r.admit(s, first)
 	}
@@ -134,14 +134,14 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 // present handles the report that a worker works in a world, and repeats what is asked of the
 // members of that world. A worker in any other world is recalled from it. The caller holds the
 // mutex.
-func (r *ring) present(s *seat, formation int64) {
+func (r *ring) present(s *seat, generation int64) {
 	r.host.heardFrom(r.host.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
 	if r.stage.Over() {
 		return
 	}
 	m := rendezvous.Member{Worker: s.worker, Session: s.session}
-	s.unsure = s.unsure && formation != s.given
-	r.perform(r.meeting.Present(m, formation, r.now()))
+	s.unsure = s.unsure && generation != s.given
+	r.perform(r.meeting.Present(m, generation, r.now()))
 	r.orderFlush([]rendezvous.Member{m})
 	r.departed(s)
 }
@@ -197,9 +197,9 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 	// it is in no world: the last world was lost with the stream, or the previous master could not
 	// write it
 	if s.unsure {
-		s.unsure, a.Formation = false, s.given
+		s.unsure, a.Generation = false, s.given
 	}
-	if s.arrival != nil && (s.waits || a.Formation != s.given) {
+	if s.arrival != nil && (s.waits || a.Generation != s.given) {
 		return
 	}
 	s.arrival, s.waits = a, true
@@ -214,7 +214,7 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 	}
 	position := rendezvous.Position{Beginning: a.Beginning, Round: a.Round}
 	// what a program has read from a checkpoint of its own is of no world: see source
-	if a.Formation <= r.void || r.program != nil && a.Beginning == 0 {
+	if a.Generation <= r.void || r.program != nil && a.Beginning == 0 {
 		position = rendezvous.NoState
 	}
 	suspect := -1
@@ -222,9 +222,9 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 		suspect = int(a.Suspect)
 	}
 	r.perform(r.meeting.Arrive(rendezvous.Arrival{
-		Member:    rendezvous.Member{Worker: s.worker, Session: s.session, Address: a.Address},
-		Position:  position,
-		Formation: a.Formation, Broken: a.Broken, Suspect: suspect, Idle: a.Idle,
+		Member:     rendezvous.Member{Worker: s.worker, Session: s.session, Address: a.Address},
+		Position:   position,
+		Generation: a.Generation, Broken: a.Broken, Suspect: suspect, Idle: a.Idle,
 		Aside: a.Crew != nil && a.Crew.Processes == 0, BrokeOff: a.BrokeOff,
 	}, r.now()))
 	r.departed(s)

@@ -54,15 +54,15 @@ type serversHost interface {
 	clock(now time.Time) time.Time
 	// what follows from what the servers say
 	advance(now time.Time)
-	lose(worker int, progress map[int64]int64, charge string)
+	lose(worker int, progress map[int64]int64, fault string)
 	snapshot(server int, version int64)
-	newGeneration(life int64, reason string)
+	newGeneration(modelGeneration int64, reason string)
 	end(state job.State, err error, now time.Time)
 	// of a restored master
 	untouched() bool
 	restoreQueue(had *ledger.Ledger) error
 	gathered(how string)
-	lostMeanwhile(life int64, reason string)
+	lostMeanwhile(modelGeneration int64, reason string)
 
 	spawn(f func())
 	lifetime() context.Context
@@ -149,7 +149,8 @@ func (s *servers) addresses() []*wire.Server {
 // lostValues begins the model generation that the custody has begun because a server was lost with
 // its values.
 func (s *servers) lostValues(index int, reason string) {
-	s.host.newGeneration(s.custody.Life(), fmt.Sprintf("ps-%d was lost with its part of the model: %s", index, reason))
+	s.host.newGeneration(s.custody.ModelGeneration(),
+		fmt.Sprintf("ps-%d was lost with its part of the model: %s", index, reason))
 	for _, l := range s.lines {
 		signal(l.wake)
 	}
@@ -192,13 +193,13 @@ func (s *servers) whole() bool { return s.custody.Current() }
 
 // heard handles a server's report of its version and snapshot. A server that only the previous
 // master knew is asked to join again.
-func (s *servers) heard(id pod.ID, life int64, r *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
+func (s *servers) heard(id pod.ID, modelGeneration int64, r *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
 	if id.Role != pod.PS {
 		return
 	}
 	_, _, here := s.custody.At(id.Index)
 	reply.Join = !here
-	if p, ok := s.host.pod(id); ok && s.custody.Heard(id.Index, p.Launch, life, r.Version, r.Snapshot) {
+	if p, ok := s.host.pod(id); ok && s.custody.Heard(id.Index, p.Incarnation, modelGeneration, r.Version, r.Snapshot) {
 		s.host.snapshot(id.Index, r.Snapshot)
 		s.checkpoints.heard(id.Index, r.Cut, s.host.clock(time.Now()))
 	}
@@ -213,14 +214,14 @@ func (s *servers) kept(base custody.Base) { s.custody.Kept(base) }
 
 // damaged begins another generation because a server cannot read what this one was to begin with.
 func (s *servers) damaged(index int, o custody.Order, reason error) {
-	if o.Life != s.custody.Life() || s.stage.Over() {
+	if o.ModelGeneration != s.custody.ModelGeneration() || s.stage.Over() {
 		return
 	}
 	if s.checkpoints.damaged(o.Base, reason); s.stage.Over() {
 		return
 	}
 	s.custody.Rebase(s.checkpoints.newest())
-	s.host.newGeneration(s.custody.Life(), fmt.Sprintf("ps-%d cannot begin with checkpoint %d: %v", index,
+	s.host.newGeneration(s.custody.ModelGeneration(), fmt.Sprintf("ps-%d cannot begin with checkpoint %d: %v", index,
 		o.Base.Number, reason))
 	for _, l := range s.lines {
 		signal(l.wake)
@@ -228,25 +229,25 @@ func (s *servers) damaged(index int, o custody.Order, reason error) {
 }
 
 // lost forgets a server that has ended, with all that it held.
-func (s *servers) lost(id pod.ID, launch int, reason string) {
+func (s *servers) lost(id pod.ID, incarnation int, reason string) {
 	if id.Role != pod.PS {
 		return
 	}
 	l := s.lines[id.Index]
-	if l.incarnation <= launch {
+	if l.incarnation <= incarnation {
 		s.disconnect(l)
 	}
 	if s.stage.Over() {
 		return
 	}
-	if s.custody.Leave(id.Index, launch) {
+	if s.custody.Leave(id.Index, incarnation) {
 		s.lostValues(id.Index, reason)
 	}
 }
 
 // takeBack takes back the leases of a worker that has ended, when the servers have said which of
 // their records they have.
-func (s *servers) takeBack(ctx context.Context, worker int, charge string) {
+func (s *servers) takeBack(ctx context.Context, worker int, fault string) {
 	s.mu.Lock()
 	held := s.host.tasks().Held(worker)
 	if s.stage.Over() {
@@ -256,7 +257,7 @@ func (s *servers) takeBack(ctx context.Context, worker int, charge string) {
 	for i, l := range s.lines {
 		clients[i] = l.client
 	}
-	life := s.Self.Life()
+	modelGeneration := s.Self.ModelGeneration()
 	s.mu.Unlock()
 	if len(held) == 0 {
 		return
@@ -265,10 +266,10 @@ func (s *servers) takeBack(ctx context.Context, worker int, charge string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// the answers are void, and no lease is held any more
-	if s.Self.Life() != life {
+	if s.Self.ModelGeneration() != modelGeneration {
 		return
 	}
-	s.host.lose(worker, progress, charge)
+	s.host.lose(worker, progress, fault)
 	s.host.advance(time.Now())
 }
 
@@ -337,7 +338,7 @@ func control(ctx context.Context, client wire.ParameterServerClient, want custod
 		Contributors:    int32(want.Contributors),
 		Settled:         int32(want.Settled),
 		ReleaseSnapshot: want.Release,
-		Life:            want.Life,
+		ModelGeneration: want.ModelGeneration,
 		Number:          number,
 		Base:            wireBase(want.Base),
 		Cut:             want.Cut.Number,

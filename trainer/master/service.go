@@ -43,9 +43,9 @@ func (m *master) known(ctx context.Context) error {
 	caller := rpc.Caller(ctx)
 	id := caller.ID()
 	p, ok := m.table.Get(id)
-	if ok && p.Launch != caller.Incarnation {
+	if ok && p.Incarnation != caller.Incarnation {
 		return status.Errorf(codes.NotFound, "incarnation %d of %v was replaced by incarnation %d",
-			caller.Incarnation, id, p.Launch)
+			caller.Incarnation, id, p.Incarnation)
 	}
 	if !ok || p.Phase.Ended() || m.contact(id).dismiss {
 		return status.Errorf(codes.NotFound, "%v is not a pod of this job, or not any more", id)
@@ -96,7 +96,7 @@ func (m *master) Join(ctx context.Context, r *wire.JoinRequest) (*wire.JoinReply
 			}
 		}
 		reply.Keeps = m.program != nil && m.program.keeps
-		reply.Servers, reply.Life = m.servers.addresses(), m.Self.Life()
+		reply.Servers, reply.ModelGeneration = m.servers.addresses(), m.Self.ModelGeneration()
 		reply.Base = wireBase(m.servers.custody.Base())
 		return m.servers.custody.Complete() || !patient, nil
 	})
@@ -147,7 +147,7 @@ func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.Get
 			return false, nil
 		}
 		// another generation may have begun while the call waited
-		if err := identity.SameLife(m.Self.Header(), rpc.Caller(ctx)); err != nil {
+		if err := identity.SameModelGeneration(m.Self.Header(), rpc.Caller(ctx)); err != nil {
 			return false, rpc.Refusal(err)
 		}
 		if m.contact(pod.ID{Role: pod.Worker, Index: int(r.Worker)}).leaves {
@@ -220,7 +220,7 @@ func (m *master) ReportTask(ctx context.Context, r *wire.ReportTaskRequest) (*wi
 		return nil, err
 	}
 	now := time.Now()
-	err := m.settle(r, rpc.Caller(ctx).Life, m.clock(now))
+	err := m.settle(r, rpc.Caller(ctx).ModelGeneration, m.clock(now))
 	m.pace(now)
 	m.advance(now)
 	if errors.Is(err, task.ErrStale) {
@@ -230,7 +230,7 @@ func (m *master) ReportTask(ctx context.Context, r *wire.ReportTaskRequest) (*wi
 }
 
 // settle handles a worker's report of the end of a lease, from a model generation.
-func (m *master) settle(r *wire.ReportTaskRequest, life int64, now time.Time) error {
+func (m *master) settle(r *wire.ReportTaskRequest, modelGeneration int64, now time.Time) error {
 	worker := int(r.Worker)
 	held := m.queue.Held(worker)
 	i := slices.IndexFunc(held, func(l task.Lease) bool { return l.ID == r.Lease })
@@ -239,7 +239,7 @@ func (m *master) settle(r *wire.ReportTaskRequest, life int64, now time.Time) er
 	}
 	t := held[i].Task
 	if r.Error == "" && t.Kind == task.Evaluation {
-		err := m.measured(t, evaluation.Model{Life: life, Version: r.Version}, r.Metrics, now)
+		err := m.measured(t, evaluation.Model{ModelGeneration: modelGeneration, Version: r.Version}, r.Metrics, now)
 		if errors.Is(err, task.ErrStale) {
 			return err
 		}
@@ -276,7 +276,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.early() != nil { // only that the pod is there can be noted
-		return &wire.HeartbeatReply{Life: rpc.Caller(ctx).Life}, nil
+		return &wire.HeartbeatReply{ModelGeneration: rpc.Caller(ctx).ModelGeneration}, nil
 	}
 	if m.known(ctx) != nil {
 		return &wire.HeartbeatReply{Unknown: true}, nil
@@ -284,8 +284,8 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	now := time.Now()
 	c := m.contact(id)
 	m.heardFrom(c, m.clock(now))
-	life := rpc.Caller(ctx).Life
-	reply := &wire.HeartbeatReply{Life: m.Self.Life()}
+	modelGeneration := rpc.Caller(ctx).ModelGeneration
+	reply := &wire.HeartbeatReply{ModelGeneration: m.Self.ModelGeneration()}
 	if m.program != nil {
 		m.program.tells(r, reply, now)
 		c.processes = processesOf(c.processes, r.Processes, now)
@@ -303,7 +303,8 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 			if l.Waits != "" && !slices.Contains(c.waits, l.Waits) {
 				c.waits = append(c.waits, l.Waits)
 			}
-			if life != m.Self.Life() || m.stage.Recovering() || m.ring != nil && !m.ring.custody.Counts(r.Formation) {
+			if modelGeneration != m.Self.ModelGeneration() || m.stage.Recovering() || m.ring != nil &&
+				!m.ring.custody.Counts(r.Generation) {
 				// its progress is in a lost model, or the model is not known yet
 				break
 			}
@@ -324,7 +325,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 			m.program.hears(c, r, stepped)
 		}
 	}
-	m.strategy.heard(id, life, r, reply)
+	m.strategy.heard(id, modelGeneration, r, reply)
 	if r.Leave != wire.Leave_STAYS {
 		m.askedToLeave(id, r.Leave, now)
 		reply.Unknown = c.dismiss || id.Role == pod.PS && m.spared(c)

@@ -60,7 +60,7 @@ func TestStatusShowsProcesses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, _, _ := startProgram(t, 1)
 		beat := func(index int32, all ...*wire.ProcessReport) {
-			w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: index, Formation: 1, Processes: all})
+			w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: index, Generation: 1, Processes: all})
 		}
 		beat(0, &wire.ProcessReport{Pid: 7, Cores: -1, QuietMs: -1},
 			&wire.ProcessReport{Rank: 1, Local: 1, Pid: 8, Cores: 1.5, Output: "step 3", QuietMs: 2000})

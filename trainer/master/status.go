@@ -87,7 +87,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		RecordsTotal:     total,
 		RecordsPerSecond: m.speed.rate(now, done),
 		Version:          m.strategy.version(),
-		Life:             m.Self.Life(),
+		ModelGeneration:  m.Self.ModelGeneration(),
 		RecordsBefore:    m.resumed,
 		Anew:             m.anewFor,
 		Rewinds:          int32(m.rewinds),
@@ -243,7 +243,7 @@ func podStatus(p pod.Pod) *wire.PodStatus {
 	s := &wire.PodStatus{
 		Role:          wire.Role(p.ID.Role),
 		Index:         int32(p.ID.Index),
-		Launch:        int32(p.Launch),
+		Incarnation:   int32(p.Incarnation),
 		State:         p.Phase.Public().String(),
 		Reason:        p.Waiting,
 		Pid:           int32(p.PID),

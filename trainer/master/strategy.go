@@ -27,12 +27,12 @@ type strategy interface {
 	kept(base custody.Base)
 	// heard handles a pod's report of the model, in the generation that the pod is in, and adds to
 	// the reply.
-	heard(id pod.ID, life int64, r *wire.HeartbeatRequest, reply *wire.HeartbeatReply)
+	heard(id pod.ID, modelGeneration int64, r *wire.HeartbeatRequest, reply *wire.HeartbeatReply)
 	// lost notes that an incarnation of a pod has ended.
-	lost(id pod.ID, launch int, reason string)
+	lost(id pod.ID, incarnation int, reason string)
 	// takeBack takes back the leases of a worker that has ended, when it is known which of their
 	// records are in the model.
-	takeBack(ctx context.Context, worker int, charge string)
+	takeBack(ctx context.Context, worker int, fault string)
 	// away reports whether workers wait for something that is missing: a server, or the storage
 	// that they begin from. Meanwhile no worker is a straggler.
 	away() bool

@@ -291,7 +291,7 @@ func TestTaskFails(t *testing.T) {
 	})
 }
 
-// The crash of a worker is charged to the worker and to its task.
+// The crash of a worker counts against the worker and its task.
 func TestCrashes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.RelaunchOnWorkerFailure = 1; c.Job.MaxTaskRetries = 10 })
@@ -378,7 +378,7 @@ func TestProblemsInTheStatus(t *testing.T) {
 	})
 }
 
-// A task that is handed back because of storage is not charged, and is leased to another worker
+// A task that is handed back because of storage is not counted, and is leased to another worker
 // next. A job whose data stays unreadable ends with an error that names the file.
 func TestStorageThatIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -135,7 +135,7 @@ func playThousand(address string) {
 		panic(err)
 	}
 	srv := speak.Server(func() identity.Header {
-		return identity.Header{Job: "uid", Role: pod.PS, Incarnation: 1, Life: 1}
+		return identity.Header{Job: "uid", Role: pod.PS, Incarnation: 1, ModelGeneration: 1}
 	})
 	wire.RegisterParameterServerServer(srv, new(fakeServer))
 	go srv.Serve(lis)
@@ -211,6 +211,6 @@ func anybody(address string) *speak.Conn {
 	return speak.Connect(func(ctx context.Context) (net.Conn, error) { return rpc.TCP(ctx, address) },
 		func(ctx context.Context, request any) identity.Header {
 			id := speak.ID(ctx, request)
-			return identity.Header{Job: "uid", Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1}
+			return identity.Header{Job: "uid", Role: id.Role, Index: id.Index, Incarnation: 1, ModelGeneration: 1}
 		})
 }

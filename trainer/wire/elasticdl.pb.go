@@ -525,7 +525,7 @@ type JoinReply struct {
 	// all of them, in order of index; empty until every server has joined
 	Servers []*Server `protobuf:"bytes,2,rep,name=servers,proto3" json:"servers,omitempty"`
 	// of the model: raised whenever values are lost
-	Life int64 `protobuf:"varint,3,opt,name=life,proto3" json:"life,omitempty"`
+	ModelGeneration int64 `protobuf:"varint,3,opt,name=model_generation,json=modelGeneration,proto3" json:"model_generation,omitempty"`
 	// server: what that generation begins with
 	Base *Base `protobuf:"bytes,4,opt,name=base,proto3" json:"base,omitempty"`
 	// program: its processes keep their state from one world to the next
@@ -578,9 +578,9 @@ func (x *JoinReply) GetServers() []*Server {
 	return nil
 }
 
-func (x *JoinReply) GetLife() int64 {
+func (x *JoinReply) GetModelGeneration() int64 {
 	if x != nil {
-		return x.Life
+		return x.ModelGeneration
 	}
 	return 0
 }
@@ -1557,7 +1557,7 @@ type HeartbeatRequest struct {
 	// worker of a ring: number of the last flush that it has carried out, see Assembly
 	Flushed int64 `protobuf:"varint,9,opt,name=flushed,proto3" json:"flushed,omitempty"`
 	// worker of a ring: of the world that version, snapshot and flushed belong to
-	Formation int64 `protobuf:"varint,10,opt,name=formation,proto3" json:"formation,omitempty"`
+	Generation int64 `protobuf:"varint,10,opt,name=generation,proto3" json:"generation,omitempty"`
 	// worker, server
 	Leave Leave `protobuf:"varint,11,opt,name=leave,proto3,enum=elasticdl.Leave" json:"leave,omitempty"`
 	// worker of a ring, on request: records that stay in the model whichever worker is lost, as
@@ -1566,15 +1566,15 @@ type HeartbeatRequest struct {
 	// server, or the worker of a ring that was asked to: progress of the checkpoint that is being
 	// made
 	Cut *CutReport `protobuf:"bytes,12,opt,name=cut,proto3" json:"cut,omitempty"`
-	// program: the formation whose processes on this worker have all exited with 0
+	// program: the generation whose processes on this worker have all exited with 0
 	Finished int64 `protobuf:"varint,20,opt,name=finished,proto3" json:"finished,omitempty"`
 	// program: processes of this worker have said that they keep their state from one world to the
 	// next
 	Keeps bool `protobuf:"varint,21,opt,name=keeps,proto3" json:"keeps,omitempty"`
-	// program: the newest formation in which processes of this worker that keep their state have
+	// program: the newest generation in which processes of this worker that keep their state have
 	// completed a round
 	Rounds int64 `protobuf:"varint,22,opt,name=rounds,proto3" json:"rounds,omitempty"`
-	// program: the newest formation of which all members are known to have the state that it began
+	// program: the newest generation of which all members are known to have the state that it began
 	// with
 	Met int64 `protobuf:"varint,23,opt,name=met,proto3" json:"met,omitempty"`
 	// program: processes of this worker use the package, so they can be asked to write a checkpoint
@@ -1693,9 +1693,9 @@ func (x *HeartbeatRequest) GetFlushed() int64 {
 	return 0
 }
 
-func (x *HeartbeatRequest) GetFormation() int64 {
+func (x *HeartbeatRequest) GetGeneration() int64 {
 	if x != nil {
-		return x.Formation
+		return x.Generation
 	}
 	return 0
 }
@@ -2008,8 +2008,8 @@ func (x *Rest) GetProblem() string {
 
 // Origin is the state with which a world of a program began if no process had one in memory.
 type Origin struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Formation int64                  `protobuf:"varint,1,opt,name=formation,proto3" json:"formation,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Generation int64                  `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	// updates in the state that the first rank had read, 0 if it has read none
 	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	// records in that state, as trainer/elastic/ledger writes them
@@ -2048,9 +2048,9 @@ func (*Origin) Descriptor() ([]byte, []int) {
 	return file_elasticdl_proto_rawDescGZIP(), []int{21}
 }
 
-func (x *Origin) GetFormation() int64 {
+func (x *Origin) GetGeneration() int64 {
 	if x != nil {
-		return x.Formation
+		return x.Generation
 	}
 	return 0
 }
@@ -2229,7 +2229,7 @@ type HeartbeatReply struct {
 	ReleaseSnapshot int64 `protobuf:"varint,2,opt,name=release_snapshot,json=releaseSnapshot,proto3" json:"release_snapshot,omitempty"`
 	// the present model generation: a pod that works in another one drops what it holds, and joins
 	// again
-	Life int64 `protobuf:"varint,4,opt,name=life,proto3" json:"life,omitempty"`
+	ModelGeneration int64 `protobuf:"varint,4,opt,name=model_generation,json=modelGeneration,proto3" json:"model_generation,omitempty"`
 	// worker of a ring: epochs that are settled
 	Settled int32 `protobuf:"varint,5,opt,name=settled,proto3" json:"settled,omitempty"`
 	// worker of a ring: the master has restarted, and asks for the ledger
@@ -2293,9 +2293,9 @@ func (x *HeartbeatReply) GetReleaseSnapshot() int64 {
 	return 0
 }
 
-func (x *HeartbeatReply) GetLife() int64 {
+func (x *HeartbeatReply) GetModelGeneration() int64 {
 	if x != nil {
-		return x.Life
+		return x.ModelGeneration
 	}
 	return 0
 }
@@ -2357,10 +2357,10 @@ type Arrival struct {
 	// where other workers reach it
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// of the world that it comes from, or works in, 0 if none
-	Formation int64 `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"`
+	Generation int64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
 	// number of rounds that its state has completed since the model began; -1: it has no state
 	Round int64 `protobuf:"varint,4,opt,name=round,proto3" json:"round,omitempty"`
-	// formation of the world in which the model of its state began; 0: a process has read the state
+	// generation of the world in which the model of its state began; 0: a process has read the state
 	// from a checkpoint of its own
 	Beginning int64 `protobuf:"varint,14,opt,name=beginning,proto3" json:"beginning,omitempty"`
 	// number of updates among them
@@ -2443,9 +2443,9 @@ func (x *Arrival) GetAddress() string {
 	return ""
 }
 
-func (x *Arrival) GetFormation() int64 {
+func (x *Arrival) GetGeneration() int64 {
 	if x != nil {
-		return x.Formation
+		return x.Generation
 	}
 	return 0
 }
@@ -2653,13 +2653,13 @@ type Failure struct {
 	Traceback string `protobuf:"bytes,8,opt,name=traceback,proto3" json:"traceback,omitempty"`
 	// the system killed it because the worker was out of memory
 	Memory bool `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`
-	// not charged: it asked for a restart, or ended while its world was left because workers join or
+	// not counted: it asked for a restart, or ended while its world was left because workers join or
 	// leave
 	Excused bool `protobuf:"varint,10,opt,name=excused,proto3" json:"excused,omitempty"`
 	// with excused: it cannot be sure of its state although no member of its world was lost
 	Doubt bool `protobuf:"varint,12,opt,name=doubt,proto3" json:"doubt,omitempty"`
 	// with signal: a fork a short time before may be the cause; its worker forks no more, and it is
-	// not charged
+	// not counted
 	Forked        bool `protobuf:"varint,13,opt,name=forked,proto3" json:"forked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2953,7 +2953,7 @@ func (x *Cut) GetClaim() string {
 type Recall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// of the world to leave; a worker that is not in it ignores the order
-	Formation int64 `protobuf:"varint,1,opt,name=formation,proto3" json:"formation,omitempty"`
+	Generation int64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	// a member is lost: abort the running round. False: leave after a round, all members after the
 	// same one
 	Now bool `protobuf:"varint,2,opt,name=now,proto3" json:"now,omitempty"`
@@ -2993,9 +2993,9 @@ func (*Recall) Descriptor() ([]byte, []int) {
 	return file_elasticdl_proto_rawDescGZIP(), []int{29}
 }
 
-func (x *Recall) GetFormation() int64 {
+func (x *Recall) GetGeneration() int64 {
 	if x != nil {
-		return x.Formation
+		return x.Generation
 	}
 	return 0
 }
@@ -3015,13 +3015,13 @@ func (x *Recall) GetJoins() bool {
 }
 
 // World lists the workers that are in the ring. A worker refuses connections and messages of any
-// other formation.
+// other generation.
 type World struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// changes exactly when membership does
 	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// rises each time that a world is formed, also with the same workers
-	Formation int64 `protobuf:"varint,2,opt,name=formation,proto3" json:"formation,omitempty"`
+	Generation int64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// by rank
 	Members []*Member `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
 	// ranks that have the newest state, which the others copy; none: all start from the base
@@ -3029,17 +3029,17 @@ type World struct {
 	// leases below this number are settled or void: no worker trains on them any more
 	Floor int64 `protobuf:"varint,5,opt,name=floor,proto3" json:"floor,omitempty"`
 	// of the model
-	Life int64 `protobuf:"varint,6,opt,name=life,proto3" json:"life,omitempty"`
+	ModelGeneration int64 `protobuf:"varint,6,opt,name=model_generation,json=modelGeneration,proto3" json:"model_generation,omitempty"`
 	// without sources: what all start from
 	Base *Base `protobuf:"bytes,7,opt,name=base,proto3" json:"base,omitempty"`
 	// epochs that are settled
 	Settled int32 `protobuf:"varint,8,opt,name=settled,proto3" json:"settled,omitempty"`
 	// program: how often its processes were started again so far, for whichever reason
 	Restarts int32 `protobuf:"varint,9,opt,name=restarts,proto3" json:"restarts,omitempty"`
-	// program: formation of the world in which the model of the sources' state began; without
+	// program: generation of the world in which the model of the sources' state began; without
 	// sources: of this world
 	Beginning int64 `protobuf:"varint,10,opt,name=beginning,proto3" json:"beginning,omitempty"`
-	// program: restarts, and the charged failures that the job still survives
+	// program: restarts, and the counted failures that the job still survives
 	MaxRestarts int32 `protobuf:"varint,12,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
 	// program: time that its processes wait before they start, because those of earlier worlds failed
 	// soon after their start; in milliseconds
@@ -3085,9 +3085,9 @@ func (x *World) GetId() int64 {
 	return 0
 }
 
-func (x *World) GetFormation() int64 {
+func (x *World) GetGeneration() int64 {
 	if x != nil {
-		return x.Formation
+		return x.Generation
 	}
 	return 0
 }
@@ -3113,9 +3113,9 @@ func (x *World) GetFloor() int64 {
 	return 0
 }
 
-func (x *World) GetLife() int64 {
+func (x *World) GetModelGeneration() int64 {
 	if x != nil {
-		return x.Life
+		return x.ModelGeneration
 	}
 	return 0
 }
@@ -3362,7 +3362,7 @@ type PodStatus struct {
 	// of the cluster
 	Node string `protobuf:"bytes,9,opt,name=node,proto3" json:"node,omitempty"`
 	// from 1; 0: not known
-	Launch int32 `protobuf:"varint,10,opt,name=launch,proto3" json:"launch,omitempty"`
+	Incarnation int32 `protobuf:"varint,10,opt,name=incarnation,json=launch,proto3" json:"incarnation,omitempty"`
 	// program: those that run, by local rank
 	Processes     []*ProcessStatus `protobuf:"bytes,11,rep,name=processes,proto3" json:"processes,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3462,9 +3462,9 @@ func (x *PodStatus) GetNode() string {
 	return ""
 }
 
-func (x *PodStatus) GetLaunch() int32 {
+func (x *PodStatus) GetIncarnation() int32 {
 	if x != nil {
-		return x.Launch
+		return x.Incarnation
 	}
 	return 0
 }
@@ -3719,7 +3719,7 @@ type JobStatus struct {
 	// of the cluster; empty: the job runs on this machine
 	Namespace string `protobuf:"bytes,22,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// of the model, from 1
-	Life int64 `protobuf:"varint,24,opt,name=life,proto3" json:"life,omitempty"`
+	ModelGeneration int64 `protobuf:"varint,24,opt,name=model_generation,json=life,proto3" json:"model_generation,omitempty"`
 	// how often the training started over or was rolled back
 	Rewinds int32 `protobuf:"varint,36,opt,name=rewinds,proto3" json:"rewinds,omitempty"`
 	// how and why the training last started over or was rolled back; empty: it never was
@@ -3734,15 +3734,15 @@ type JobStatus struct {
 	Output string `protobuf:"bytes,30,opt,name=output,proto3" json:"output,omitempty"`
 	// of the job: train, evaluate, predict, run
 	Type string `protobuf:"bytes,29,opt,name=type,proto3" json:"type,omitempty"`
-	// program: number of its failures that were charged
+	// program: number of its failures that were counted
 	Restarts    int32 `protobuf:"varint,31,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	MaxRestarts int32 `protobuf:"varint,32,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
 	// program: its command
 	Program string `protobuf:"bytes,33,opt,name=program,proto3" json:"program,omitempty"`
-	// program: number of failures, charged or not, after which it was restarted or the job failed
+	// program: number of failures, counted or not, after which it was restarted or the job failed
 	Failures int32 `protobuf:"varint,34,opt,name=failures,proto3" json:"failures,omitempty"`
 	// the last of these, as in "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program starts
-	// again (not charged)"; empty: none
+	// again (not counted)"; empty: none
 	Failure string `protobuf:"bytes,35,opt,name=failure,proto3" json:"failure,omitempty"`
 	// of a command that awaits the job, if it failed with a code of its own; 0: the state tells it
 	ExitCode int32 `protobuf:"varint,60,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
@@ -3945,9 +3945,9 @@ func (x *JobStatus) GetNamespace() string {
 	return ""
 }
 
-func (x *JobStatus) GetLife() int64 {
+func (x *JobStatus) GetModelGeneration() int64 {
 	if x != nil {
-		return x.Life
+		return x.ModelGeneration
 	}
 	return 0
 }
@@ -4610,7 +4610,7 @@ type ControlRequest struct {
 	// drop snapshots up to this version
 	ReleaseSnapshot int64 `protobuf:"varint,3,opt,name=release_snapshot,json=releaseSnapshot,proto3" json:"release_snapshot,omitempty"`
 	// of the model; a server in an older one begins this one, from base
-	Life int64 `protobuf:"varint,4,opt,name=life,proto3" json:"life,omitempty"`
+	ModelGeneration int64 `protobuf:"varint,4,opt,name=model_generation,json=modelGeneration,proto3" json:"model_generation,omitempty"`
 	// of the order: one with a lower number that arrives late changes nothing
 	Number int64 `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`
 	// the checkpoint that is being made: accept only records of target; 0: none
@@ -4618,7 +4618,7 @@ type ControlRequest struct {
 	// records that all servers are to have in the checkpoint, as trainer/elastic/ledger writes them;
 	// empty: not known yet
 	Target []byte `protobuf:"bytes,7,opt,name=target,proto3" json:"target,omitempty"`
-	// what the life begins with
+	// what the model generation begins with
 	Base *Base `protobuf:"bytes,8,opt,name=base,proto3" json:"base,omitempty"`
 	// with cut: claim of the checkpoint directory
 	Claim         string `protobuf:"bytes,9,opt,name=claim,proto3" json:"claim,omitempty"`
@@ -4677,9 +4677,9 @@ func (x *ControlRequest) GetReleaseSnapshot() int64 {
 	return 0
 }
 
-func (x *ControlRequest) GetLife() int64 {
+func (x *ControlRequest) GetModelGeneration() int64 {
 	if x != nil {
-		return x.Life
+		return x.ModelGeneration
 	}
 	return 0
 }
@@ -4779,11 +4779,11 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03pid\x18\x04 \x01(\x05R\x03pid\x12\x18\n" +
 	"\aprocess\x18\x05 \x01(\x04R\aprocess\x12\x14\n" +
-	"\x05holds\x18\x06 \x01(\x03R\x05holds\"\x99\x01\n" +
+	"\x05holds\x18\x06 \x01(\x03R\x05holds\"\xb0\x01\n" +
 	"\tJoinReply\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\fR\x03job\x12+\n" +
-	"\aservers\x18\x02 \x03(\v2\x11.elasticdl.ServerR\aservers\x12\x12\n" +
-	"\x04life\x18\x03 \x01(\x03R\x04life\x12#\n" +
+	"\aservers\x18\x02 \x03(\v2\x11.elasticdl.ServerR\aservers\x12)\n" +
+	"\x10model_generation\x18\x03 \x01(\x03R\x0fmodelGeneration\x12#\n" +
 	"\x04base\x18\x04 \x01(\v2\x0f.elasticdl.BaseR\x04base\x12\x14\n" +
 	"\x05keeps\x18\x05 \x01(\bR\x05keeps\"x\n" +
 	"\x04Base\x12\x10\n" +
@@ -4854,7 +4854,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x16\n" +
 	"\x06effort\x18\x03 \x01(\x03R\x06effort\x12\x14\n" +
-	"\x05waits\x18\x06 \x01(\tR\x05waits\"\xfd\x05\n" +
+	"\x05waits\x18\x06 \x01(\tR\x05waits\"\xff\x05\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -4864,9 +4864,11 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04loss\x18\x06 \x01(\x02R\x04loss\x12\x1a\n" +
 	"\brejected\x18\a \x01(\x03R\brejected\x120\n" +
 	"\x06leases\x18\b \x03(\v2\x18.elasticdl.LeaseProgressR\x06leases\x12\x18\n" +
-	"\aflushed\x18\t \x01(\x03R\aflushed\x12\x1c\n" +
-	"\tformation\x18\n" +
-	" \x01(\x03R\tformation\x12&\n" +
+	"\aflushed\x18\t \x01(\x03R\aflushed\x12\x1e\n" +
+	"\n" +
+	"generation\x18\n" +
+	" \x01(\x03R\n" +
+	"generation\x12&\n" +
 	"\x05leave\x18\v \x01(\x0e2\x10.elasticdl.LeaveR\x05leave\x12\x16\n" +
 	"\x06ledger\x18\r \x01(\fR\x06ledger\x12&\n" +
 	"\x03cut\x18\f \x01(\v2\x14.elasticdl.CutReportR\x03cut\x12\x1a\n" +
@@ -4894,9 +4896,11 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aunix_ms\x18\x03 \x01(\x03R\x06unixMs\"6\n" +
 	"\x04Rest\x12\x14\n" +
 	"\x05round\x18\x01 \x01(\x03R\x05round\x12\x18\n" +
-	"\aproblem\x18\x02 \x01(\tR\aproblem\"X\n" +
-	"\x06Origin\x12\x1c\n" +
-	"\tformation\x18\x01 \x01(\x03R\tformation\x12\x18\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem\"Z\n" +
+	"\x06Origin\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x03R\n" +
+	"generation\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x16\n" +
 	"\x06ledger\x18\x03 \x01(\fR\x06ledger\"\xdb\x02\n" +
 	"\tCutReport\x12\x16\n" +
@@ -4913,22 +4917,24 @@ const file_elasticdl_proto_rawDesc = "" +
 	" \x01(\tR\x05error\x12+\n" +
 	"\x06layout\x18\v \x03(\v2\x13.elasticdl.VariableR\x06layout\x12\x1c\n" +
 	"\toptimizer\x18\f \x01(\tR\toptimizer\x12\x14\n" +
-	"\x05slots\x18\r \x01(\x05R\x05slots\"\x89\x02\n" +
+	"\x05slots\x18\r \x01(\x05R\x05slots\"\xa0\x02\n" +
 	"\x0eHeartbeatReply\x12\x18\n" +
 	"\aunknown\x18\x01 \x01(\bR\aunknown\x12)\n" +
-	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12\x12\n" +
-	"\x04life\x18\x04 \x01(\x03R\x04life\x12\x18\n" +
+	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12)\n" +
+	"\x10model_generation\x18\x04 \x01(\x03R\x0fmodelGeneration\x12\x18\n" +
 	"\asettled\x18\x05 \x01(\x05R\asettled\x12\x16\n" +
 	"\x06ledger\x18\b \x01(\bR\x06ledger\x12\x12\n" +
 	"\x04join\x18\a \x01(\bR\x04join\x12\x12\n" +
 	"\x04over\x18\x14 \x01(\bR\x04over\x12\x10\n" +
 	"\x03cut\x18\x06 \x01(\x03R\x03cut\x12\x19\n" +
 	"\bgrace_ms\x18\x1e \x01(\x03R\agraceMs\x12\x17\n" +
-	"\astop_ms\x18\x1f \x01(\x03R\x06stopMs\"\xb9\x04\n" +
+	"\astop_ms\x18\x1f \x01(\x03R\x06stopMs\"\xbb\x04\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
-	"\tformation\x18\x03 \x01(\x03R\tformation\x12\x14\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x03R\n" +
+	"generation\x12\x14\n" +
 	"\x05round\x18\x04 \x01(\x03R\x05round\x12\x1c\n" +
 	"\tbeginning\x18\x0e \x01(\x03R\tbeginning\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\x03R\aversion\x12\x16\n" +
@@ -4974,18 +4980,22 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04word\"3\n" +
 	"\x03Cut\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x14\n" +
-	"\x05claim\x18\x02 \x01(\tR\x05claim\"N\n" +
-	"\x06Recall\x12\x1c\n" +
-	"\tformation\x18\x01 \x01(\x03R\tformation\x12\x10\n" +
+	"\x05claim\x18\x02 \x01(\tR\x05claim\"P\n" +
+	"\x06Recall\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x03R\n" +
+	"generation\x12\x10\n" +
 	"\x03now\x18\x02 \x01(\bR\x03now\x12\x14\n" +
-	"\x05joins\x18\x03 \x01(\bR\x05joins\"\xdd\x02\n" +
+	"\x05joins\x18\x03 \x01(\bR\x05joins\"\xf6\x02\n" +
 	"\x05World\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1c\n" +
-	"\tformation\x18\x02 \x01(\x03R\tformation\x12+\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x03R\n" +
+	"generation\x12+\n" +
 	"\amembers\x18\x03 \x03(\v2\x11.elasticdl.MemberR\amembers\x12\x18\n" +
 	"\asources\x18\x04 \x03(\x05R\asources\x12\x14\n" +
-	"\x05floor\x18\x05 \x01(\x03R\x05floor\x12\x12\n" +
-	"\x04life\x18\x06 \x01(\x03R\x04life\x12#\n" +
+	"\x05floor\x18\x05 \x01(\x03R\x05floor\x12)\n" +
+	"\x10model_generation\x18\x06 \x01(\x03R\x0fmodelGeneration\x12#\n" +
 	"\x04base\x18\a \x01(\v2\x0f.elasticdl.BaseR\x04base\x12\x18\n" +
 	"\asettled\x18\b \x01(\x05R\asettled\x12\x1a\n" +
 	"\brestarts\x18\t \x01(\x05R\brestarts\x12\x1c\n" +
@@ -5002,7 +5012,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
 	"ScaleReply\x12\x16\n" +
 	"\x06before\x18\x01 \x01(\x05R\x06before\"\x0f\n" +
-	"\rStatusRequest\"\xd0\x02\n" +
+	"\rStatusRequest\"\xd5\x02\n" +
 	"\tPodStatus\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x14\n" +
@@ -5012,8 +5022,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x12&\n" +
 	"\x0fstarted_unix_ms\x18\a \x01(\x03R\rstartedUnixMs\x12\"\n" +
 	"\rended_unix_ms\x18\b \x01(\x03R\vendedUnixMs\x12\x12\n" +
-	"\x04node\x18\t \x01(\tR\x04node\x12\x16\n" +
-	"\x06launch\x18\n" +
+	"\x04node\x18\t \x01(\tR\x04node\x12\x1b\n" +
+	"\vincarnation\x18\n" +
 	" \x01(\x05R\x06launch\x126\n" +
 	"\tprocesses\x18\v \x03(\v2\x18.elasticdl.ProcessStatusR\tprocesses\"\x9f\x01\n" +
 	"\rProcessStatus\x12\x12\n" +
@@ -5033,7 +5043,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xec\t\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xf8\t\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -5060,8 +5070,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
 	"world_size\x18\x14 \x01(\x05R\tworldSize\x12\x18\n" +
 	"\aworkers\x18\x15 \x01(\x05R\aworkers\x12\x1c\n" +
-	"\tnamespace\x18\x16 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04life\x18\x18 \x01(\x03R\x04life\x12\x18\n" +
+	"\tnamespace\x18\x16 \x01(\tR\tnamespace\x12\x1e\n" +
+	"\x10model_generation\x18\x18 \x01(\x03R\x04life\x12\x18\n" +
 	"\arewinds\x18$ \x01(\x05R\arewinds\x12\x12\n" +
 	"\x04anew\x18\x19 \x01(\tR\x04anew\x125\n" +
 	"\n" +
@@ -5114,12 +5124,12 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x03all\x18\x02 \x01(\bR\x03all\";\n" +
 	"\rProgressReply\x12\x12\n" +
 	"\x04done\x18\x01 \x03(\x03R\x04done\x12\x16\n" +
-	"\x06ledger\x18\x02 \x01(\fR\x06ledger\"\x8a\x02\n" +
+	"\x06ledger\x18\x02 \x01(\fR\x06ledger\"\xa1\x02\n" +
 	"\x0eControlRequest\x12\"\n" +
 	"\fcontributors\x18\x01 \x01(\x05R\fcontributors\x12\x18\n" +
 	"\asettled\x18\x02 \x01(\x05R\asettled\x12)\n" +
-	"\x10release_snapshot\x18\x03 \x01(\x03R\x0freleaseSnapshot\x12\x12\n" +
-	"\x04life\x18\x04 \x01(\x03R\x04life\x12\x16\n" +
+	"\x10release_snapshot\x18\x03 \x01(\x03R\x0freleaseSnapshot\x12)\n" +
+	"\x10model_generation\x18\x04 \x01(\x03R\x0fmodelGeneration\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x10\n" +
 	"\x03cut\x18\x06 \x01(\x03R\x03cut\x12\x16\n" +
 	"\x06target\x18\a \x01(\fR\x06target\x12#\n" +

@@ -190,16 +190,16 @@ const (
 
 // commitState is the state of a commit in a directory.
 type commitState struct {
-	Number   int64      `json:"number"`
-	State    string     `json:"state"`
-	Time     *time.Time `json:"time,omitempty"`
-	Version  int64      `json:"version"`
-	Records  int64      `json:"records"`
-	Life     int64      `json:"life"`
-	Shards   int        `json:"shards"`
-	Bytes    int64      `json:"bytes"`
-	Problems []string   `json:"problems,omitempty"`
-	Name     string     `json:"name"` // of its directory
+	Number          int64      `json:"number"`
+	State           string     `json:"state"`
+	Time            *time.Time `json:"time,omitempty"`
+	Version         int64      `json:"version"`
+	Records         int64      `json:"records"`
+	ModelGeneration int64      `json:"life"`
+	Shards          int        `json:"shards"`
+	Bytes           int64      `json:"bytes"`
+	Problems        []string   `json:"problems,omitempty"`
+	Name            string     `json:"name"` // of its directory
 
 	record *checkpoint.Commit // nil: it is not there, or cannot be read
 }
@@ -223,7 +223,8 @@ func stateOf(d checkpoint.Dir, e checkpoint.Entry) commitState {
 		return s
 	}
 	s.State, s.record = commitComplete, c
-	s.Time, s.Version, s.Records, s.Life, s.Shards, s.Bytes = &c.Time, c.Version, c.Records, c.Life,
+	s.Time, s.Version, s.Records, s.ModelGeneration, s.Shards, s.Bytes = &c.Time, c.Version, c.Records,
+		c.ModelGeneration,
 		len(c.Shards), c.Bytes()
 	return s
 }

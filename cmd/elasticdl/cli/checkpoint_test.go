@@ -51,9 +51,9 @@ func makeCommit(dir string, number int64, shards int, record bool) error {
 		Format: checkpoint.Format, Number: number,
 		Time:    time.Now().Add(-time.Duration(100-number) * time.Hour).UTC().Truncate(time.Second),
 		JobName: "mnist", Job: "0f1e-uid",
-		Lineage:  []checkpoint.Ancestor{{Job: "first-uid", Number: 7}, {Job: "second-uid", Number: 9}},
-		ModelDef: "mnist.mnist_mlp.custom_model",
-		Life:     2, Version: 100 * number, Layout: checkpoint.VariablesOf(layout), Optimizer: "Momentum",
+		Lineage:         []checkpoint.Ancestor{{Job: "first-uid", Number: 7}, {Job: "second-uid", Number: 9}},
+		ModelDef:        "mnist.mnist_mlp.custom_model",
+		ModelGeneration: 2, Version: 100 * number, Layout: checkpoint.VariablesOf(layout), Optimizer: "Momentum",
 		Slots: 1, Records: 12800 * number,
 		Cut: checkpoint.Cut{RecordsPerTask: 128, Shuffle: true, Seed: 5, Shards: "abc"},
 		Evaluations: []checkpoint.Evaluation{

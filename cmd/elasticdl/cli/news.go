@@ -143,8 +143,9 @@ func followNews(before, after *wire.JobStatus) []string {
 	return lines
 }
 
-// sameLife reports whether two statuses are of one launch of a pod; a may be nil. On a cluster the
-// start is not always known.
+// sameLife reports whether two statuses are of one incarnation of a pod; a may be nil. On a cluster
+// the start is not always known.
 func sameLife(a, b *wire.PodStatus) bool {
-	return a != nil && a.Launch == b.Launch && (a.StartedUnixMs == b.StartedUnixMs || a.Node != "" || b.Node != "")
+	return a != nil && a.Incarnation == b.Incarnation && (a.StartedUnixMs == b.StartedUnixMs ||
+		a.Node != "" || b.Node != "")
 }

@@ -16,8 +16,8 @@ func script() *wire.JobStatus {
 		Name: "main", State: "Running", Type: "run", Program: "main.py", Strategy: "AllreduceStrategy",
 		World: 1, WorldSize: 2, Workers: 2,
 		Pods: []*wire.PodStatus{
-			{Role: wire.Role_WORKER, Index: 0, State: "Running", Launch: 1, Pid: 7, StartedUnixMs: after(0)},
-			{Role: wire.Role_WORKER, Index: 1, State: "Running", Launch: 1, Pid: 8, StartedUnixMs: after(0)},
+			{Role: wire.Role_WORKER, Index: 0, State: "Running", Incarnation: 1, Pid: 7, StartedUnixMs: after(0)},
+			{Role: wire.Role_WORKER, Index: 1, State: "Running", Incarnation: 1, Pid: 8, StartedUnixMs: after(0)},
 		},
 	}
 }
@@ -25,7 +25,7 @@ func script() *wire.JobStatus {
 // The messages between a program's output lines report each loss and its consequence once, and
 // nothing about normal starts and ends.
 func TestProgramNews(t *testing.T) {
-	const words = "rank 1 of worker-1 (pid 8): killed by SIGKILL; the others go on, it is started again (not charged)"
+	const words = "rank 1 of worker-1 (pid 8): killed by SIGKILL; the others go on, it is started again (not counted)"
 	change := func(f func(*wire.JobStatus)) *wire.JobStatus {
 		s := script()
 		f(s)

@@ -50,15 +50,15 @@ func masterCommand() *cobra.Command {
 					incluster.MasterConfig{Job: name, Namespace: namespace, Environ: os.Environ(),
 						Output: cmd.ErrOrStderr()})
 			}
-			if here.Launch < 1 {
-				return fmt.Errorf("--launch=%d: expected 1 or more", here.Launch)
+			if here.Incarnation < 1 {
+				return fmt.Errorf("--launch=%d: expected 1 or more", here.Incarnation)
 			}
 			here.Log = cmd.ErrOrStderr()
 			return local.RunMaster(cmd.Context(), here)
 		}),
 	}
 	cmd.Flags().StringVar(&here.JobDir, "job_dir", "", "state directory of the job, for --runtime=local")
-	cmd.Flags().IntVar(&here.Launch, "launch", 1, "incarnation of the master, from 1")
+	cmd.Flags().IntVar(&here.Incarnation, "launch", 1, "incarnation of the master, from 1")
 	cmd.Flags().BoolVar(&here.Resume, "resume", false, "continue from the newest checkpoint")
 	cmd.Flags().StringVar(&name, "job_name", "", "name of the job, on a cluster")
 	cmd.Flags().StringVar(&namespace, "namespace", "default", "namespace of the job")
@@ -69,7 +69,8 @@ func masterCommand() *cobra.Command {
 
 func psCommand() *cobra.Command {
 	cmd, r := roleCommand("ps", "Run a parameter server of a job (started by its master)", role.RunPS)
-	cmd.Flags().StringVar(&r.Address, "address", "", "address to listen on; default: any port of the loopback interface")
+	cmd.Flags().StringVar(&r.Address, "address", "",
+		"address to listen on; default: any port of the loopback interface")
 	cmd.Flags().StringVar(&r.Advertise, "advertise", "", "address for peers; default: --address")
 	return cmd
 }
@@ -107,8 +108,8 @@ func roleCommand(name, short string, main func(context.Context, role.Role) error
 			if r.Index < 0 {
 				return fmt.Errorf("--index=%d: expected 0 or more", r.Index)
 			}
-			if r.Launch < 1 {
-				return fmt.Errorf("--launch=%d: expected 1 or more", r.Launch)
+			if r.Incarnation < 1 {
+				return fmt.Errorf("--launch=%d: expected 1 or more", r.Incarnation)
 			}
 			return nil
 		},
@@ -130,7 +131,7 @@ func roleCommand(name, short string, main func(context.Context, role.Role) error
 	}
 	cmd.Flags().StringVar(&r.Master, "master_address", "", "address of the master")
 	cmd.Flags().IntVar(&r.Index, "index", 0, "index of this pod")
-	cmd.Flags().IntVar(&r.Launch, "launch", 1, "incarnation of this index, from 1")
+	cmd.Flags().IntVar(&r.Incarnation, "launch", 1, "incarnation of this index, from 1")
 	cmd.Flags().DurationVar(&r.Grace, "grace", 0,
 		"time from SIGTERM to SIGKILL; 0 for the default of --grace_period")
 	cmd.Flags().StringVar(&r.LogLevel, "log_level", "INFO", "lowest level: DEBUG, INFO, WARNING, ERROR or CRITICAL")

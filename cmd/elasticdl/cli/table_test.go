@@ -17,7 +17,7 @@ func TestColumns(t *testing.T) {
 	bare := running()
 	bare.Name, bare.Strategy = "bare", ""
 	for _, p := range bare.Pods {
-		p.Pid, p.Launch, p.Address, p.Reason, p.StartedUnixMs = 0, 0, "", "", 0
+		p.Pid, p.Incarnation, p.Address, p.Reason, p.StartedUnixMs = 0, 0, "", "", 0
 	}
 	far := proto.Clone(bare).(*wire.JobStatus)
 	far.Namespace = "training"

@@ -424,7 +424,7 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	row("Output", result(s))
 	row("Note", startedOver(s))
 	if s.Failures > 0 {
-		row("Failures", fmt.Sprintf("%d of the program: %d charged, %d allowed (--max_restarts)",
+		row("Failures", fmt.Sprintf("%d of the program: %d counted, %d allowed (--max_restarts)",
 			s.Failures, s.Restarts, s.MaxRestarts))
 		row("Last failure", oneLine(s.Failure))
 	}
@@ -456,14 +456,14 @@ func podTable(s *wire.JobStatus, now time.Time) string {
 	for _, p := range sorted(s.Pods) {
 		age := span(p.StartedUnixMs, p.EndedUnixMs, now)
 		if s.Namespace != "" {
-			rows = append(rows, []string{podName(p), p.State, p.Node, number(p.Launch), age, reason(p)})
+			rows = append(rows, []string{podName(p), p.State, p.Node, number(p.Incarnation), age, reason(p)})
 			continue
 		}
 		pid := ""
 		if p.EndedUnixMs == 0 {
 			pid = number(p.Pid)
 		}
-		rows = append(rows, []string{podName(p), p.State, pid, number(p.Launch), age, p.Address, reason(p)})
+		rows = append(rows, []string{podName(p), p.State, pid, number(p.Incarnation), age, p.Address, reason(p)})
 	}
 	return table(rows)
 }

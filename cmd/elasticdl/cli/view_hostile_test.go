@@ -22,7 +22,7 @@ import (
 // hostile returns a status of a job in which every text contains control sequences for a terminal.
 func hostile(attack string, state job.State) *wire.JobStatus {
 	s := running()
-	s.Namespace, s.Checkpoint, s.WorldSize, s.World, s.Life, s.EndedUnixMs = "n",
+	s.Namespace, s.Checkpoint, s.WorldSize, s.World, s.ModelGeneration, s.EndedUnixMs = "n",
 		&wire.Checkpoint{Number: 1, Dir: "d"}, 2, 3, 2, after(time.Minute)
 	var fill func(m protoreflect.Message)
 	fill = func(m protoreflect.Message) {

@@ -53,15 +53,15 @@ func running() *wire.JobStatus {
 		},
 		Pods: []*wire.PodStatus{
 			{Role: wire.Role_WORKER, Index: 4, State: "Pending"},
-			{Role: wire.Role_WORKER, Index: 1, State: "Running", Launch: 1, Pid: 1204,
+			{Role: wire.Role_WORKER, Index: 1, State: "Running", Incarnation: 1, Pid: 1204,
 				StartedUnixMs: after(2 * time.Second)},
-			{Role: wire.Role_WORKER, Index: 0, State: "Failed", Launch: 1, Reason: "killed by signal 9",
+			{Role: wire.Role_WORKER, Index: 0, State: "Failed", Incarnation: 1, Reason: "killed by signal 9",
 				Pid: 1203, StartedUnixMs: after(2 * time.Second), EndedUnixMs: after(33 * time.Second)},
-			{Role: wire.Role_PS, Index: 1, State: "Running", Launch: 2, Pid: 1202,
+			{Role: wire.Role_PS, Index: 1, State: "Running", Incarnation: 2, Pid: 1202,
 				Address: "127.0.0.1:40002", StartedUnixMs: after(time.Second)},
-			{Role: wire.Role_PS, Index: 0, State: "Running", Launch: 1, Pid: 1201,
+			{Role: wire.Role_PS, Index: 0, State: "Running", Incarnation: 1, Pid: 1201,
 				Address: "127.0.0.1:40001", StartedUnixMs: after(time.Second)},
-			{Role: wire.Role_MASTER, State: "Running", Launch: 3, Pid: 1200, Address: "127.0.0.1:40000",
+			{Role: wire.Role_MASTER, State: "Running", Incarnation: 3, Pid: 1200, Address: "127.0.0.1:40000",
 				StartedUnixMs: after(0)},
 		},
 	}
@@ -83,17 +83,17 @@ func clustered() *wire.JobStatus {
 	s.Namespace, s.Waiting = "training",
 		"1 of 2 servers does not run (Unschedulable: 0/2 nodes are available: 2 Insufficient cpu.)"
 	for i, p := range s.Pods {
-		p.Pid, p.Address, p.Launch, p.Node = 0, "", 1, fmt.Sprintf("node-%d", i%2)
+		p.Pid, p.Address, p.Incarnation, p.Node = 0, "", 1, fmt.Sprintf("node-%d", i%2)
 	}
 	s.Pods[0].Node, s.Pods[0].Reason = "", "Unschedulable: 0/2 nodes are available: 2 Insufficient cpu."
 	s.Pods[2].State, s.Pods[2].Reason, s.Pods[2].EndedUnixMs = "Leaving", "", 0
-	s.Pods[5].Launch = 0
+	s.Pods[5].Incarnation = 0
 	return s
 }
 
 // lost changes s to the status after a server was lost with its part of the model, and returns it.
 func lost(s *wire.JobStatus) *wire.JobStatus {
-	s.Life, s.Rewinds, s.Anew = 102, 1,
+	s.ModelGeneration, s.Rewinds, s.Anew = 102, 1,
 		"the training started over: ps-1 was lost with its part of the model: node\tlost; 50,000 records were trained on till then"
 	return s
 }
@@ -170,7 +170,7 @@ func TestNews(t *testing.T) {
 	larger.Pods[0].State, larger.Pods[0].Pid, larger.Pods[0].StartedUnixMs = "Running", 1300, after(36*time.Second)
 	golden(t, "news-ring", strings.Join(news(ringing(), larger), "\n")+"\n")
 	larger.RecordsDone, larger.Evaluated, larger.Evaluations = 0, 0, nil
-	larger.Life, larger.Rewinds, larger.Anew = 102, 1,
+	larger.ModelGeneration, larger.Rewinds, larger.Anew = 102, 1,
 		"the training started over: every worker was lost, and the model with them: killed; 44,032 records were trained on till then"
 	golden(t, "news-anew", strings.Join(news(ringing(), larger), "\n")+"\n")
 }
@@ -198,7 +198,7 @@ func TestProblemsShown(t *testing.T) {
 // starting over.
 func TestCheckpointShown(t *testing.T) {
 	s := running()
-	s.Life, s.Rewinds, s.Anew = 102, 1,
+	s.ModelGeneration, s.Rewinds, s.Anew = 102, 1,
 		"the training returned to checkpoint 11 at version 300, with 19,200 of 22,000 records: ps-1 was lost"
 	s.Checkpoint = &wire.Checkpoint{Dir: "/data/ckpt", Number: 12, Version: 340, Records: 35_200,
 		UnixMs: after(56 * time.Second)}
@@ -235,7 +235,7 @@ func TestAnew(t *testing.T) {
 		"50,000 records were trained on till then"
 	for _, before := range []*wire.JobStatus{nil, running()} {
 		if lines := news(before, lost(running())); !slices.Contains(lines, words) {
-			t.Errorf("after %v: %q", before.GetLife(), lines)
+			t.Errorf("after %v: %q", before.GetModelGeneration(), lines)
 		}
 	}
 	if lines := news(lost(running()), lost(running())); len(lines) != 0 {
@@ -268,26 +268,26 @@ func TestAnew(t *testing.T) {
 	}
 	text := asJSON(lost(running()))
 	var of struct {
-		Life, Rewinds int
-		Anew          string
+		ModelGeneration, Rewinds int
+		Anew                     string
 	}
-	if err := json.Unmarshal(text, &of); err != nil || of.Life != 102 || of.Rewinds != 1 ||
+	if err := json.Unmarshal(text, &of); err != nil || of.ModelGeneration != 102 || of.Rewinds != 1 ||
 		!strings.HasPrefix(of.Anew, "the training started over: ps-1 was lost") {
 		t.Errorf("%v: %s", err, text)
 	}
 	made := running()
 	// a server was lost before any record was trained on
-	made.Life = 2
+	made.ModelGeneration = 2
 	if text := statusText(made, start); strings.Contains(text, "life") ||
 		strings.Contains(text, "anew") || strings.Contains(text, "went") {
 		t.Errorf("nothing was lost:\n%s", text)
 	}
 }
 
-// A failed process of a program is reported once, with the number of charged failures; the progress
+// A failed process of a program is reported once, with the number of counted failures; the progress
 // of a program without records is unknown.
 func TestProgramFailureShown(t *testing.T) {
-	const words = "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program starts again (not charged)"
+	const words = "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program starts again (not counted)"
 	before := &wire.JobStatus{Name: "j", State: "Running", Type: "run", Program: "main.py", MaxRestarts: 3}
 	s := &wire.JobStatus{Name: "j", State: "Running", Type: "run", Program: "main.py", MaxRestarts: 3,
 		Restarts: 1, Failures: 2, Failure: words}
@@ -298,7 +298,7 @@ func TestProgramFailureShown(t *testing.T) {
 		t.Errorf("said again: %q", got)
 	}
 	text := statusText(s, start)
-	for _, want := range []string{"2 of the program: 1 charged, 3 allowed (--max_restarts)\n", words + "\n"} {
+	for _, want := range []string{"2 of the program: 1 counted, 3 allowed (--max_restarts)\n", words + "\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in the status:\n%s", want, text)
 		}
@@ -360,7 +360,7 @@ func TestNewsOfCluster(t *testing.T) {
 	later := clustered()
 	later.Pods[2].State, later.Pods[2].Reason = "Deleted", "preempted"
 	later.Pods[0].State, later.Pods[0].Reason, later.Pods[0].Node = "Running", "", "node-1"
-	later.Pods[4].State, later.Pods[4].Launch = "Pending", 2
+	later.Pods[4].State, later.Pods[4].Incarnation = "Pending", 2
 	if lines := podNews(known, later); !slices.Equal(lines, []string{"ps-0 Pending", "worker-4 Running on node-1"}) {
 		t.Errorf("later: %q", lines)
 	}

@@ -16,8 +16,8 @@ var errAnew = errors.New("the model has started over")
 // often. A push is on every server or on none. Like a real server, it has the first records of each
 // task up to some record, and it exists as long as the model does.
 type Ledger struct {
-	mu   sync.Mutex
-	life int64
+	mu              sync.Mutex
+	modelGeneration int64
 	// all records of the epochs up to this one are in the model
 	settled int32
 	// number of records that are in the model, from each task's start
@@ -46,22 +46,23 @@ func NewLedger() *Ledger {
 	return l
 }
 
-func (l *Ledger) clear(life int64) {
-	l.life, l.settled, l.pushes = life, 0, 0
+func (l *Ledger) clear(modelGeneration int64) {
+	l.modelGeneration, l.settled, l.pushes = modelGeneration, 0, 0
 	l.had, l.shards = make(map[key]int64), make(map[shard][]int)
 }
 
 // push adds the records [from, to) of a task, in its order, and returns how many records of the
 // task are in the model. If that is less than to, the push does not begin at the ledger's end of
 // the task, and adds nothing. It returns errAnew if the model is in another generation.
-func (l *Ledger) push(life int64, t *wire.Task, from, to int64) (had int64, err error) {
+func (l *Ledger) push(modelGeneration int64, t *wire.Task, from, to int64) (had int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of := key{t.Epoch, t.Number}
 	had = l.had[of]
 	switch {
-	case life != l.life:
-		return 0, fmt.Errorf("%w: a push of generation %d in generation %d", errAnew, life, l.life)
+	case modelGeneration != l.modelGeneration:
+		return 0, fmt.Errorf("%w: a push of generation %d in generation %d", errAnew, modelGeneration,
+			l.modelGeneration)
 	case t.Epoch <= l.settled:
 		return to, nil
 	case to <= had || from != had:
@@ -92,21 +93,21 @@ func (l *Ledger) progress(tasks []*wire.TaskKey) []int64 {
 }
 
 // begin begins a model generation, unless that generation or a later one has begun.
-func (l *Ledger) begin(life int64) {
+func (l *Ledger) begin(modelGeneration int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if life > l.life {
-		l.clear(life)
+	if modelGeneration > l.modelGeneration {
+		l.clear(modelGeneration)
 	}
 }
 
 // settle records that all records of the epochs up to this one are in the model, in that
 // generation. It returns errAnew if the model is in another generation.
-func (l *Ledger) settle(life int64, epochs int32) error {
+func (l *Ledger) settle(modelGeneration int64, epochs int32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if life != l.life {
-		return fmt.Errorf("%w: an order of generation %d in generation %d", errAnew, life, l.life)
+	if modelGeneration != l.modelGeneration {
+		return fmt.Errorf("%w: an order of generation %d in generation %d", errAnew, modelGeneration, l.modelGeneration)
 	}
 	l.settled = max(l.settled, epochs)
 	maps.DeleteFunc(l.had, func(k key, _ int64) bool { return k.epoch <= l.settled })

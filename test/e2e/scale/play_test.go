@@ -43,7 +43,7 @@ func (s *stage) Create(_ context.Context, p master.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kills[p.ID] = cancel
-	self := speak.Self(identity.Header{Job: "uid", Role: p.ID.Role, Index: p.ID.Index, Incarnation: p.Launch})
+	self := speak.Self(identity.Header{Job: "uid", Role: p.ID.Role, Index: p.ID.Index, Incarnation: p.Incarnation})
 	conn, err := s.connect(self)
 	if err != nil {
 		return err
@@ -57,9 +57,9 @@ func (s *stage) Create(_ context.Context, p master.Pod) error {
 	}
 	s.wg.Go(func() {
 		defer conn.Close()
-		s.events <- pod.Event{ID: p.ID, Launch: p.Launch, Phase: pod.Running}
+		s.events <- pod.Event{ID: p.ID, Incarnation: p.Incarnation, Phase: pod.Running}
 		err := play(ctx)
-		e := pod.Event{ID: p.ID, Launch: p.Launch, Phase: pod.Succeeded}
+		e := pod.Event{ID: p.ID, Incarnation: p.Incarnation, Phase: pod.Succeeded}
 		switch {
 		case ctx.Err() != nil:
 			e.Phase, e.Exit = pod.Deleted, pod.Exit{Deleted: true}
@@ -124,7 +124,7 @@ func perform(t *testing.T, kill func(ctx context.Context, s *stage)) *wire.JobSt
 	s.wg.Go(func() { kill(killing, s) })
 	status, err := master.Run(t.Context(), master.Config{
 		Job: j, Training: []task.Shard{{Name: "a", Count: 201}, {Name: "b", Start: 0, Count: 99}},
-		Self:     speak.Self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: 1, Life: 1}),
+		Self:     speak.Self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: 1, ModelGeneration: 1}),
 		Listener: s.master, Pods: s, Dial: s.dial,
 	})
 	stop()
@@ -149,8 +149,8 @@ func TestPlayersDoAJob(t *testing.T) {
 		if status.Requeued < 3 {
 			t.Errorf("%d leases were taken back: nobody was killed at work", status.Requeued)
 		}
-		if status.Life != 1 || status.Anew != "" {
-			t.Errorf("generation %d: %q; no server was killed", status.Life, status.Anew)
+		if status.ModelGeneration != 1 || status.Anew != "" {
+			t.Errorf("generation %d: %q; no server was killed", status.ModelGeneration, status.Anew)
 		}
 	})
 }
@@ -166,8 +166,8 @@ func TestPlayersBeginAnew(t *testing.T) {
 				}
 			}
 		})
-		if status.Life != 3 || status.Anew == "" {
-			t.Errorf("generation %d after two servers were killed, again %q", status.Life, status.Anew)
+		if status.ModelGeneration != 3 || status.Anew == "" {
+			t.Errorf("generation %d after two servers were killed, again %q", status.ModelGeneration, status.Anew)
 		}
 	})
 }
@@ -175,10 +175,11 @@ func TestPlayersBeginAnew(t *testing.T) {
 func TestLedger(t *testing.T) {
 	l := NewLedger()
 	first := &wire.Task{Number: 1, Shard: "s", Start: 10, End: 20, Epoch: 1}
-	push := func(life int64, task *wire.Task, from, to, want int64, fails error) {
+	push := func(modelGeneration int64, task *wire.Task, from, to, want int64, fails error) {
 		t.Helper()
-		if had, err := l.push(life, task, from, to); had != want || !errors.Is(err, fails) {
-			t.Errorf("push [%d, %d) in generation %d: had %d, %v; want %d, %v", from, to, life, had, err, want, fails)
+		if had, err := l.push(modelGeneration, task, from, to); had != want || !errors.Is(err, fails) {
+			t.Errorf("push [%d, %d) in generation %d: had %d, %v; want %d, %v", from, to,
+				modelGeneration, had, err, want, fails)
 		}
 	}
 	check := func(records int, complete bool) {

@@ -34,7 +34,7 @@ func (s *Server) Run(ctx context.Context) error {
 		reply, err := s.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_PS, Index: index,
 			Address: s.Listener.Addr().String()})
 		if err == nil {
-			s.begin(reply.Life)
+			s.begin(reply.ModelGeneration)
 		}
 		return err
 	})
@@ -54,16 +54,16 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // begin begins a model generation on this server, unless it is in that generation or a later one.
-func (s *Server) begin(life int64) {
-	s.Ledger.begin(life)
-	s.Self.SetLife(max(life, s.Self.Life()))
+func (s *Server) begin(modelGeneration int64) {
+	s.Ledger.begin(modelGeneration)
+	s.Self.SetModelGeneration(max(modelGeneration, s.Self.ModelGeneration()))
 }
 
 // Control implements wire.ParameterServerServer. A push is applied at once, so only the generation
 // and the end of an epoch matter.
 func (s *Server) Control(_ context.Context, r *wire.ControlRequest) (*wire.ControlReply, error) {
-	s.begin(r.Life)
-	if err := s.Ledger.settle(r.Life, r.Settled); err != nil {
+	s.begin(r.ModelGeneration)
+	if err := s.Ledger.settle(r.ModelGeneration, r.Settled); err != nil {
 		return nil, status.Error(codes.Aborted, err.Error())
 	}
 	return &wire.ControlReply{Version: s.Ledger.version()}, nil

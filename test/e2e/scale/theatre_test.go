@@ -164,7 +164,7 @@ const envUID, envAuthority = job.EnvUID, job.EnvAuthority
 
 // perform runs the process of a job's pod.
 func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
-	name, id, launch, _ := manifest.ParseLabels(p.Labels)
+	name, id, incarnation, _ := manifest.ParseLabels(p.Labels)
 	s.mu.Lock()
 	job := s.plays[name]
 	s.mu.Unlock()
@@ -180,7 +180,7 @@ func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
 		return err
 	}
 	job.certified.Add(1)
-	self := rpc.NewSelf(identity.Header{Job: env[envUID], Role: id.Role, Index: id.Index, Incarnation: launch}, c)
+	self := rpc.NewSelf(identity.Header{Job: env[envUID], Role: id.Role, Index: id.Index, Incarnation: incarnation}, c)
 	conn, err := rpc.Connect(job.address, nil, self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		return err

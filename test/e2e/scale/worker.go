@@ -96,7 +96,7 @@ func (w *Worker) join(ctx context.Context) error {
 			reply, err := w.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER, Index: w.index()})
 			servers = reply.GetServers()
 			if err == nil {
-				w.Self.SetLife(reply.Life)
+				w.Self.SetModelGeneration(reply.ModelGeneration)
 			}
 			return err
 		})
@@ -124,7 +124,7 @@ func (w *Worker) train(ctx context.Context, t *wire.Task) error {
 		if err := sleep(ctx, w.Minibatch); err != nil {
 			return err
 		}
-		had, err := w.Ledger.push(w.Self.Life(), t, done, min(done+w.Batch, records))
+		had, err := w.Ledger.push(w.Self.ModelGeneration(), t, done, min(done+w.Batch, records))
 		switch {
 		case err != nil:
 			return err

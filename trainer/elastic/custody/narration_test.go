@@ -28,7 +28,7 @@ func TestNarration(t *testing.T) {
 				perform = (&serversStage{s: NewServers(c.Int(0)), n: c.Int(0), shown: make(map[string]string)}).perform
 				return nil
 			case "ring":
-				perform = (&ringStage{r: NewRing(int64(c.IntOf("generation", 1)), 0)}).perform
+				perform = (&ringStage{r: NewRing(int64(c.IntOf("model_generation", 1)), 0)}).perform
 				return nil
 			case "cut":
 				perform = newCutStage(c).perform
@@ -134,13 +134,13 @@ func (s *serversStage) event(c *narration.Command) []string {
 	case "acknowledge":
 		index, incarnation := who(c)
 		o, _, _ := s.s.Due(index)
-		if generation := c.IntOf("generation", 0); generation > 0 {
-			o = Order{Life: int64(generation)}
+		if generation := c.IntOf("model_generation", 0); generation > 0 {
+			o = Order{ModelGeneration: int64(generation)}
 		}
 		s.s.Told(index, incarnation, o, int64(c.IntOf("version", 0)))
 	case "report":
 		index, incarnation := who(c)
-		if !s.s.Heard(index, incarnation, int64(c.IntOf("generation", int(s.s.Life()))),
+		if !s.s.Heard(index, incarnation, int64(c.IntOf("model_generation", int(s.s.ModelGeneration()))),
 			int64(c.IntOf("version", 0)), int64(c.IntOf("snapshot", 0))) {
 			return []string{"ignored"}
 		}
@@ -153,12 +153,12 @@ func (s *serversStage) event(c *narration.Command) []string {
 		s.s.Rebase(base(c, c.Arg(0)))
 	case "recover":
 		s.s = NewServers(s.n)
-		s.s.Recover(int64(c.IntOf("generation", 1)), int64(c.IntOf("highest", 0)), base(c, c.Of("base", "dir/0")))
+		s.s.Recover(int64(c.IntOf("model_generation", 1)), int64(c.IntOf("highest", 0)), base(c, c.Of("base", "dir/0")))
 	case "recovered":
 		if s.s.Recovered(c.IntOf("settled", 0), base(c, c.Of("base", "dir/0"))) {
-			return []string{"the generation goes on"}
+			return []string{"the model generation goes on"}
 		}
-		return []string{"a new generation begins"}
+		return []string{"a new model generation begins"}
 	case "version":
 		return []string{fmt.Sprint(s.s.Version())}
 	case "snapshot":
@@ -179,7 +179,7 @@ func (s *serversStage) changes() (all []string) {
 			}
 		}
 	}
-	show("model generation ", fmt.Sprint(s.s.Life()))
+	show("model generation ", fmt.Sprint(s.s.ModelGeneration()))
 	for i := range s.n {
 		text := ""
 		if o, _, ok := s.s.Due(i); ok {
@@ -189,14 +189,14 @@ func (s *serversStage) changes() (all []string) {
 	}
 	text := ""
 	if s.s.Current() {
-		text = "have acknowledged an order of this generation"
+		text = "have acknowledged an order of this model generation"
 	}
 	show("all servers ", text)
 	return all
 }
 
 func orderText(o Order) string {
-	text := fmt.Sprintf("generation %d of ", o.Life)
+	text := fmt.Sprintf("model generation %d of ", o.ModelGeneration)
 	if o.Base.Dir == "" {
 		text += "initial values"
 	} else {
@@ -225,7 +225,7 @@ type ringStage struct {
 
 func (s *ringStage) perform(c *narration.Command) []string {
 	did := s.event(c)
-	text := fmt.Sprintf("model generation %d, version %d", s.r.Life(), s.r.Version())
+	text := fmt.Sprintf("model generation %d, version %d", s.r.ModelGeneration(), s.r.Version())
 	if s.r.Owed() > 0 {
 		text += fmt.Sprintf(", order %d to apply the accumulated gradients", s.r.Owed())
 	}
@@ -239,15 +239,15 @@ func (s *ringStage) perform(c *narration.Command) []string {
 func (s *ringStage) event(c *narration.Command) []string {
 	switch c.Name {
 	case "formed":
-		w := rendezvous.World{Formation: int64(c.Int(0)), Sources: c.IntsOf("sources")}
+		w := rendezvous.World{Generation: int64(c.Int(0)), Sources: c.IntsOf("sources")}
 		for _, n := range c.IntsOf("members") {
 			w.Members = append(w.Members, rendezvous.Member{Worker: n, Session: 1})
 		}
 		return settlements(s.r.Formed(w, has(c, "had"), int64(c.IntOf("version", 0))))
 	case "lose":
-		return settlements(s.r.Reclaim(c.Int(0), c.Is("trains"), c.Of("charge", "")))
+		return settlements(s.r.Reclaim(c.Int(0), c.Is("trains"), c.Of("fault", "")))
 	case "report":
-		snapshot, settled := s.r.Heard(State{Formation: int64(c.IntOf("formation", 0)),
+		snapshot, settled := s.r.Heard(State{Generation: int64(c.IntOf("generation", 0)),
 			Version: int64(c.IntOf("version", 0)), Snapshot: int64(c.IntOf("snapshot", 0)),
 			Flushed: int64(c.IntOf("flushed", 0))})
 		did := settlements(settled)
@@ -259,9 +259,9 @@ func (s *ringStage) event(c *narration.Command) []string {
 		var did []string
 		gone := s.r.Lost(c.Is("trained"), int64(c.IntOf("version", 0)))
 		for worker := range 10 {
-			if charge, ok := gone[worker]; ok {
+			if fault, ok := gone[worker]; ok {
 				did = append(did, fmt.Sprintf("worker-%d: its leases are taken back, none of their records is "+
-					"in the model%s", worker, charged(charge)))
+					"in the model%s", worker, counted(fault)))
 			}
 		}
 		return did
@@ -270,7 +270,8 @@ func (s *ringStage) event(c *narration.Command) []string {
 			return []string{"ordered before"}
 		}
 	case "restart":
-		s.r = RestoreRing(s.r.Life(), int64(c.IntOf("highest", int(s.r.Lives()))), s.r.World(), s.r.Save())
+		s.r = RestoreRing(s.r.ModelGeneration(),
+			int64(c.IntOf("highest", int(s.r.HighestGeneration()))), s.r.World(), s.r.Save())
 	case "recovered":
 		return settlements(s.r.Recovered(has(c, "had")))
 	default:
@@ -279,17 +280,17 @@ func (s *ringStage) event(c *narration.Command) []string {
 	return nil
 }
 
-func charged(charge string) string {
-	if charge == "" {
+func counted(fault string) string {
+	if fault == "" {
 		return ""
 	}
-	return "; charged: " + charge
+	return "; counted: " + fault
 }
 
 func settlements(all []Settlement) (did []string) {
 	for _, s := range all {
 		did = append(did, fmt.Sprintf("worker-%d: its leases are taken back, %s are in the model%s", s.Worker,
-			tell(&s.Had), charged(s.Charge)))
+			tell(&s.Had), counted(s.Fault)))
 	}
 	return did
 }

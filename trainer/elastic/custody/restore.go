@@ -5,16 +5,16 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
 )
 
-// SavedRing is the state of a [Ring] without its generation and its world, as the master saves it
-// for its successor.
+// SavedRing is the state of a [Ring] without its model generation and its world, as the master
+// saves it for its successor.
 type SavedRing struct {
-	// formation with which the generation began
+	// generation of the world with which the model generation began
 	First int64 `json:"first,omitempty"`
 	// newest version that a worker had
 	Newest int64 `json:"newest,omitempty"`
 	// version of the newest snapshot that a worker has
 	Snapshot int64 `json:"snapshot,omitempty"`
-	// version that the generation began with
+	// version that the model generation began with
 	Began int64 `json:"began,omitempty"`
 	// the accumulated gradients are to be applied
 	Flushing bool `json:"flushing,omitempty"`
@@ -30,13 +30,13 @@ func (r *Ring) Save() SavedRing {
 		Flushing: r.flushing, Flush: r.flush, Flushed: r.flushed}
 }
 
-// RestoreRing returns the custody of a restarted master, in a generation, with the last world of
-// its predecessor. Leases are not taken back before a member has reported which records are in the
-// model ([Ring.Recovered]) or the next world is formed. The next generation is numbered above
-// lives.
-func RestoreRing(life, lives int64, world rendezvous.World, s SavedRing) *Ring {
-	r := NewRing(life, s.Began)
-	r.lives = max(life, lives)
+// RestoreRing returns the custody of a restarted master, in a model generation, with the last world
+// of its predecessor. Leases are not taken back before a member has reported which records are in
+// the model ([Ring.Recovered]) or the next world is formed. The next model generation is numbered
+// above highestGeneration.
+func RestoreRing(modelGeneration, highestGeneration int64, world rendezvous.World, s SavedRing) *Ring {
+	r := NewRing(modelGeneration, s.Began)
+	r.highestGeneration = max(modelGeneration, highestGeneration)
 	r.world, r.first, r.newest, r.snapshot = world, s.First, max(s.Newest, s.Began), s.Snapshot
 	r.flushing, r.flush, r.flushed = s.Flushing, s.Flush, s.Flushed
 	r.version = r.newest

@@ -13,26 +13,27 @@ import (
 // Ring is the custody of a model that every worker of a ring holds. It is not safe for concurrent
 // use.
 type Ring struct {
-	life int64
-	// the highest generation that may have begun
-	lives int64
+	modelGeneration int64
+	// the highest model generation that may have begun
+	highestGeneration int64
 	// the last one formed; members of it may be lost since
 	world rendezvous.World
-	// formation with which this generation began: reports of earlier ones are of a lost model
+	// generation of the world with which this model generation began: reports from earlier worlds
+	// are of a lost model
 	first int64
 
-	// newest version that any worker had in this generation
+	// newest version that any worker had in this model generation
 	newest int64
 	// version that the model is at: below newest if the workers that had newest are lost
 	version int64
 	// version of the newest snapshot that a worker has
 	snapshot int64
 
-	// version that this generation began with
+	// version that this model generation began with
 	began int64
 	// records in the state that the last world began with
 	ledger ledger.Ledger
-	// charge of each lost worker whose leases wait until a safe world without it tells which of
+	// fault of each lost worker whose leases wait until a safe world without it tells which of
 	// their records are in the model
 	lost map[int]string
 	// the state that the last world began with survives the loss of any of its members
@@ -53,25 +54,26 @@ type Settlement struct {
 	Worker int
 	// the records that are in the model, of all tasks; not to be changed
 	Had ledger.Ledger
-	// the failure that the leases are charged with; "": none
-	Charge string
+	// the failure that the leases count as; "": none
+	Fault string
 }
 
-// NewRing returns the custody of a ring whose workers have not met yet, in a generation that begins
-// with a model at that version.
-func NewRing(life, version int64) *Ring {
-	return &Ring{life: life, lives: life, newest: version, version: version, began: version, lost: make(map[int]string)}
+// NewRing returns the custody of a ring whose workers have not met yet, in a model generation that
+// begins with a model at that version.
+func NewRing(modelGeneration, version int64) *Ring {
+	return &Ring{modelGeneration: modelGeneration, highestGeneration: modelGeneration, newest: version,
+		version: version, began: version, lost: make(map[int]string)}
 }
 
-// Life returns the model generation.
-func (r *Ring) Life() int64 { return r.life }
+// ModelGeneration returns the model generation.
+func (r *Ring) ModelGeneration() int64 { return r.modelGeneration }
 
-// Lives returns the highest generation that may have begun.
-func (r *Ring) Lives() int64 { return r.lives }
+// HighestGeneration returns the highest model generation that may have begun.
+func (r *Ring) HighestGeneration() int64 { return r.highestGeneration }
 
-// Counts reports whether a member's report, which names the formation that it was in, is of this
-// generation. Formation 0 stands for a worker that was in no world and has no model.
-func (r *Ring) Counts(formation int64) bool { return formation == 0 || formation >= r.first }
+// Counts reports whether a member's report, which names the generation of its world, is of this
+// model generation. 0 stands for a worker that was in no world and has no model.
+func (r *Ring) Counts(generation int64) bool { return generation == 0 || generation >= r.first }
 
 // World returns the last world.
 func (r *Ring) World() rendezvous.World { return r.world }
@@ -82,13 +84,13 @@ func (r *Ring) World() rendezvous.World { return r.world }
 func (r *Ring) Version() int64 { return r.version }
 
 // Formed takes a new world and the state that it begins with: the records in it, and its version.
-// The state is that of a member, or what the generation begins with. It returns the leases that can
-// be taken back now.
+// The state is that of a member, or what the model generation begins with. It returns the leases
+// that can be taken back now.
 func (r *Ring) Formed(w rendezvous.World, had ledger.Ledger, version int64) []Settlement {
 	r.safe, r.shared = !r.behind(w), len(w.Sources) == 0
 	r.world, r.ledger = w, had
 	if len(w.Sources) == 0 {
-		r.first = w.Formation
+		r.first = w.Generation
 	}
 	r.newest, r.version = max(r.newest, version), version
 	return r.settle()
@@ -112,9 +114,9 @@ func (r *Ring) settle() (all []Settlement) {
 		return nil
 	}
 	for _, worker := range slices.Sorted(maps.Keys(r.lost)) {
-		if charge := r.lost[worker]; !r.Member(worker) {
+		if fault := r.lost[worker]; !r.Member(worker) {
 			delete(r.lost, worker)
-			all = append(all, Settlement{worker, r.ledger, charge})
+			all = append(all, Settlement{worker, r.ledger, fault})
 		}
 	}
 	return all
@@ -126,12 +128,12 @@ func (r *Ring) Shared() bool { return r.shared }
 
 // Reclaim takes a lost worker's leases back. Where trains is set, records of them may be in the
 // model: then the leases wait until a world without the worker is safe.
-func (r *Ring) Reclaim(worker int, trains bool, charge string) []Settlement {
+func (r *Ring) Reclaim(worker int, trains bool, fault string) []Settlement {
 	if trains && (r.Member(worker) || !r.safe) {
-		r.lost[worker] = cmp.Or(charge, r.lost[worker])
+		r.lost[worker] = cmp.Or(fault, r.lost[worker])
 		return nil
 	}
-	return []Settlement{{worker, r.ledger, charge}}
+	return []Settlement{{worker, r.ledger, fault}}
 }
 
 // Missed reports whether a worker is lost, and its leases wait for a safe world without it.
@@ -149,7 +151,7 @@ func (r *Ring) Member(worker int) bool {
 type State struct {
 	// of the newest world of which the member is known to have the state that it began with, 0 if
 	// none
-	Formation int64
+	Generation int64
 	// of its model
 	Version int64
 	// version of the snapshot that it holds, 0 if none
@@ -162,7 +164,7 @@ type State struct {
 // report counts, and a late or older one changes nothing. It returns the version of a snapshot that
 // was not known before, 0 if none, and the leases that can be taken back now.
 func (r *Ring) Heard(s State) (snapshot int64, settled []Settlement) {
-	if r.Counts(s.Formation) {
+	if r.Counts(s.Generation) {
 		r.newest, r.version = max(r.newest, s.Version), max(r.version, s.Version)
 		r.flushed = max(r.flushed, s.Flushed)
 		if s.Snapshot > r.snapshot {
@@ -171,7 +173,7 @@ func (r *Ring) Heard(s State) (snapshot int64, settled []Settlement) {
 		}
 	}
 	// its members have come through the beginning of a round
-	if s.Formation == r.world.Formation && !r.shared {
+	if s.Generation == r.world.Generation && !r.shared {
 		r.safe, r.shared = true, true
 		settled = r.settle()
 	}
@@ -179,23 +181,23 @@ func (r *Ring) Heard(s State) (snapshot int64, settled []Settlement) {
 }
 
 // Lost notes that every member is lost, and the model with them. Later reports of those members do
-// not count. A new generation begins, with a model at version, if begun says that records were
-// credited in this one, or a member has reported an update. It returns the charges of the workers
-// whose leases waited.
+// not count. A new model generation begins, with a model at version, if begun says that records
+// were credited in this one, or a member has reported an update. It returns the faults of the
+// workers whose leases waited.
 func (r *Ring) Lost(begun bool, version int64) (gone map[int]string) {
 	r.first = math.MaxInt64 // until the next world is formed
 	gone, r.lost = r.lost, make(map[int]string)
 	if begun || r.newest > r.began {
 		r.newest, r.version, r.began, r.snapshot, r.flushing, r.ledger = version, version, version, 0,
 			false, ledger.Ledger{}
-		r.lives++
-		r.life = r.lives
+		r.highestGeneration++
+		r.modelGeneration = r.highestGeneration
 	}
 	return gone
 }
 
-// Flush orders that the accumulated gradients are applied, once in a generation. It returns the
-// number of the order if it is new, 0 if not.
+// Flush orders that the accumulated gradients are applied, once in a model generation. It returns
+// the number of the order if it is new, 0 if not.
 func (r *Ring) Flush() int64 {
 	if r.flushing {
 		return 0

@@ -20,35 +20,35 @@ func TestRingModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRing(1, 0)
 		var (
-			world    rendezvous.World
-			had      ledger.Ledger
-			began    int64
-			last     int // the last worker that joined
-			safe     bool
-			shared   bool
-			gone     = map[int]string{}
-			life     = int64(1)
-			newest   int64
-			present  int64
-			first    int64
-			snapshot int64
+			world           rendezvous.World
+			had             ledger.Ledger
+			began           int64
+			last            int // the last worker that joined
+			safe            bool
+			shared          bool
+			gone            = map[int]string{}
+			modelGeneration = int64(1)
+			newest          int64
+			present         int64
+			first           int64
+			snapshot        int64
 		)
 		settled := func(t *rapid.T, got []Settlement) {
 			t.Helper()
 			want := map[int]string{}
 			if safe {
-				for worker, charge := range gone {
+				for worker, fault := range gone {
 					if !slices.ContainsFunc(world.Members, func(m rendezvous.Member) bool {
 						return m.Worker == worker
 					}) {
-						want[worker] = charge
+						want[worker] = fault
 						delete(gone, worker)
 					}
 				}
 			}
 			back := map[int]string{}
 			for _, s := range got {
-				back[s.Worker] = s.Charge
+				back[s.Worker] = s.Fault
 				if !same(s.Had, had) {
 					t.Fatalf("worker %d is credited %v, the world began with %v", s.Worker, s.Had, had)
 				}
@@ -59,7 +59,7 @@ func TestRingModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"form": func(t *rapid.T) {
-				next := rendezvous.World{Formation: world.Formation + 1}
+				next := rendezvous.World{Generation: world.Generation + 1}
 				for _, m := range world.Members {
 					if rapid.Bool().Draw(t, "survives") {
 						next.Members = append(next.Members, m)
@@ -85,35 +85,35 @@ func TestRingModel(t *testing.T) {
 				world = next
 				got := r.Formed(next, had, version)
 				if next.Sources == nil {
-					first = next.Formation
+					first = next.Generation
 				}
 				newest, present = max(newest, version), version
 				settled(t, got)
 			},
 			"reclaim": func(t *rapid.T) {
 				worker := rapid.IntRange(0, last+1).Draw(t, "worker")
-				trains, charge := rapid.Bool().Draw(t, "trains"),
-					rapid.SampledFrom([]string{"", "crashed"}).Draw(t, "charge")
-				got := r.Reclaim(worker, trains, charge)
+				trains, fault := rapid.Bool().Draw(t, "trains"),
+					rapid.SampledFrom([]string{"", "crashed"}).Draw(t, "fault")
+				got := r.Reclaim(worker, trains, fault)
 				waits := trains && (!safe || slices.ContainsFunc(world.Members, func(m rendezvous.Member) bool {
 					return m.Worker == worker
 				}))
 				if waits {
-					if charge == "" {
-						charge = gone[worker]
+					if fault == "" {
+						fault = gone[worker]
 					}
-					gone[worker] = charge
+					gone[worker] = fault
 				}
 				if waits != (len(got) == 0) || !waits &&
-					(got[0].Worker != worker || got[0].Charge != charge || !same(got[0].Had, had)) {
+					(got[0].Worker != worker || got[0].Fault != fault || !same(got[0].Had, had)) {
 					t.Fatalf("reclaimed %v, safe %v in %v", got, safe, world)
 				}
 			},
 			"heard": func(t *rapid.T) {
-				s := State{Formation: rapid.Int64Range(0, world.Formation).Draw(t, "formation"),
+				s := State{Generation: rapid.Int64Range(0, world.Generation).Draw(t, "generation"),
 					Version:  rapid.Int64Range(0, 20).Draw(t, "version"),
 					Snapshot: rapid.Int64Range(0, 20).Draw(t, "snapshot")}
-				counts := s.Formation == 0 || s.Formation >= first
+				counts := s.Generation == 0 || s.Generation >= first
 				news := counts && s.Snapshot > snapshot
 				if counts {
 					newest, present, snapshot = max(newest, s.Version), max(present, s.Version),
@@ -123,7 +123,7 @@ func TestRingModel(t *testing.T) {
 				if (got > 0) != news || news && got != s.Snapshot {
 					t.Fatalf("%+v is news: %d, want %v", s, got, news)
 				}
-				if s.Formation == world.Formation && !shared {
+				if s.Generation == world.Generation && !shared {
 					safe, shared = true, true
 					settled(t, back)
 				} else if len(back) > 0 {
@@ -136,7 +136,7 @@ func TestRingModel(t *testing.T) {
 				gone, first = map[int]string{}, 1<<62
 				base := rapid.Int64Range(0, 9).Draw(t, "version of the base")
 				if begun || newest > began {
-					life++
+					modelGeneration++
 					newest, present, began, snapshot, had = base, base, base, 0, ledger.Ledger{}
 				}
 				if got := r.Lost(begun, base); !maps.Equal(got, before) {
@@ -144,8 +144,9 @@ func TestRingModel(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				if r.Life() != life || r.Version() != present {
-					t.Fatalf("generation %d at version %d, want %d at %d", r.Life(), r.Version(), life, present)
+				if r.ModelGeneration() != modelGeneration || r.Version() != present {
+					t.Fatalf("generation %d at version %d, want %d at %d", r.ModelGeneration(),
+						r.Version(), modelGeneration, present)
 				}
 				for worker := range last + 1 {
 					if _, ok := gone[worker]; r.Missed(worker) != ok {

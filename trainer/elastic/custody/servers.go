@@ -6,19 +6,19 @@ import (
 )
 
 // ErrReplaced is returned to an incarnation of a server that a later one has replaced.
-var ErrReplaced = errors.New("replaced by a later launch")
+var ErrReplaced = errors.New("replaced by a later incarnation")
 
 // Order is the state that the master wants a server to be in. It describes a state, not a change.
 type Order struct {
 	// of the model
-	Life int64
+	ModelGeneration int64
 	// workers with a training lease; 0 where gradients are not gathered
 	Contributors int
 	// epochs that are settled
 	Settled int
 	// snapshots up to this version are not needed
 	Release int64
-	// what the generation begins with
+	// what the model generation begins with
 	Base Base
 	// the cut under way
 	Cut CutOrder
@@ -42,16 +42,16 @@ type Base struct {
 
 // Servers is the custody of a model that parameter servers hold. It is not safe for concurrent use.
 type Servers struct {
-	life int64
-	// the highest generation that may have begun
-	lives int64
-	// what the next generation begins with
+	modelGeneration int64
+	// the highest model generation that may have begun
+	highestGeneration int64
+	// what the next model generation begins with
 	base Base
 	// for all servers
 	want Order
 	all  []server
-	// the master has restarted, and does not know yet whether the servers hold the generation's
-	// values
+	// the master has restarted, and does not know yet whether the servers hold the model
+	// generation's values
 	asks bool
 }
 
@@ -65,41 +65,42 @@ type server struct {
 	here bool
 	// where it listens
 	address string
-	// the generation whose values it had when it joined, 0: none
+	// the model generation whose values it had when it joined, 0: none
 	holds int64
 	// the order is acknowledged and agrees with its reports
 	knows bool
 	// the last order that it acknowledged
 	told Order
-	// the newest that it reported in this generation
+	// the newest that it reported in this model generation
 	version int64
-	// version of the snapshot that it holds in this generation; 0: none
+	// version of the snapshot that it holds in this model generation; 0: none
 	snapshot int64
 }
 
-// NewServers returns the custody of n servers, none of which has joined, in generation 1, which
-// begins with the initial values.
+// NewServers returns the custody of n servers, none of which has joined, in model generation 1,
+// which begins with the initial values.
 func NewServers(n int) *Servers {
-	return &Servers{life: 1, lives: 1, want: Order{Life: 1}, all: make([]server, n)}
+	return &Servers{modelGeneration: 1, highestGeneration: 1, want: Order{ModelGeneration: 1}, all: make([]server, n)}
 }
 
-// Start sets the generation, and the base that it begins with. No server may have joined.
-func (s *Servers) Start(life int64, base Base) {
-	s.life, s.lives, s.base, s.want = life, life, base, Order{Life: life, Base: base}
+// Start sets the model generation, and the base that it begins with. No server may have joined.
+func (s *Servers) Start(modelGeneration int64, base Base) {
+	s.modelGeneration, s.highestGeneration, s.base, s.want = modelGeneration, modelGeneration, base,
+		Order{ModelGeneration: modelGeneration, Base: base}
 }
 
-// Recover sets the state after a restart of the master: the generation that its predecessor was in,
-// and its base. The servers join again and report which generation's values they hold; until
-// [Servers.Recovered] no loss counts and no order is due. No server may have joined. The next
-// generation is numbered above lives.
-func (s *Servers) Recover(life, lives int64, base Base) {
-	s.Start(life, base)
-	s.lives, s.asks = max(life, lives), true
+// Recover sets the state after a restart of the master: the model generation that its predecessor
+// was in, and its base. The servers join again and report which model generation's values they
+// hold; until [Servers.Recovered] no loss counts and no order is due. No server may have joined.
+// The next model generation is numbered above highestGeneration.
+func (s *Servers) Recover(modelGeneration, highestGeneration int64, base Base) {
+	s.Start(modelGeneration, base)
+	s.highestGeneration, s.asks = max(modelGeneration, highestGeneration), true
 }
 
-// Recovered ends the recovery, and reports whether the generation goes on: every server has joined
-// with its values, in which that many epochs are settled. If not, a new generation begins with
-// base, numbered above any that a server knows of.
+// Recovered ends the recovery, and reports whether the model generation goes on: every server has
+// joined with its values, in which that many epochs are settled. If not, a new model generation
+// begins with base, numbered above any that a server knows of.
 func (s *Servers) Recovered(settled int, base Base) bool {
 	s.asks, s.base = false, base
 	if s.Holds() {
@@ -107,41 +108,41 @@ func (s *Servers) Recovered(settled int, base Base) bool {
 		return true
 	}
 	for _, it := range s.all {
-		s.lives = max(s.lives, it.holds)
+		s.highestGeneration = max(s.highestGeneration, it.holds)
 	}
 	s.anew()
 	return false
 }
 
-// Renew ends the recovery of a generation in which no record was trained on: a server without its
-// values gets the base by its next order.
+// Renew ends the recovery of a model generation in which no record was trained on: a server without
+// its values gets the base by its next order.
 func (s *Servers) Renew() { s.asks = false }
 
-// Holds reports whether every server has joined with the values of this generation.
+// Holds reports whether every server has joined with the values of this model generation.
 func (s *Servers) Holds() bool {
 	for _, it := range s.all {
-		if !it.here || it.holds != s.life {
+		if !it.here || it.holds != s.modelGeneration {
 			return false
 		}
 	}
 	return true
 }
 
-// Life returns the model generation.
-func (s *Servers) Life() int64 { return s.life }
+// ModelGeneration returns the model generation.
+func (s *Servers) ModelGeneration() int64 { return s.modelGeneration }
 
-// Lives returns the highest generation that may have begun.
-func (s *Servers) Lives() int64 { return s.lives }
+// HighestGeneration returns the highest model generation that may have begun.
+func (s *Servers) HighestGeneration() int64 { return s.highestGeneration }
 
 // Join notes that a process of an incarnation of a server listens at address, and holds the values
-// of the generation holds, 0: none. It reports whether values were lost with the process that it
-// replaces, which may have had the same incarnation; then a new generation has begun. It returns
-// [ErrReplaced] if a later incarnation has joined, or this one was noted as lost.
+// of the model generation holds, 0: none. It reports whether values were lost with the process that
+// it replaces, which may have had the same incarnation; then a new model generation has begun. It
+// returns [ErrReplaced] if a later incarnation has joined, or this one was noted as lost.
 func (s *Servers) Join(index, incarnation int, process uint64, address string, holds int64) (lost bool, err error) {
 	it := &s.all[index]
 	switch {
 	case incarnation < it.incarnation, incarnation == it.incarnation && !it.here:
-		return false, fmt.Errorf("launch %d of ps-%d: %w", incarnation, index, ErrReplaced)
+		return false, fmt.Errorf("incarnation %d of ps-%d: %w", incarnation, index, ErrReplaced)
 	case incarnation == it.incarnation && process == it.process:
 		it.address = address
 		return false, nil
@@ -155,7 +156,7 @@ func (s *Servers) Join(index, incarnation int, process uint64, address string, h
 }
 
 // Leave notes that an incarnation of a server and all earlier ones are lost. It reports whether
-// values were lost; then a new generation has begun.
+// values were lost; then a new model generation has begun.
 func (s *Servers) Leave(index, incarnation int) (lost bool) {
 	it := &s.all[index]
 	if incarnation < it.incarnation {
@@ -169,22 +170,22 @@ func (s *Servers) Leave(index, incarnation int) (lost bool) {
 	return lost
 }
 
-// Base returns what the generation begins with.
+// Base returns what the model generation begins with.
 func (s *Servers) Base() Base { return s.want.Base }
 
-// Kept notes the base of the next generation, for when values are lost.
+// Kept notes the base of the next model generation, for when values are lost.
 func (s *Servers) Kept(base Base) { s.base = base }
 
-// Rebase begins a new generation with base, because the base of this one cannot be read.
+// Rebase begins a new model generation with base, because the base of this one cannot be read.
 func (s *Servers) Rebase(base Base) {
 	s.base = base
 	s.anew()
 }
 
 func (s *Servers) anew() {
-	s.lives++
-	s.life = s.lives
-	s.want = Order{Life: s.life, Contributors: s.want.Contributors, Base: s.base}
+	s.highestGeneration++
+	s.modelGeneration = s.highestGeneration
+	s.want = Order{ModelGeneration: s.modelGeneration, Contributors: s.want.Contributors, Base: s.base}
 	for i := range s.all {
 		s.all[i].version, s.all[i].snapshot = 0, 0
 	}
@@ -201,7 +202,7 @@ func (s *Servers) Complete() bool {
 }
 
 // Current reports whether every server has joined, and has acknowledged an order of this
-// generation.
+// model generation.
 func (s *Servers) Current() bool { return s.Complete() && s.Applied(0) }
 
 // At returns the address and the incarnation of a server; ok is false if none has joined.
@@ -210,8 +211,8 @@ func (s *Servers) At(index int) (address string, incarnation int, ok bool) {
 	return it.address, it.incarnation, it.here
 }
 
-// Want sets the order for all servers, except its generation and base, which Servers decides
-// itself. The number of settled epochs never falls in one generation.
+// Want sets the order for all servers, except its model generation and base, which Servers decides
+// itself. The number of settled epochs never falls in one model generation.
 func (s *Servers) Want(contributors, settled int, release int64, cut CutOrder) {
 	s.want.Contributors, s.want.Settled, s.want.Release, s.want.Cut = contributors,
 		max(s.want.Settled, settled), release, cut
@@ -231,7 +232,7 @@ func (s *Servers) Told(index, incarnation int, o Order, version int64) {
 		return
 	}
 	it.knows, it.told = true, o
-	if o.Life == s.life {
+	if o.ModelGeneration == s.modelGeneration {
 		it.version = max(it.version, version)
 	}
 }
@@ -239,9 +240,9 @@ func (s *Servers) Told(index, incarnation int, o Order, version int64) {
 // Heard takes the version and the snapshot that an incarnation reports, and reports whether that
 // counts. If the server still holds a snapshot that it was asked to release, the order is due
 // again.
-func (s *Servers) Heard(index, incarnation int, life, version, snapshot int64) bool {
+func (s *Servers) Heard(index, incarnation int, modelGeneration, version, snapshot int64) bool {
 	it := &s.all[index]
-	if !it.here || incarnation != it.incarnation || life != s.life {
+	if !it.here || incarnation != it.incarnation || modelGeneration != s.modelGeneration {
 		return false
 	}
 	it.version, it.snapshot = max(it.version, version), snapshot
@@ -251,10 +252,10 @@ func (s *Servers) Heard(index, incarnation int, life, version, snapshot int64) b
 	return true
 }
 
-// Snapshot returns the version whose snapshot a server holds in this generation, 0 if none.
+// Snapshot returns the version whose snapshot a server holds in this model generation, 0 if none.
 func (s *Servers) Snapshot(index int) int64 { return s.all[index].snapshot }
 
-// Version returns the newest version that any server has in this generation.
+// Version returns the newest version that any server has in this model generation.
 func (s *Servers) Version() int64 {
 	var newest int64
 	for _, it := range s.all {
@@ -263,11 +264,11 @@ func (s *Servers) Version() int64 {
 	return newest
 }
 
-// Applied reports whether every server has acknowledged, in this generation, that at least that
-// many epochs are settled.
+// Applied reports whether every server has acknowledged, in this model generation, that at least
+// that many epochs are settled.
 func (s *Servers) Applied(epochs int) bool {
 	for _, it := range s.all {
-		if !it.here || !it.knows || it.told.Life != s.life || it.told.Settled < epochs {
+		if !it.here || !it.knows || it.told.ModelGeneration != s.modelGeneration || it.told.Settled < epochs {
 			return false
 		}
 	}

@@ -20,7 +20,7 @@ func TestServersModel(t *testing.T) {
 		last := make([]uint64, n) // by server: number of its last process
 		there := make([]process, n)
 		started := make([]int, n)
-		life := int64(1)
+		modelGeneration := int64(1)
 		// the base with which the next generation begins
 		var kept Base
 		// by generation: the base with which it began
@@ -36,10 +36,11 @@ func TestServersModel(t *testing.T) {
 				last[i] = processes
 				lost, err := s.Join(i, started[i], last[i], "a", 0)
 				if err != nil || lost != there[i].here {
-					t.Fatalf("launch %d of %d joins: lost %v, %v; there was %+v", started[i], i, lost, err, there[i])
+					t.Fatalf("incarnation %d of %d joins: lost %v, %v; there was %+v", started[i], i,
+						lost, err, there[i])
 				}
 				if lost {
-					life++
+					modelGeneration++
 				}
 				there[i] = process{started[i], true}
 				delete(acknowledged, i)
@@ -49,11 +50,11 @@ func TestServersModel(t *testing.T) {
 				if started[i] == 0 {
 					t.Skip()
 				}
-				old := rapid.IntRange(1, started[i]).Draw(t, "launch")
+				old := rapid.IntRange(1, started[i]).Draw(t, "incarnation")
 				lost, err := s.Join(i, old, last[i], "a", 0)
 				if known := old == there[i].incarnation && there[i].here; lost ||
 					(err == nil) != known || err != nil && !errors.Is(err, ErrReplaced) {
-					t.Fatalf("launch %d of %d joins again: lost %v, %v; there is %+v", old, i, lost, err, there[i])
+					t.Fatalf("incarnation %d of %d joins again: lost %v, %v; there is %+v", old, i, lost, err, there[i])
 				}
 			},
 			"start again in place": func(t *rapid.T) {
@@ -65,21 +66,21 @@ func TestServersModel(t *testing.T) {
 				last[i] = processes
 				lost, err := s.Join(i, there[i].incarnation, last[i], "a", 0)
 				if err != nil || !lost {
-					t.Fatalf("another process of launch %d of %d joins: lost %v, %v",
+					t.Fatalf("another process of incarnation %d of %d joins: lost %v, %v",
 						there[i].incarnation, i, lost, err)
 				}
-				life++
+				modelGeneration++
 				delete(acknowledged, i)
 			},
 			"leave": func(t *rapid.T) {
 				i := index.Draw(t, "server")
-				gone := rapid.IntRange(0, started[i]).Draw(t, "launch")
+				gone := rapid.IntRange(0, started[i]).Draw(t, "incarnation")
 				want := there[i].here && gone >= there[i].incarnation
 				if lost := s.Leave(i, gone); lost != want {
-					t.Fatalf("launch %d of %d leaves: lost %v; there was %+v", gone, i, lost, there[i])
+					t.Fatalf("incarnation %d of %d leaves: lost %v; there was %+v", gone, i, lost, there[i])
 				}
 				if want {
-					life++
+					modelGeneration++
 				}
 				if gone >= there[i].incarnation {
 					there[i] = process{gone, false}
@@ -98,7 +99,7 @@ func TestServersModel(t *testing.T) {
 			"rebase": func(t *rapid.T) {
 				kept = Base{Dir: "d", Number: rapid.Int64Range(0, 9).Draw(t, "checkpoint")}
 				s.Rebase(kept)
-				life++
+				modelGeneration++
 			},
 			"told": func(t *rapid.T) {
 				i := index.Draw(t, "server")
@@ -107,9 +108,9 @@ func TestServersModel(t *testing.T) {
 					t.Fatalf("order %+v is due: %v; acknowledged is %+v of %+v", o, due, acknowledged[i], there[i])
 				}
 				if due && incarnation != there[i].incarnation {
-					t.Fatalf("launch %d is to get the order, %d is present", incarnation, there[i].incarnation)
+					t.Fatalf("incarnation %d is to get the order, %d is present", incarnation, there[i].incarnation)
 				}
-				of := rapid.IntRange(0, started[i]).Draw(t, "launch")
+				of := rapid.IntRange(0, started[i]).Draw(t, "incarnation")
 				s.Told(i, of, o, 1)
 				if there[i].here && of == there[i].incarnation {
 					acknowledged[i] = o
@@ -117,38 +118,41 @@ func TestServersModel(t *testing.T) {
 			},
 			"heard": func(t *rapid.T) {
 				i := index.Draw(t, "server")
-				of, in := rapid.IntRange(0, started[i]).Draw(t, "launch"),
-					int64(rapid.IntRange(1, int(life)).Draw(t, "life"))
+				of, in := rapid.IntRange(0, started[i]).Draw(t, "incarnation"),
+					int64(rapid.IntRange(1, int(modelGeneration)).Draw(t, "model generation"))
 				snapshot := int64(rapid.IntRange(0, 4).Draw(t, "snapshot"))
-				want := there[i].here && of == there[i].incarnation && in == life
+				want := there[i].here && of == there[i].incarnation && in == modelGeneration
 				if got := s.Heard(i, of, in, 7, snapshot); got != want {
-					t.Fatalf("launch %d of %d in generation %d of %d is heard: %v", of, i, in, life, got)
+					t.Fatalf("incarnation %d of %d in generation %d of %d is heard: %v", of, i, in,
+						modelGeneration, got)
 				}
 				if want && snapshot > 0 && snapshot <= acknowledged[i].Release {
 					delete(acknowledged, i)
 				}
 			},
 			"": func(t *rapid.T) {
-				if s.Life() != life {
-					t.Fatalf("generation %d, want %d", s.Life(), life)
+				if s.ModelGeneration() != modelGeneration {
+					t.Fatalf("generation %d, want %d", s.ModelGeneration(), modelGeneration)
 				}
-				if _, ok := base[life]; !ok && life > 1 {
-					base[life] = kept
+				if _, ok := base[modelGeneration]; !ok && modelGeneration > 1 {
+					base[modelGeneration] = kept
 				}
 				for i := range n {
-					if o, _, _ := s.Due(i); o.Base != base[life] || o.Life != life || s.Base() != base[life] {
-						t.Fatalf("order %+v in generation %d, which began with %+v", o, life, base[life])
+					if o, _, _ := s.Due(i); o.Base != base[modelGeneration] ||
+						o.ModelGeneration != modelGeneration || s.Base() != base[modelGeneration] {
+						t.Fatalf("order %+v in generation %d, which began with %+v", o, modelGeneration,
+							base[modelGeneration])
 					}
 				}
 				for epochs := range 4 {
 					applied := true
 					for i := range n {
 						o, ok := acknowledged[i]
-						applied = applied && ok && o.Life == life && o.Settled >= epochs
+						applied = applied && ok && o.ModelGeneration == modelGeneration && o.Settled >= epochs
 					}
 					if s.Applied(epochs) != applied {
 						t.Fatalf("%d epochs applied: %v; acknowledged is %+v in generation %d", epochs,
-							!applied, acknowledged, life)
+							!applied, acknowledged, modelGeneration)
 					}
 				}
 			},

@@ -13,13 +13,13 @@ type Policy struct {
 	// number of processes that take snapshots
 	Servers int
 	// the model generation that the schedule is for
-	Life int64
+	ModelGeneration int64
 }
 
 // Model names the state of the model on which records were measured.
 type Model struct {
-	Life    int64
-	Version int64
+	ModelGeneration int64
+	Version         int64
 }
 
 // ErrOther is returned for a report that was measured on another model than the evaluation is of.
@@ -191,13 +191,13 @@ func (s *Schedule) Report(version int64, part Part, states []State) (*Result, er
 	if s.run == nil || s.run.Version != version || s.reports[key] {
 		return nil, nil
 	}
-	if of := (Model{s.policy.Life, version}); part.On != of {
-		if part.On.Life == of.Life && part.On.Version > version && s.run.Snapshot == 0 {
+	if of := (Model{s.policy.ModelGeneration, version}); part.On != of {
+		if part.On.ModelGeneration == of.ModelGeneration && part.On.Version > version && s.run.Snapshot == 0 {
 			s.run, s.reports, s.states = nil, nil, nil
 			s.final = &Run{Version: part.On.Version}
 		}
 		return nil, fmt.Errorf("%w: version %d in generation %d, the evaluation is of version %d in generation %d",
-			ErrOther, part.On.Version, part.On.Life, version, of.Life)
+			ErrOther, part.On.Version, part.On.ModelGeneration, version, of.ModelGeneration)
 	}
 	if err := s.add(states); err != nil {
 		return nil, fmt.Errorf("fold metrics of records from %d of %s: %w", part.Start, part.Shard, err)

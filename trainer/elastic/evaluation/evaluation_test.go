@@ -148,7 +148,7 @@ func TestFinalIsTheSnapshot(t *testing.T) {
 // versions.
 func TestPartsOfTwoModels(t *testing.T) {
 	states := []State{{"n", []float64{1}}}
-	s := New(Policy{Steps: 50, Servers: 1, Life: 2})
+	s := New(Policy{Steps: 50, Servers: 1, ModelGeneration: 2})
 	hold(s, 50)
 	s.Begin(2)
 	for _, other := range []Model{{1, 50}, {3, 50}, {2, 49}, {2, 51}, {}} {
@@ -181,7 +181,8 @@ func TestPartsOfTwoModels(t *testing.T) {
 		t.Fatal("given up for what is older, or of another generation")
 	}
 	_, err := s.Report(70, Part{"test", 9, Model{2, 71}}, states)
-	const says = "measured on another model: version 71 in generation 2, the evaluation is of version 70 in generation 2"
+	const says = "measured on another model: version 71 in generation 2, the evaluation is of " +
+		"version 70 in generation 2"
 	if err == nil || err.Error() != says {
 		t.Errorf("%v, want %s", err, says)
 	}

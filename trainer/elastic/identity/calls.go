@@ -4,15 +4,15 @@ import "github.com/elasticdl/elasticdl/trainer/elastic/pod"
 
 // Call holds the requirements for the caller of an RPC.
 type Call struct {
-	Roles []pod.Role
-	Life  bool // the caller's must be the receiver's
+	Roles           []pod.Role
+	ModelGeneration bool // the caller's must be the receiver's
 }
 
 // Calls is every call of the wire that needs an identity, by its gRPC name, and who may make it.
 var Calls = map[string]Call{
 	"/elasticdl.Master/Join":       {Roles: []pod.Role{pod.PS, pod.Worker}},
-	"/elasticdl.Master/GetTask":    {Roles: []pod.Role{pod.Worker}, Life: true},
-	"/elasticdl.Master/ReportTask": {Roles: []pod.Role{pod.Worker}, Life: true},
+	"/elasticdl.Master/GetTask":    {Roles: []pod.Role{pod.Worker}, ModelGeneration: true},
+	"/elasticdl.Master/ReportTask": {Roles: []pod.Role{pod.Worker}, ModelGeneration: true},
 	"/elasticdl.Master/Heartbeat":  {Roles: []pod.Role{pod.PS, pod.Worker}},
 	"/elasticdl.Master/Rendezvous": {Roles: []pod.Role{pod.Worker}},
 	"/elasticdl.Master/Vouch":      {Roles: []pod.Role{pod.Worker}},
@@ -21,8 +21,8 @@ var Calls = map[string]Call{
 	"/elasticdl.Job/Scale":  {Roles: []pod.Role{User}},
 	"/elasticdl.Job/Stop":   {Roles: []pod.Role{User}},
 
-	"/elasticdl.ParameterServer/Declare":  {Roles: []pod.Role{pod.Worker}, Life: true},
-	"/elasticdl.ParameterServer/Progress": {Roles: []pod.Role{pod.Master}, Life: true},
+	"/elasticdl.ParameterServer/Declare":  {Roles: []pod.Role{pod.Worker}, ModelGeneration: true},
+	"/elasticdl.ParameterServer/Progress": {Roles: []pod.Role{pod.Master}, ModelGeneration: true},
 	"/elasticdl.ParameterServer/Control":  {Roles: []pod.Role{pod.Master}},
 }
 

@@ -24,12 +24,12 @@ type Header struct {
 	Job   string
 	Role  pod.Role
 	Index int
-	// of the pod: its launch, from 1
+	// of the pod, from 1
 	Incarnation int
 	// the newest incarnation of the master that was heard; 0: none
 	Master int
 	// of the model that the speaker works with, from 1; 0: none yet
-	Life int64
+	ModelGeneration int64
 }
 
 // ID returns the pod that the header names.
@@ -42,9 +42,9 @@ func (h Header) Name() Name { return Name{Job: h.Job, ID: h.ID(), Incarnation: h
 func (h Header) String() string {
 	who := "a user"
 	if h.Role != User {
-		who = fmt.Sprintf("%v (launch %d)", h.ID(), h.Incarnation)
+		who = fmt.Sprintf("%v (incarnation %d)", h.ID(), h.Incarnation)
 	}
-	return fmt.Sprintf("%s of job %s in model generation %d", who, h.Job, h.Life)
+	return fmt.Sprintf("%s of job %s in model generation %d", who, h.Job, h.ModelGeneration)
 }
 
 // Faults of a header.
@@ -55,8 +55,8 @@ var (
 	ErrForbidden = errors.New("not allowed")
 	// ErrReplaced: a later incarnation of the speaker is known.
 	ErrReplaced = errors.New("replaced")
-	// ErrLife: the speaker works with a model of another generation.
-	ErrLife = errors.New("another model generation")
+	// ErrModelGeneration: the speaker works with a model of another generation.
+	ErrModelGeneration = errors.New("another model generation")
 )
 
 // MaxSize is the most bytes that a header takes.
@@ -77,7 +77,7 @@ func (h Header) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(h.Index))
 	b = binary.LittleEndian.AppendUint32(b, uint32(h.Incarnation))
 	b = binary.LittleEndian.AppendUint64(b, uint64(h.Master))
-	b = binary.LittleEndian.AppendUint64(b, uint64(h.Life))
+	b = binary.LittleEndian.AppendUint64(b, uint64(h.ModelGeneration))
 	job := h.Job[:min(len(h.Job), maxText)]
 	return append(append(b, byte(len(job))), job...)
 }
@@ -97,12 +97,14 @@ func Parse(b []byte) (Header, error) {
 	}
 	h.Role = pod.Role(b[2])
 	index, incarnation := binary.LittleEndian.Uint32(b[3:]), binary.LittleEndian.Uint32(b[7:])
-	master, life := binary.LittleEndian.Uint64(b[11:]), binary.LittleEndian.Uint64(b[19:])
+	master, modelGeneration := binary.LittleEndian.Uint64(b[11:]), binary.LittleEndian.Uint64(b[19:])
 	const most = 1 << 31
-	if h.Role < pod.Master || h.Role > User || index >= most || incarnation >= most || master >= most || life >= 1<<62 {
+	if h.Role < pod.Master || h.Role > User || index >= most || incarnation >= most || master >= most ||
+		modelGeneration >= 1<<62 {
 		return h, fmt.Errorf("%w: an impossible header", ErrForeign)
 	}
-	h.Index, h.Incarnation, h.Master, h.Life = int(index), int(incarnation), int(master), int64(life)
+	h.Index, h.Incarnation, h.Master, h.ModelGeneration = int(index), int(incarnation), int(master),
+		int64(modelGeneration)
 	length, text := int(b[fixedSize-1]), b[fixedSize:]
 	if length != len(text) {
 		return h, fmt.Errorf("%w: the header's job has %d bytes, expected %d", ErrForeign, len(text), length)
@@ -123,9 +125,9 @@ func Admit(self, speaker Header, proved Name, roles ...pod.Role) error {
 	case !slices.Contains(roles, speaker.Role):
 		return fmt.Errorf("%w: %v speaks to %v, which expects %v here", ErrForbidden, speaker, self, roles)
 	case speaker.Role == pod.Master && speaker.Incarnation < self.Master:
-		return fmt.Errorf("%w: %v speaks, launch %d of it was heard already", ErrReplaced, speaker, self.Master)
+		return fmt.Errorf("%w: %v speaks, incarnation %d of it was heard already", ErrReplaced, speaker, self.Master)
 	case self.Role == pod.Master && self.Incarnation < speaker.Master:
-		return fmt.Errorf("%w: %v is called, launch %d of it was heard already", ErrReplaced, self, speaker.Master)
+		return fmt.Errorf("%w: %v is called, incarnation %d of it was heard already", ErrReplaced, self, speaker.Master)
 	}
 	return nil
 }
@@ -140,18 +142,19 @@ func Expect(self, speaker Header, proved Name, called pod.ID, incarnation int) e
 	case speaker.ID() != called:
 		return fmt.Errorf("%w: %v answers for %v", ErrForbidden, speaker, called)
 	case incarnation > 0 && speaker.Incarnation < incarnation:
-		return fmt.Errorf("%w: %v answers, launch %d is expected", ErrReplaced, speaker, incarnation)
+		return fmt.Errorf("%w: %v answers, incarnation %d is expected", ErrReplaced, speaker, incarnation)
 	case incarnation > 0 && speaker.Incarnation > incarnation:
-		return fmt.Errorf("%w: %v answers, launch %d was expected", ErrLife, speaker, incarnation)
+		return fmt.Errorf("%w: %v answers, incarnation %d was expected", ErrModelGeneration, speaker, incarnation)
 	}
 	return nil
 }
 
-// SameLife returns an error unless a speaker works with the model that self works with.
-func SameLife(self, speaker Header) error {
-	if speaker.Life != self.Life {
-		return fmt.Errorf("%w: %v speaks of model generation %d, %v is in generation %d", ErrLife, speaker.ID(),
-			speaker.Life, self.ID(), self.Life)
+// SameModelGeneration returns an error unless a speaker works with the model that self works with.
+func SameModelGeneration(self, speaker Header) error {
+	if speaker.ModelGeneration != self.ModelGeneration {
+		return fmt.Errorf("%w: %v speaks of model generation %d, %v is in generation %d",
+			ErrModelGeneration, speaker.ID(),
+			speaker.ModelGeneration, self.ID(), self.ModelGeneration)
 	}
 	return nil
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-var self = Header{Job: "uid-1", Role: pod.PS, Index: 2, Incarnation: 3, Master: 1, Life: 7}
+var self = Header{Job: "uid-1", Role: pod.PS, Index: 2, Incarnation: 3, Master: 1, ModelGeneration: 7}
 
 func TestAdmit(t *testing.T) {
-	worker := Header{Job: "uid-1", Role: pod.Worker, Index: 5, Incarnation: 1, Life: 7}
+	worker := Header{Job: "uid-1", Role: pod.Worker, Index: 5, Incarnation: 1, ModelGeneration: 7}
 	for name, c := range map[string]struct {
 		change func(*Header)
 		// by a certificate of the same name; else by the worker's
@@ -28,7 +28,7 @@ func TestAdmit(t *testing.T) {
 		"a role that is not proved":             {func(h *Header) { h.Role = pod.Master }, false, ErrForeign},
 		"an index that is not proved":           {func(h *Header) { h.Index++ }, false, ErrForeign},
 		"an incarnation that is not so":         {func(h *Header) { h.Incarnation++ }, false, ErrForeign},
-		"a generation, which no card speaks of": {func(h *Header) { h.Life++ }, false, nil},
+		"a generation, which no card speaks of": {func(h *Header) { h.ModelGeneration++ }, false, nil},
 	} {
 		h := worker
 		c.change(&h)
@@ -57,13 +57,13 @@ func TestExpect(t *testing.T) {
 		{server, 3, nil}, {server, 0, nil},
 		{server, 4, ErrReplaced}, // an old process answers at the address
 		// the caller has not heard of the newer one
-		{server, 2, ErrLife},
+		{server, 2, ErrModelGeneration},
 		{pod.ID{Role: pod.PS, Index: 1}, 3, ErrForbidden},
 		{pod.ID{Role: pod.Master}, 1, ErrForbidden},
 	} {
 		if err := Expect(client, self, self.Name(), c.called, c.incarnation); !errors.Is(err, c.want) ||
 			(err == nil) != (c.want == nil) {
-			t.Errorf("%v launch %d: %v", c.called, c.incarnation, err)
+			t.Errorf("%v incarnation %d: %v", c.called, c.incarnation, err)
 		}
 	}
 }
@@ -81,22 +81,22 @@ func TestMasterThatWasReplaced(t *testing.T) {
 			"it answers":   Expect(server, old, old.Name(), old.ID(), 0),
 		} {
 			if errors.Is(err, ErrReplaced) != refused || (err != nil) != refused {
-				t.Errorf("launch 1 of the master, after launch %d was heard: %s: %v", heard, what, err)
+				t.Errorf("incarnation 1 of the master, after incarnation %d was heard: %s: %v", heard, what, err)
 			}
 		}
 		if err := Admit(server, next, next.Name(), pod.Master); err != nil {
-			t.Errorf("launch 2 of the master, after launch %d was heard: %v", heard, err)
+			t.Errorf("incarnation 2 of the master, after incarnation %d was heard: %v", heard, err)
 		}
 	}
 }
 
-func TestSameLife(t *testing.T) {
+func TestSameModelGeneration(t *testing.T) {
 	other := self
-	if err := SameLife(self, other); err != nil {
+	if err := SameModelGeneration(self, other); err != nil {
 		t.Error(err)
 	}
-	other.Life = 6
-	if err := SameLife(self, other); !errors.Is(err, ErrLife) ||
+	other.ModelGeneration = 6
+	if err := SameModelGeneration(self, other); !errors.Is(err, ErrModelGeneration) ||
 		!strings.Contains(err.Error(), "generation 6") || !strings.Contains(err.Error(), "generation 7") {
 		t.Error(err)
 	}

@@ -13,7 +13,7 @@ import (
 type Name struct {
 	Job string // UID
 	pod.ID
-	Incarnation int // of the pod: its launch; 0 of a user
+	Incarnation int // of the pod; 0 of a user
 }
 
 // scheme is that of the URI of a name.

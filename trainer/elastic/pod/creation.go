@@ -31,12 +31,12 @@ type Refusal struct {
 }
 
 // Refused notes that a Create could not be performed. It is tried again, later each time and
-// without charge: a worker without end, a server for ten minutes. A server without room is given a
-// worker's. Only if no pod of its role has ever run does a hopeless one fail the job, and one that
-// a rule has denied for ten minutes.
-func (t *Table) Refused(id ID, launch int, why Refusal, now time.Time) []Action {
+// without counting it: a worker without end, a server for ten minutes. A server without room is
+// given a worker's. Only if no pod of its role has ever run does a hopeless one fail the job, and
+// one that a rule has denied for ten minutes.
+func (t *Table) Refused(id ID, incarnation int, why Refusal, now time.Time) []Action {
 	e := t.byID[id]
-	if e == nil || e.Launch != launch || e.Phase != Creating {
+	if e == nil || e.Incarnation != incarnation || e.Phase != Creating {
 		return nil
 	}
 	if t.course != going || e.line.current != e {

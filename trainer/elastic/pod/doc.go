@@ -1,8 +1,8 @@
 // Package pod decides who lives, and who is replaced.
 //
 // A [Table] holds the pods of one job. The shell reports their phases (Observe, Refused), and
-// answers with [Action]s, which the master's shell performs outside its lock. Each launch of a pod
-// is in one [Phase]:
+// answers with [Action]s, which the master's shell performs outside its lock. Each incarnation of a
+// pod is in one [Phase]:
 //
 //	            Tick: due            Observe             Observe             Observe
 //	┌────────┐ ──────────> ┌──────────┐ ────> ┌─────────┐ ────> ┌─────────┐ ────> ┌─────────┐
@@ -15,10 +15,10 @@
 //	│            Cancelled             │            │ Succeeded | Failed | Deleted │ (Lost)
 //	└──────────────────────────────────┘            └────────────────┬─────────────┘
 //	                                                                 v
-//	                             Judge: relaunch? charged? rejected? more memory? fatal?
+//	                             Judge: relaunch? counted? rejected? more memory? fatal?
 //	                               │             │              │
 //	  worker: next number, Wanted  │             │              └─ Err: the job fails
-//	  server: next launch, Wanted <┘             └─ this line ends; the others go on
+//	  server: next incarnation <───┘             └─ this line ends; the others go on
 //
 // An observation may skip phases. It may also be of a pod that is Wanted, if the answer to its
 // creation was lost. The picture leaves out:
@@ -29,11 +29,11 @@
 //     (Creating to Leaving). It is observed as Leaving, or as the end. A creation that is refused
 //     because it was deleted meanwhile returns to Wanted;
 //   - the line, which is a pod and those that replaced it: worker-4 after worker-0. It keeps the
-//     slot of its first, which priorities go by, its charges, how often it ran out of memory, and
-//     how often nodes rejected it. One pod of it is the current one. A worker that is leaving has a
-//     successor at once, which is the current one then; a server is replaced only when it has
-//     ended, since the next has its name. A line that is scaled down has no current pod. Only
-//     current pods are replaced.
+//     slot of its first, which priorities go by, its counted failures, how often it ran out of
+//     memory, and how often nodes rejected it. One pod of it is the current one. A worker that is
+//     leaving has a successor at once, which is the current one then; a server is replaced only
+//     when it has ended, since the next has its name. A line that is scaled down has no current
+//     pod. Only current pods are replaced.
 //
 // The table as a whole is going, ending (after End: workers may leave on their own) or swept (what
 // was left is deleted).
@@ -47,10 +47,10 @@
 //
 //	in the snapshot   in the list         then
 //	wanted, not due   -                   the same number, when it is due
-//	else              there, or its end   as observed: goes on; or judged, charged, replaced
-//	else              -                   [Lost]; followed under another number (a server: launch).
+//	else              there, or its end   as observed: goes on; or judged, counted, replaced
+//	else              - [Lost]; followed under another number (a server: incarnation).
 //	                                      If it comes late: deleted
-//	-                 a live worker       in the place of one that is lost; without such a place it
+//	-                 a live worker in the place of one that is lost; without such a place it
 //	                                      is deleted, if it does not leave on its own
 //	-                 an ended one        nothing
 //
@@ -68,15 +68,15 @@
 // Laws:
 //
 //  1. At most one pod per role and index is live, and at most one of a line that is not leaving.
-//     Worker numbers are never used twice; a server keeps its index and its address, and its launch
-//     number grows.
+//     Worker numbers are never used twice; a server keeps its index and its address, and its
+//     incarnation number grows.
 //  2. A pod that was killed, deleted, evicted or preempted, or whose node is lost, is replaced at
-//     once and without limit, a worker once asked to stop. One that failed on its own is charged,
+//     once and without limit, a worker once asked to stop. One that failed on its own is counted,
 //     and replaced Relaunches times a line, each time after twice the delay; one that ran out of
 //     memory also as long as there is more to give.
-//  3. Two launches of one line are never closer than Backoff, so that nothing spins. One that its
-//     node rejects is replaced without limit and charge, after twice the delay each time up to a
-//     minute, until one has run for a minute.
+//  3. Two incarnations of one line are never closer than Backoff, so that nothing spins. One that
+//     its node rejects is replaced without limit and not counted, after twice the delay each time
+//     up to a minute, until one has run for a minute.
 //  4. Phases only go forward, but for a creation that is refused: an event that is repeated, late,
 //     or about a former incarnation changes nothing.
 //  5. The loss of a pod is reported once ([Lost]), when it has ended, for any cause. One that was
@@ -93,7 +93,8 @@
 //     that was performed, whatever happened to pods meanwhile; but each master may report a loss
 //     once, and none reports the loss of a pod that it did not know.
 //  10. A table that is restored from its snapshot, with a list of all pods, has the same pods,
-//     lines, charges, numbers, due times, number of workers and error as the one that was saved.
+//     lines, counted failures, numbers, due times, number of workers and error as the one that was
+//     saved.
 //  11. A snapshot is of the size of the job: 64 KiB for 1,000 workers. One that cannot be is an
 //     error.
 package pod

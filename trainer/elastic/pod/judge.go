@@ -53,7 +53,7 @@ const (
 // cause is a row of the table of what can end a pod.
 type cause struct {
 	text    string
-	charged bool // its own fault
+	counted bool // its own fault
 	is      func(Exit) bool
 }
 
@@ -91,11 +91,11 @@ type Policy struct {
 	Servers, Workers int
 	// the job does not go on with fewer (--min_workers); 0: 1
 	MinWorkers int
-	// charged relaunches of each line (--relaunch_on_worker_failure)
+	// counted relaunches of each line (--relaunch_on_worker_failure)
 	Relaunches int
 	// how often a pod's memory can be doubled (--max_memory); nil: never
 	MaxOOMs map[Role]int
-	// least time between two launches of a line, doubled with each charge; 0: a second
+	// least time between two incarnations of a line, doubled with each counted failure; 0: a second
 	Backoff time.Duration
 }
 
@@ -110,7 +110,8 @@ const (
 // steady is the time that a pod has to run until its line's rejections are forgotten.
 const steady = time.Minute
 
-// delay returns what a line waits after its n-th charge, or, up to lower limits, its n-th rejection
+// delay returns what a line waits after its n-th counted failure or,
+// up to lower limits, its n-th rejection
 // or refused creation in a row.
 func (p Policy) delay(n int, limit time.Duration) time.Duration {
 	d := p.Backoff
@@ -124,8 +125,8 @@ func (p Policy) delay(n int, limit time.Duration) time.Duration {
 
 // Past is the history of a pod's line.
 type Past struct {
-	// launches that failed by their own fault
-	Charged int
+	// incarnations that failed by their own fault
+	Counted int
 	// those of them that ran out of memory and were followed by one with more
 	OOMs int
 	// Rejected counts the pods of the line that their nodes rejected since one ran for a while.
@@ -135,7 +136,7 @@ type Past struct {
 // Verdict is the decision on a pod that ended while the job had work for it.
 type Verdict struct {
 	Relaunch bool
-	Charged  bool
+	Counted  bool
 	Grow     bool // the next one gets more memory
 	Rejected bool // the next one waits, longer each time
 	Fatal    bool // the job cannot go on without it
@@ -144,24 +145,24 @@ type Verdict struct {
 
 // Judge is the one place that decides about relaunches.
 //
-//	node lost, preempted, evicted, deleted,   relaunch, uncharged
+//	node lost, preempted, evicted, deleted,   relaunch, not counted
 //	killed (signal 1, 2, 9, 15)
-//	rejected by its node                      relaunch, uncharged, after a while
-//	out of memory, OOMs < MaxOOMs             relaunch with more memory, charged
-//	out of memory else, exit code,            charged; relaunch if Charged < Relaunches
+//	rejected by its node                      relaunch, not counted, after a while
+//	out of memory, OOMs < MaxOOMs             relaunch with more memory, counted
+//	out of memory else, exit code,            counted; relaunch if Counted < Relaunches
 //	other signals, code 0 with work left
 //
 // A server that cannot be relaunched is fatal; a worker is not: the others go on without it.
 func Judge(role Role, e Exit, p Policy, before Past) Verdict {
 	c := e.cause()
-	v := Verdict{Charged: c.charged, Rejected: e.Rejected && !e.Deleted, Reason: e.String()}
+	v := Verdict{Counted: c.counted, Rejected: e.Rejected && !e.Deleted, Reason: e.String()}
 	if c.text == oom {
 		v.Grow = before.OOMs < p.MaxOOMs[role]
 		if !v.Grow {
 			v.Reason += " (--max_memory allows no more)"
 		}
 	}
-	v.Relaunch = !c.charged || v.Grow || before.Charged < p.Relaunches
+	v.Relaunch = !c.counted || v.Grow || before.Counted < p.Relaunches
 	v.Fatal = !v.Relaunch && role == PS
 	return v
 }

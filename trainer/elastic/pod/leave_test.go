@@ -10,11 +10,11 @@ import (
 // More memory is given also to a line that has no relaunches left.
 func TestMemoryGrowsWithoutRelaunches(t *testing.T) {
 	for role, want := range map[Role]Verdict{
-		PS:     {Charged: true, Fatal: true, Reason: "out of memory (--max_memory allows no more)"},
-		Worker: {Charged: true, Relaunch: true, Grow: true, Reason: "out of memory"},
+		PS:     {Counted: true, Fatal: true, Reason: "out of memory (--max_memory allows no more)"},
+		Worker: {Counted: true, Relaunch: true, Grow: true, Reason: "out of memory"},
 	} {
 		p := Policy{MaxOOMs: map[Role]int{Worker: 1}}
-		if got := Judge(role, Exit{OOM: true}, p, Past{Charged: 7}); got != want {
+		if got := Judge(role, Exit{OOM: true}, p, Past{Counted: 7}); got != want {
 			t.Errorf("%v: %+v, want %+v", role, got, want)
 		}
 	}
@@ -60,7 +60,7 @@ func TestRejectedPodsBackOff(t *testing.T) {
 	rejected = Exit{Evicted: true, Rejected: true, Reason: "the node is low on memory"}
 	for _, delay := range []time.Duration{1, 2, 4} {
 		p, _ := table.Get(server(0))
-		table.Observe(Event{ID: server(0), Launch: p.Launch, Phase: Failed, Exit: rejected}, now)
+		table.Observe(Event{ID: server(0), Incarnation: p.Incarnation, Phase: Failed, Exit: rejected}, now)
 		due, _ := table.Deadline()
 		if p, _ := table.Get(server(0)); due.Sub(now) != delay*time.Second ||
 			!strings.HasPrefix(p.Waiting, "backs off for ") || table.Err() != nil {
@@ -77,10 +77,10 @@ func TestRefusals(t *testing.T) {
 	table := New(Policy{Servers: 1, Workers: 1, Backoff: time.Second})
 	table.Start(start)
 	table.Observe(Event{ID: server(0), Phase: Running}, start)
-	refuse := func(id ID, launch int, for_ time.Duration, now time.Time) time.Time {
+	refuse := func(id ID, incarnation int, for_ time.Duration, now time.Time) time.Time {
 		t.Helper()
 		for until := now.Add(for_); now.Before(until); {
-			table.Refused(id, launch, Refusal{Reason: "exceeded quota"}, now)
+			table.Refused(id, incarnation, Refusal{Reason: "exceeded quota"}, now)
 			due, ok := table.Deadline()
 			if wait := due.Sub(now); !ok || wait > maxRefused {
 				t.Fatalf("%v is tried again in %v", id, wait)

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// life is one launch of a pod in the cluster.
+// life is one incarnation of a pod in the cluster.
 type life struct {
 	Event
 	told []Event // what happened to it, in order
@@ -26,16 +26,16 @@ type cluster struct {
 	wanted, room int
 	todo         []Action
 	lives        []*life
-	// by pod and launch
+	// by pod and incarnation
 	lost map[string]int
 	// the last one
 	created map[*line]time.Time
-	charged map[*line]int
+	counted map[*line]int
 	asked   map[*life]bool
 	// the last one of each line, until its next pod is created
 	rejected map[*line]rejection
 	ran      map[Role]bool
-	// by pod and launch, at the last Check
+	// by pod and incarnation, at the last Check
 	before map[string]Phase
 	// those that were asked to go do
 	settling, over bool
@@ -60,7 +60,7 @@ type rejection struct {
 	before int // how many the line had
 }
 
-func launchName(id ID, launch int) string { return fmt.Sprintf("%v/%d", id, launch) }
+func incarnationName(id ID, incarnation int) string { return fmt.Sprintf("%v/%d", id, incarnation) }
 func lineName(r Role, original int) string {
 	return fmt.Sprintf("%v line %d", r, original)
 }
@@ -76,7 +76,7 @@ func newCluster(t *rapid.T) *cluster {
 		rejected: make(map[*line]rejection), ran: make(map[Role]bool), before: make(map[string]Phase),
 		untold: make(map[*life]bool), again: make(map[*life]bool),
 		lost: make(map[string]int), asked: make(map[*life]bool), created: make(map[*line]time.Time),
-		charged: make(map[*line]int),
+		counted: make(map[*line]int),
 	}
 	c.table, c.wanted = New(c.policy), c.policy.Workers
 	c.Squeeze(t)
@@ -88,7 +88,7 @@ func newCluster(t *rapid.T) *cluster {
 // take checks actions when they are handed out, and keeps them to be performed.
 func (c *cluster) take(actions []Action) {
 	for _, a := range actions {
-		name := launchName(a.ID, a.Launch)
+		name := incarnationName(a.ID, a.Incarnation)
 		switch a.Verb {
 		case Create:
 			if c.over {
@@ -118,17 +118,17 @@ func (c *cluster) take(actions []Action) {
 			if c.lost[name]++; c.lost[name] > 1 {
 				c.t.Fatalf("%s is lost twice", name)
 			}
-			if c.life(a.ID, a.Launch) == nil {
+			if c.life(a.ID, a.Incarnation) == nil {
 				if a.Reason != absent {
 					c.t.Fatalf("%v, which never was", a)
 				}
 				continue
 			}
-			if a.Charged && c.asked[c.life(a.ID, a.Launch)] {
+			if a.Counted && c.asked[c.life(a.ID, a.Incarnation)] {
 				c.t.Fatalf("%v, and it was asked to go", a)
 			}
-			if a.Charged {
-				c.charged[c.table.byID[a.ID].line]++
+			if a.Counted {
+				c.counted[c.table.byID[a.ID].line]++
 			}
 			if a.GivenUp && a.ID.Role == Worker {
 				c.givenUp++
@@ -139,9 +139,9 @@ func (c *cluster) take(actions []Action) {
 	}
 }
 
-func (c *cluster) life(id ID, launch int) *life {
+func (c *cluster) life(id ID, incarnation int) *life {
 	for _, l := range c.lives {
-		if l.ID == id && l.Launch == launch {
+		if l.ID == id && l.Incarnation == incarnation {
 			return l
 		}
 	}
@@ -172,32 +172,33 @@ func (c *cluster) Perform(t *rapid.T) {
 		}
 		doomed := slices.ContainsFunc(c.todo, func(d Action) bool { return d.ID == a.ID && d.Verb == Delete })
 		if doomed && rapid.Bool().Draw(t, "cancelled") {
-			c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "not wanted any more"}, c.now))
+			c.take(c.table.Refused(a.ID, a.Incarnation, Refusal{Reason: "not wanted any more"}, c.now))
 			return
 		}
 		for _, l := range c.live() {
 			switch {
 			case l.ID == a.ID && c.untold[l]:
-				// a launch of a master before that came late: it has to go
+				// a pod of a master before that came late: it has to go
 				l.Phase = Deleted
-				c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "its predecessor has not ended yet"}, c.now))
+				c.take(c.table.Refused(a.ID, a.Incarnation, Refusal{Reason: "its predecessor has " +
+					"not ended yet"}, c.now))
 				return
 			case l.ID == a.ID:
-				t.Fatalf("%v while launch %d is live", a, l.Launch)
+				t.Fatalf("%v while incarnation %d is live", a, l.Incarnation)
 			}
 		}
-		if c.life(a.ID, a.Launch) != nil {
+		if c.life(a.ID, a.Incarnation) != nil {
 			t.Fatalf("%v again", a)
 		}
 		if len(c.live()) >= c.room {
-			c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "full", Full: true}, c.now))
+			c.take(c.table.Refused(a.ID, a.Incarnation, Refusal{Reason: "full", Full: true}, c.now))
 			return
 		}
-		l := &life{Event: Event{ID: a.ID, Launch: a.Launch, Phase: Creating}}
+		l := &life{Event: Event{ID: a.ID, Incarnation: a.Incarnation, Phase: Creating}}
 		c.lives = append(c.lives, l)
 		c.happen(l, Pending, Exit{})
 	case Delete:
-		if l := c.life(a.ID, a.Launch); l != nil && !l.Phase.Ended() {
+		if l := c.life(a.ID, a.Incarnation); l != nil && !l.Phase.Ended() {
 			c.happen(l, rapid.SampledFrom([]Phase{Deleted, Failed}).Draw(t, "end"), Exit{Signal: 9})
 		}
 	}
@@ -209,7 +210,7 @@ func (c *cluster) deny(t *rapid.T, a Action) {
 	before := c.table.Err()
 	hopeless := rapid.Bool().Draw(t, "hopeless") &&
 		(c.ran[a.ID.Role] || rapid.IntRange(0, 9).Draw(t, "never begins") == 0)
-	c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "denied", Hopeless: hopeless}, c.now))
+	c.take(c.table.Refused(a.ID, a.Incarnation, Refusal{Reason: "denied", Hopeless: hopeless}, c.now))
 	err := c.table.Err()
 	if before != nil || err != nil && strings.Contains(err.Error(), "could not be created for") {
 		return
@@ -284,7 +285,7 @@ func (c *cluster) die(t *rapid.T, l *life, e Exit) {
 		phase = Succeeded
 	}
 	known := c.table.byID[l.ID]
-	if known == nil || known.Launch != l.Launch { // it came late, from a master before
+	if known == nil || known.Incarnation != l.Incarnation { // it came late, from a master before
 		c.happen(l, phase, e)
 		return
 	}
@@ -377,9 +378,9 @@ func (c *cluster) Check(t *rapid.T) {
 	for _, e := range c.table.pods {
 		c.legal(t, e)
 	}
-	for l, n := range c.charged {
-		if n > c.policy.Relaunches+c.policy.MaxOOMs[Worker]+1 || n != l.Charged {
-			t.Fatalf("a line was charged %d times: %+v", n, l)
+	for l, n := range c.counted {
+		if n > c.policy.Relaunches+c.policy.MaxOOMs[Worker]+1 || n != l.Counted {
+			t.Fatalf("a line was counted %d times: %+v", n, l)
 		}
 	}
 	if c.over && c.table.Gone() && len(c.live()) > 0 {
@@ -389,7 +390,7 @@ func (c *cluster) Check(t *rapid.T) {
 
 // legal checks what package pod's picture says of a pod, and of its way since the last look.
 func (c *cluster) legal(t *rapid.T, e *entry) {
-	name := launchName(e.ID, e.Launch)
+	name := incarnationName(e.ID, e.Incarnation)
 	before := c.before[name]
 	c.before[name] = e.Phase
 	there := e.Phase >= Creating && e.Phase <= Leaving
@@ -494,7 +495,7 @@ func TestLaws(t *testing.T) {
 			t.Fatalf("%d pods are left after the end", len(c.live()))
 		}
 		for _, l := range c.lives {
-			if c.lost[launchName(l.ID, l.Launch)] != 1 && !c.untold[l] && !c.again[l] {
+			if c.lost[incarnationName(l.ID, l.Incarnation)] != 1 && !c.untold[l] && !c.again[l] {
 				t.Fatalf("%v was not reported lost", l.ID)
 			}
 		}

@@ -17,7 +17,7 @@ import (
 //	start                           the job starts
 //	started                         the job starts, and all its pods run
 //	pending worker-0 [waiting=why]  the pod is there and does not run; hopeless=yes: it never will
-//	running worker-0 [launch=2]     the pod runs
+//	running worker-0 [incarnation=2]the pod runs
 //	leaving worker-0                the pod was asked to go
 //	failed worker-0 code=1          the pod has ended; see event for the other causes
 //	succeeded worker-0              the pod has ended with code 0
@@ -117,7 +117,7 @@ func (s *stage) event(c *narration.Command) []Action {
 	case "replace":
 		return s.table.Replace(pod(c), c.Arg(1), s.now)
 	case "refused":
-		return s.table.Refused(pod(c), c.IntOf("launch", 1), Refusal{Reason: c.Arg(1), Full: c.Is("full"),
+		return s.table.Refused(pod(c), c.IntOf("incarnation", 1), Refusal{Reason: c.Arg(1), Full: c.Is("full"),
 			Denied: c.Is("denied"), Hopeless: c.Is("hopeless")}, s.now)
 	case "hold":
 		s.table.Hold()
@@ -156,7 +156,7 @@ func (s *stage) restart() []Action {
 
 // event returns what a command says of a pod.
 func event(c *narration.Command, phase string) Event {
-	ev := Event{ID: pod(c), Launch: c.IntOf("launch", 0), Waiting: c.Of("waiting", ""),
+	ev := Event{ID: pod(c), Incarnation: c.IntOf("incarnation", 0), Waiting: c.Of("waiting", ""),
 		Hopeless: c.Is("hopeless"), Phase: Phase(slices.IndexFunc(phases[:], func(name string) bool {
 			return name != "" && strings.ToLower(name) == phase
 		}))}
@@ -200,8 +200,8 @@ func (s *stage) answer(c *narration.Command) []string {
 		all := []string{}
 		for _, p := range s.table.List() {
 			text := fmt.Sprintf("%v %v", p.ID, p.Phase)
-			if p.Launch > 1 {
-				text += fmt.Sprintf(", launch %d", p.Launch)
+			if p.Incarnation > 1 {
+				text += fmt.Sprintf(", incarnation %d", p.Incarnation)
 			}
 			if p.Phase.Ended() {
 				text += ", " + p.Exit.String()

@@ -101,9 +101,9 @@ var moves = map[Phase][]Phase{
 // Event reports a change of a pod.
 type Event struct {
 	ID ID
-	// which launch of the pod it is about; 0: the latest
-	Launch int
-	Phase  Phase
+	// which incarnation of the pod it is about; 0: the latest
+	Incarnation int
+	Phase       Phase
 	// of an ended pod; of one that is leaving, why
 	Exit Exit
 	// why a pending pod does not run, as in "Unschedulable: 0/3 nodes are available"
@@ -127,9 +127,9 @@ type Pod struct {
 	// the slot of its line: the index of the line's first pod, which priorities go by
 	Original int
 	// from 1
-	Launch int
-	Phase  Phase
-	Exit   Exit
+	Incarnation int
+	Phase       Phase
+	Exit        Exit
 	// why one that is pending does not run, or one that is wanted is not created
 	Waiting string
 	Address string
@@ -166,9 +166,9 @@ func (v Verb) String() string {
 
 // Action is an order for the shell. Actions are performed in their order.
 type Action struct {
-	Verb   Verb
-	ID     ID
-	Launch int
+	Verb        Verb
+	ID          ID
+	Incarnation int
 	// Create: the slot that priorities go by
 	Original int
 	// Create: where its predecessor listened, for a server to listen there again
@@ -176,8 +176,8 @@ type Action struct {
 	// Create: how many pods of its line ran out of memory; each gets twice as much as the one
 	// before
 	OOMs int
-	// Lost: by its own fault, so that the lease it was at is charged
-	Charged bool
+	// Lost: by its own fault, so that the lease it was at is counted
+	Counted bool
 	// Lost: its node would not have it
 	Rejected bool
 	// Lost: nobody follows, as its line may fail no more
@@ -188,11 +188,11 @@ type Action struct {
 
 func (a Action) String() string {
 	s := fmt.Sprintf("%v %v", a.Verb, a.ID)
-	if a.Launch > 1 {
-		s += fmt.Sprintf(" (launch %d)", a.Launch)
+	if a.Incarnation > 1 {
+		s += fmt.Sprintf(" (incarnation %d)", a.Incarnation)
 	}
-	if a.Charged {
-		s += " charged"
+	if a.Counted {
+		s += " counted"
 	}
 	if a.GivenUp {
 		s += " and given up"

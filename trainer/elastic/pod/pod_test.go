@@ -45,14 +45,14 @@ func TestJudge(t *testing.T) {
 		{Exit{}, false, "left with work to do"},
 	} {
 		for _, role := range []Role{PS, Worker} {
-			for charged := range 4 {
+			for counted := range 4 {
 				want := lost(tt.want)
 				if !tt.lost {
-					again := charged < 2
-					want = Verdict{Relaunch: again, Charged: true, Fatal: !again && role == PS, Reason: tt.want}
+					again := counted < 2
+					want = Verdict{Relaunch: again, Counted: true, Fatal: !again && role == PS, Reason: tt.want}
 				}
-				if got := Judge(role, tt.exit, Policy{Relaunches: 2}, Past{Charged: charged}); got != want {
-					t.Errorf("%v %+v charged %d before: %+v, want %+v", role, tt.exit, charged, got, want)
+				if got := Judge(role, tt.exit, Policy{Relaunches: 2}, Past{Counted: counted}); got != want {
+					t.Errorf("%v %+v counted %d before: %+v, want %+v", role, tt.exit, counted, got, want)
 				}
 			}
 		}
@@ -88,13 +88,13 @@ func end(e Exit, id ID) Event { return Event{ID: id, Phase: Failed, Exit: e} }
 func TestServerKeepsIndexAndAddress(t *testing.T) {
 	table := running(t, Policy{Servers: 2, Workers: 1})
 	got := table.Observe(end(Exit{Signal: 9}, server(1)), at(5))
-	expect(t, got, "lost ps-1: killed (signal 9)", "create ps-1 (launch 2)")
+	expect(t, got, "lost ps-1: killed (signal 9)", "create ps-1 (incarnation 2)")
 	if got[1].Address != "host-ps-1" || got[1].Original != 1 {
 		t.Errorf("%+v", got[1])
 	}
 	// of the former
-	expect(t, table.Observe(Event{ID: server(1), Launch: 1, Phase: Deleted}, at(6)))
-	expect(t, table.Observe(Event{ID: server(1), Launch: 2, Phase: Running}, at(6)))
+	expect(t, table.Observe(Event{ID: server(1), Incarnation: 1, Phase: Deleted}, at(6)))
+	expect(t, table.Observe(Event{ID: server(1), Incarnation: 2, Phase: Running}, at(6)))
 	if pod, _ := table.Get(server(1)); pod.Phase != Running || pod.PID != 0 || !pod.Started.Equal(at(6)) {
 		t.Errorf("%+v", pod)
 	}
@@ -107,7 +107,7 @@ func TestStartIsTheRuntimes(t *testing.T) {
 	table.Start(start)
 	table.Observe(Event{ID: worker(0), Phase: Running, Started: at(1)}, at(1))
 	restored, _, err := Restore(Policy{Workers: 1}, table.Snapshot(),
-		[]Event{{ID: worker(0), Launch: 1, Phase: Running, Started: at(1)}}, at(60))
+		[]Event{{ID: worker(0), Incarnation: 1, Phase: Running, Started: at(1)}}, at(60))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,10 +37,10 @@ type Line struct {
 	// of a worker: the number of its first pod, which priorities go by
 	Slot int `json:"slot,omitempty"`
 	// of a server
-	Launch   int `json:"launch,omitempty"`
-	Charged  int `json:"charged,omitempty"`
-	OOMs     int `json:"ooms,omitempty"`
-	Rejected int `json:"rejected,omitempty"`
+	Incarnation int `json:"launch,omitempty"`
+	Counted     int `json:"charged,omitempty"`
+	OOMs        int `json:"ooms,omitempty"`
+	Rejected    int `json:"rejected,omitempty"`
 	// of a server: where it listens again
 	Address string `json:"address,omitempty"`
 	// Due is when its current pod is to be created, if it was not yet; zero: it may be there.
@@ -77,13 +77,13 @@ func (t *Table) Snapshot() Snapshot {
 		s.Err = shorten(t.err.Error())
 	}
 	for _, e := range t.pods {
-		l := Line{Index: e.ID.Index, Charged: e.line.Charged, OOMs: e.line.OOMs, Rejected: e.line.Rejected}
+		l := Line{Index: e.ID.Index, Counted: e.line.Counted, OOMs: e.line.OOMs, Rejected: e.line.Rejected}
 		if e.Phase == Wanted {
 			l.Due, l.Since = milli(e.creation.due), milli(e.creation.since)
 		}
 		switch {
 		case e.ID.Role == PS:
-			l.Launch, l.Address = e.Launch, e.Address
+			l.Incarnation, l.Address = e.Incarnation, e.Address
 			s.Servers = append(s.Servers, l)
 		case e.wanted():
 			l.Slot = e.Original
@@ -109,8 +109,8 @@ func (s *Snapshot) validate(p Policy) error {
 		"next worker %d of %d, %d relaunched", s.Next, s.Workers, s.Relaunched)
 	check(len(s.Servers) == p.Servers, "%d servers, the job has %d", len(s.Servers), p.Servers)
 	for i, l := range s.Servers {
-		check(l.Index == i && l.Launch > 0 && l.Launch < most,
-			"server %d is the one at place %d, launch %d", l.Index, i, l.Launch)
+		check(l.Index == i && l.Incarnation > 0 && l.Incarnation < most,
+			"server %d is the one at place %d, incarnation %d", l.Index, i, l.Incarnation)
 	}
 	indices, slots := make(map[int]bool), make(map[int]bool)
 	for _, l := range s.Lines {
@@ -120,8 +120,8 @@ func (s *Snapshot) validate(p Policy) error {
 		indices[l.Index], slots[l.Slot] = true, true
 	}
 	for _, l := range slices.Concat(s.Servers, s.Lines) {
-		check(number(l.Charged) && number(l.OOMs) && number(l.Rejected),
-			"line of %d: charged %d, out of memory %d, rejected %d times", l.Index, l.Charged, l.OOMs, l.Rejected)
+		check(number(l.Counted) && number(l.OOMs) && number(l.Rejected),
+			"line of %d: counted %d, out of memory %d, rejected %d times", l.Index, l.Counted, l.OOMs, l.Rejected)
 	}
 	for _, r := range s.Ran {
 		check(r == PS || r == Worker, "a pod that ran as %v", r)
@@ -203,7 +203,7 @@ func (t *Table) list(observed []Event) map[ID]Event {
 		if ev.ID.Role == Worker {
 			t.next = max(t.next, ev.ID.Index+1)
 		}
-		if before, ok := there[ev.ID]; !ok || ev.Launch >= before.Launch {
+		if before, ok := there[ev.ID]; !ok || ev.Incarnation >= before.Incarnation {
 			there[ev.ID] = ev
 		}
 	}
@@ -212,16 +212,16 @@ func (t *Table) list(observed []Event) map[ID]Event {
 
 // restore adds a line with its current pod, as one that may be there unless it was only wanted.
 func (t *Table) restore(id ID, saved Line, there map[ID]Event, now time.Time) {
-	l := &line{Past: Past{saved.Charged, saved.OOMs, saved.Rejected}}
+	l := &line{Past: Past{saved.Counted, saved.OOMs, saved.Rejected}}
 	slot := saved.Slot
 	if id.Role == PS {
 		slot = id.Index
 	}
 	e := t.add(id, slot, l, soonest(saved.Due, now))
 	ev, listed := there[id]
-	e.Launch, e.Address = max(saved.Launch, ev.Launch, 1), saved.Address
+	e.Incarnation, e.Address = max(saved.Incarnation, ev.Incarnation, 1), saved.Address
 	switch {
-	case saved.Due == 0 || listed && ev.Launch == e.Launch:
+	case saved.Due == 0 || listed && ev.Incarnation == e.Incarnation:
 		e.Phase, e.Created, e.creation = Creating, now, creation{}
 	case t.course != going:
 		e.cancel("the job is over", now)
@@ -267,7 +267,7 @@ func (t *Table) resume(there map[ID]Event, now time.Time) []Action {
 	for _, e := range slices.Clone(t.pods) {
 		ev, ok := there[e.ID]
 		switch {
-		case ok && (ev.Launch == 0 || ev.Launch == e.Launch):
+		case ok && (ev.Incarnation == 0 || ev.Incarnation == e.Incarnation):
 			listed = append(listed, ev)
 		case e.Phase == Creating:
 			actions = append(actions, t.vanished(e, now))
@@ -281,7 +281,7 @@ func (t *Table) resume(there map[ID]Event, now time.Time) []Action {
 
 // vanished replaces a pod of the snapshot that is not listed.
 func (t *Table) vanished(e *entry, now time.Time) Action {
-	lost := Action{Verb: Lost, ID: e.ID, Launch: e.Launch, Reason: absent}
+	lost := Action{Verb: Lost, ID: e.ID, Incarnation: e.Incarnation, Reason: absent}
 	current := e.line.current == e
 	e.cancel(absent, now)
 	// that may be for want of this one

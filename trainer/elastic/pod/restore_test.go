@@ -83,7 +83,7 @@ func (c *cluster) comeBack(ended []Event) {
 	for _, l := range c.lives {
 		// what the runtime said before is reported to nobody again
 		l.told = nil
-		if c.lost[launchName(l.ID, l.Launch)] > 0 {
+		if c.lost[incarnationName(l.ID, l.Incarnation)] > 0 {
 			c.again[l] = true // or reported again, by this master
 		}
 	}
@@ -91,7 +91,7 @@ func (c *cluster) comeBack(ended []Event) {
 	c.rekey(before, old)
 	c.take(actions)
 	for l := range c.untold {
-		if !l.Phase.Ended() && table.byID[l.ID] != nil && table.byID[l.ID].Launch == l.Launch &&
+		if !l.Phase.Ended() && table.byID[l.ID] != nil && table.byID[l.ID].Incarnation == l.Incarnation &&
 			table.byID[l.ID].Phase != Cancelled {
 			delete(c.untold, l)
 		}
@@ -105,7 +105,7 @@ func (c *cluster) comeBack(ended []Event) {
 // rekey takes what is known of lines over to those of the table that was restored, by their slots.
 func (c *cluster) rekey(before *Table, saved Snapshot) {
 	created, rejected := c.created, c.rejected
-	c.created, c.charged, c.rejected = maps.Clone(created), make(map[*line]int), make(map[*line]rejection)
+	c.created, c.counted, c.rejected = maps.Clone(created), make(map[*line]int), make(map[*line]rejection)
 	clear(c.created)
 	slots := make(map[string]*line)
 	for _, e := range before.pods {
@@ -115,10 +115,10 @@ func (c *cluster) rekey(before *Table, saved Snapshot) {
 	}
 	past := make(map[string]int)
 	for _, l := range saved.Servers {
-		past[lineName(PS, l.Index)] = l.Charged
+		past[lineName(PS, l.Index)] = l.Counted
 	}
 	for _, l := range saved.Lines {
-		past[lineName(Worker, l.Slot)] = l.Charged
+		past[lineName(Worker, l.Slot)] = l.Counted
 	}
 	for _, e := range c.table.pods {
 		l := e.line
@@ -134,7 +134,7 @@ func (c *cluster) rekey(before *Table, saved Snapshot) {
 				c.rejected[l] = r
 			}
 		}
-		c.charged[l] = past[name]
+		c.counted[l] = past[name]
 	}
 }
 
@@ -150,10 +150,10 @@ func (c *cluster) Land(t *rapid.T) {
 			return // it is there already
 		}
 	}
-	if c.life(a.ID, a.Launch) != nil {
+	if c.life(a.ID, a.Incarnation) != nil {
 		return
 	}
-	l := &life{Event: Event{ID: a.ID, Launch: a.Launch, Phase: Creating}}
+	l := &life{Event: Event{ID: a.ID, Incarnation: a.Incarnation, Phase: Creating}}
 	c.lives = append(c.lives, l)
 	c.untold[l] = true
 	c.happen(l, Pending, Exit{})
@@ -192,7 +192,7 @@ func describe(t *Table) string {
 		if e.Phase.Ended() {
 			continue
 		}
-		text := fmt.Sprintf("%v launch %d %v, current: %t", e.ID, e.Launch, e.Phase, e.line.current == e)
+		text := fmt.Sprintf("%v incarnation %d %v, current: %t", e.ID, e.Incarnation, e.Phase, e.line.current == e)
 		// of one that is not wanted no line is left
 		if e.line.current != nil {
 			text += fmt.Sprintf(", slot %d, %+v", e.Original, e.line.Past)
@@ -211,20 +211,20 @@ func describe(t *Table) string {
 
 func TestRestoreRefuses(t *testing.T) {
 	p := Policy{Servers: 1, Workers: 2}
-	ok := []Line{{Index: 0, Launch: 1}}
+	ok := []Line{{Index: 0, Incarnation: 1}}
 	for _, tt := range []struct {
 		snapshot Snapshot
 		want     string
 	}{
 		{Snapshot{}, "restore the pods: snapshot: 0 servers, the job has 1"},
-		{Snapshot{Servers: []Line{{Index: 3}}}, "server 3 is the one at place 0, launch 0"},
+		{Snapshot{Servers: []Line{{Index: 3}}}, "server 3 is the one at place 0, incarnation 0"},
 		{Snapshot{Servers: ok, Next: -1, Ran: []Role{Master}},
 			"next worker -1 of 0, 0 relaunched\na pod that ran as master"},
 		{Snapshot{Servers: ok, Next: 1, Lines: []Line{{Index: 1}}}, "worker 1 is not below the next, 1"},
 		{Snapshot{Servers: ok, Next: 2, Lines: []Line{{Index: 0}, {Index: 1}}},
 			"worker 1 or its slot 0 is there twice"},
-		{Snapshot{Servers: ok, Next: 2, Lines: []Line{{Index: 0, Charged: -1}}},
-			"line of 0: charged -1, out of memory 0, rejected 0 times"},
+		{Snapshot{Servers: ok, Next: 2, Lines: []Line{{Index: 0, Counted: -1}}},
+			"line of 0: counted -1, out of memory 0, rejected 0 times"},
 	} {
 		_, _, err := Restore(p, tt.snapshot, nil, start)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -234,7 +234,7 @@ func TestRestoreRefuses(t *testing.T) {
 }
 
 // TestSnapshotIsBounded holds that a snapshot of 1,000 workers, each of which was replaced and
-// charged, fits into 64 KiB.
+// counted, fits into 64 KiB.
 func TestSnapshotIsBounded(t *testing.T) {
 	table := New(Policy{Workers: 1000, Servers: 20, Relaunches: 9})
 	table.Start(start)
@@ -275,7 +275,7 @@ func FuzzRestore(f *testing.F) {
 		}
 		var observed []Event
 		for len(pods) >= 2 {
-			ev := Event{ID: ID{Role(pods[0] % 4), int(pods[0] / 4)}, Launch: int(pods[1] / 16),
+			ev := Event{ID: ID{Role(pods[0] % 4), int(pods[0] / 4)}, Incarnation: int(pods[1] / 16),
 				Phase: Phase(pods[1] % 11)}
 			observed, pods = append(observed, ev), pods[2:]
 		}

@@ -78,7 +78,7 @@ func (t *Table) Start(now time.Time) []Action {
 
 // add has a line's next pod, which becomes its current one, created at due.
 func (t *Table) add(id ID, original int, l *line, due time.Time) *entry {
-	e := &entry{Pod: Pod{ID: id, Original: original, Launch: 1, Phase: Wanted, OOMs: l.OOMs}, line: l,
+	e := &entry{Pod: Pod{ID: id, Original: original, Incarnation: 1, Phase: Wanted, OOMs: l.OOMs}, line: l,
 		creation: creation{due: due}}
 	l.current = e
 	t.pods = append(t.pods, e)
@@ -149,7 +149,7 @@ func (t *Table) remove(e *entry, reason string, now time.Time) []Action {
 		return nil
 	}
 	e.order = reason
-	return []Action{{Verb: Delete, ID: e.ID, Launch: e.Launch, Reason: reason}}
+	return []Action{{Verb: Delete, ID: e.ID, Incarnation: e.Incarnation, Reason: reason}}
 }
 
 // cancel ends a pod that was never seen.
@@ -165,11 +165,11 @@ func (t *Table) Observe(ev Event, now time.Time) []Action {
 	case e == nil && ev.Phase.Ended():
 		return nil
 	case e == nil:
-		return []Action{{Verb: Delete, ID: ev.ID, Launch: ev.Launch, Reason: "not one of the job's pods"}}
-	case ev.Launch != 0 && ev.Launch != e.Launch:
+		return []Action{{Verb: Delete, ID: ev.ID, Incarnation: ev.Incarnation, Reason: "not one of the job's pods"}}
+	case ev.Incarnation != 0 && ev.Incarnation != e.Incarnation:
 		return nil
 	case e.Phase == Cancelled && ev.Phase < Leaving: // its creation was performed after all
-		return []Action{{Verb: Delete, ID: ev.ID, Launch: ev.Launch, Reason: "it is not needed any more"}}
+		return []Action{{Verb: Delete, ID: ev.ID, Incarnation: ev.Incarnation, Reason: "it is not needed any more"}}
 	case !slices.Contains(moves[e.Phase], ev.Phase):
 		return nil
 	}
@@ -236,10 +236,10 @@ func (t *Table) follow(e *entry, due time.Time) *entry {
 	return next
 }
 
-// again makes a server's entry that of its next launch.
+// again makes a server's entry that of its next incarnation.
 func (t *Table) again(e *entry, due time.Time) *entry {
 	t.relaunched++
-	e.Pod = Pod{ID: e.ID, Original: e.Original, Launch: e.Launch + 1, Phase: Wanted, Address: e.Address,
+	e.Pod = Pod{ID: e.ID, Original: e.Original, Incarnation: e.Incarnation + 1, Phase: Wanted, Address: e.Address,
 		OOMs: e.line.OOMs}
 	e.creation, e.order = creation{due: due}, ""
 	return e
@@ -256,7 +256,7 @@ func (t *Table) ended(e *entry, exit Exit, asked bool, now time.Time) []Action {
 			}
 		}
 	}
-	lost := Action{Verb: Lost, ID: e.ID, Launch: e.Launch, Reason: e.Exit.String()}
+	lost := Action{Verb: Lost, ID: e.ID, Incarnation: e.Incarnation, Reason: e.Exit.String()}
 	if t.course != going || e.line.current != e {
 		if e.Phase == Succeeded {
 			lost.Reason = "left"
@@ -264,7 +264,7 @@ func (t *Table) ended(e *entry, exit Exit, asked bool, now time.Time) []Action {
 		return append([]Action{lost}, t.Tick(now)...)
 	}
 	v := Judge(e.ID.Role, e.Exit, t.policy, e.line.Past)
-	lost.Charged, lost.Rejected, lost.GivenUp, lost.Reason = v.Charged, v.Rejected, !v.Relaunch, v.Reason
+	lost.Counted, lost.Rejected, lost.GivenUp, lost.Reason = v.Counted, v.Rejected, !v.Relaunch, v.Reason
 	due, waiting := t.settle(e, v, now)
 	if !v.Relaunch {
 		t.endLine(e, v)
@@ -302,9 +302,9 @@ func (t *Table) settle(e *entry, v Verdict, now time.Time) (due time.Time, waiti
 	}
 	e.forgive(now)
 	switch {
-	case v.Charged:
-		l.Charged++
-		return now.Add(t.policy.delay(l.Charged, maxBackoff)), ""
+	case v.Counted:
+		l.Counted++
+		return now.Add(t.policy.delay(l.Counted, maxBackoff)), ""
 	case v.Rejected:
 		l.Rejected++
 		wait := t.policy.delay(l.Rejected, maxRejected)
@@ -351,7 +351,7 @@ func (t *Table) endLine(e *entry, v Verdict) {
 	e.GivenUp = true
 	text := fmt.Sprintf("%v: %s", e.ID, v.Reason)
 	if t.policy.Relaunches > 0 {
-		text += fmt.Sprintf(" (relaunched %d of %d times)", e.line.Charged-1, t.policy.Relaunches)
+		text += fmt.Sprintf(" (relaunched %d of %d times)", e.line.Counted-1, t.policy.Relaunches)
 	}
 	if e.ID.Role == Worker {
 		t.failed = append(t.failed, text)
@@ -410,7 +410,7 @@ func (t *Table) Tick(now time.Time) []Action {
 			e.Waiting = fmt.Sprintf("waits for %v", server.ID)
 		case !now.Before(e.creation.due):
 			e.Phase, e.Created = Creating, now
-			actions = append(actions, Action{Verb: Create, ID: e.ID, Launch: e.Launch,
+			actions = append(actions, Action{Verb: Create, ID: e.ID, Incarnation: e.Incarnation,
 				Original: e.Original, Address: e.Address, OOMs: e.OOMs})
 		}
 	}

@@ -27,7 +27,7 @@
 //
 //   - The end of a stream does not end a membership. A worker whose stream has ended keeps its
 //     world, and opens another stream as soon as it can. Its first message there is an arrival if
-//     it is between two rounds; otherwise it names the formation in which it works.
+//     it is between two rounds; otherwise it names the generation in which it works.
 //   - The master reports the end of a stream by [Rendezvous.Away], and a member that works and has
 //     a stream again by [Rendezvous.Present]. In between the member counts as present. No order to
 //     it is lost: Present returns what it missed. After Absence the member has left. The end of its
@@ -35,11 +35,11 @@
 //     other end arrives and names the member as its suspect. A suspect whose stream has ended since
 //     this master started is not waited for.
 //   - If a snapshot could not be written for some time, members may be in a later world than that
-//     of the snapshot. Then the master sets Snapshot.Given, so that formation numbers are skipped.
-//     A process that reports an unknown formation is called back from it.
+//     of the snapshot. Then the master sets Snapshot.Given, so that generation numbers are skipped.
+//     A process that reports an unknown generation is called back from it.
 //   - A [Snapshot] is written before a new world is sent. So no member is in a later world than
 //     that of the last snapshot. [Restore] treats the members of that world as if their streams had
-//     just ended: they keep it, and no formation number is given out twice.
+//     just ended: they keep it, and no generation number is given out twice.
 //   - Processes that wait for a world, newcomers and members that are back, are not in the
 //     snapshot: they arrive again, on new streams. The round of the state that a member brought as
 //     a newcomer is in it, so that this state is not taken for that of the others.
@@ -49,7 +49,7 @@
 //     restarts. It also keeps which process the session of each member belongs to.
 //   - Arrivals, and the heartbeats of members, report which records are in the state. The custody
 //     of a ring is restored from the world. It is safe again as soon as the heartbeat of a member
-//     names the formation of that world.
+//     names the generation of that world.
 //
 // # Narrated scripts
 //
@@ -59,7 +59,7 @@
 //
 // Laws:
 //
-//  1. The ID of the world changes exactly when its members do. Its formation rises each time a
+//  1. The ID of the world changes exactly when its members do. Its generation rises each time a
 //     world is formed.
 //  2. Survivors keep their order and precede newcomers, so rank 0 is a survivor if there is one. A
 //     survivor that takes no part in the rounds of its world comes behind the others, and stays
@@ -72,7 +72,7 @@
 //     ignored, also after it has become a survivor, until it has taken another: its state may come
 //     from other rounds. If there was a world before and no member has the state, Anew precedes
 //     Form.
-//  5. Recall and Abort are sent to members that have not arrived from that formation, each at most
+//  5. Recall and Abort are sent to members that have not arrived from that generation, each at most
 //     once, and no Recall after an Abort. So every missing member has been called. When a member
 //     breaks off, the missing members are called at once, even if they are finishing a round
 //     because another joins or departs: in that round they would wait for the member that broke

@@ -9,7 +9,7 @@ import (
 // Finish lets a member finish: it has nothing more to do in the world that it works in.
 func (m *model) Finish(*rapid.T) {
 	m.finish(m.some("may finish", func(p *peer) bool {
-		return p.works() && p.formation == p.given && !p.arrived() && m.unfinished(p)
+		return p.works() && p.generation == p.given && !p.arrived() && m.unfinished(p)
 	}))
 }
 
@@ -30,7 +30,7 @@ func (m *model) unfinished(p *peer) bool {
 // ignores reports whether a peer that was called back has finished in its world, and is not called
 // at once. It may come back, or not.
 func (m *model) ignores(p *peer) bool {
-	return m.told == Recall && slices.Contains(m.old, p) && p.formation == p.given && m.finished[p.Member]
+	return m.told == Recall && slices.Contains(m.old, p) && p.generation == p.given && m.finished[p.Member]
 }
 
 // divided reports whether a member has finished, and another has come back before it had.

@@ -146,9 +146,9 @@ func (r *Rendezvous) seniority(p *process) int {
 
 // form forms a world of the members and of as many guests as there is room for.
 func (r *Rendezvous) form() {
-	r.formations++
+	r.generations++
 	slices.SortStableFunc(r.members, func(a, b *process) int { return cmp.Compare(r.seniority(a), r.seniority(b)) })
-	w := World{ID: r.world.ID, Formation: r.formations}
+	w := World{ID: r.world.ID, Generation: r.generations}
 	if newest := r.newest(); newest.Exists() {
 		w.Position = newest
 		for rank, p := range r.members {
@@ -156,7 +156,7 @@ func (r *Rendezvous) form() {
 				w.Sources = append(w.Sources, rank)
 			}
 		}
-	} else if r.world.Formation > 0 {
+	} else if r.world.Generation > 0 {
 		r.did = append(r.did, Action{Verb: Anew, Reason: "nobody who has the state is left"})
 	}
 	if r.changed() {
@@ -167,7 +167,7 @@ func (r *Rendezvous) form() {
 	r.members = append(r.members, r.guests[:room]...)
 	r.guests = append([]*process(nil), r.guests[room:]...)
 	for _, p := range r.members {
-		p.place, p.given = working, w.Formation
+		p.place, p.given = working, w.Generation
 	}
 	w.Members = list(r.members)
 	clear(r.finished)

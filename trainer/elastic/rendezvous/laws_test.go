@@ -47,7 +47,7 @@ func TestLaws(t *testing.T) {
 			t.Fatalf("%+v, and %d live", w, len(live))
 		}
 		for _, who := range w.Members {
-			if p := m.peer(who); !p.alive || p.rests || p.formation != w.Formation {
+			if p := m.peer(who); !p.alive || p.rests || p.generation != w.Generation {
 				t.Fatalf("%+v in %+v", p, w)
 			}
 		}

@@ -20,8 +20,8 @@ type Rendezvous struct {
 
 	// the last world; its slices are never changed
 	world World
-	// the highest formation number that may have been given out
-	formations int64
+	// the highest generation number that may have been given out
+	generations int64
 	// members of the last world that have not left it, by rank
 	members []*process
 	// newcomers that wait for a world, in the order of their arrival
@@ -57,7 +57,7 @@ type process struct {
 	// its last arrival
 	Arrival
 	place whereabouts
-	// formation of the last world that it was given; unheard: it has not arrived yet
+	// generation of the last world that it was given; unheard: it has not arrived yet
 	given int64
 	// position of the state that it brought as a newcomer, until it has taken another
 	brought Position
@@ -69,7 +69,7 @@ type process struct {
 	cut bool
 }
 
-// process.given before the first arrival, which counts from whichever formation it comes
+// process.given before the first arrival, which counts from whichever generation it comes
 const unheard = -1
 
 // whereabouts is the state of a process.
@@ -124,7 +124,7 @@ func (r *Rendezvous) Expect(workers int, now time.Time) []Action {
 func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	p := r.process(a.Member)
 	if p == nil || p.place != outside && p.place != working && p.place != astray ||
-		p.given != a.Formation && p.given != unheard {
+		p.given != a.Generation && p.given != unheard {
 		return nil
 	}
 	if p.place == astray {
@@ -132,7 +132,7 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	}
 	p.Arrival, p.away, p.cut = a, time.Time{}, false
 	if p.place == outside {
-		p.place, p.given, p.brought = waiting, a.Formation, a.Position
+		p.place, p.given, p.brought = waiting, a.Generation, a.Position
 		r.guests = append(r.guests, p)
 		// it was asked when it was a member, which the others have left out
 		if p.departs {
@@ -182,12 +182,12 @@ func (r *Rendezvous) Leave(worker int, session int64, reason string, now time.Ti
 	return r.step(now)
 }
 
-// Finish notes that a worker has nothing more to do in a formation, and the job is over as soon as
+// Finish notes that a worker has nothing more to do in a generation, and the job is over as soon as
 // all members have. It does nothing if the worker is not, or not any more, at work in that
-// formation.
-func (r *Rendezvous) Finish(worker int, formation int64, now time.Time) []Action {
+// generation.
+func (r *Rendezvous) Finish(worker int, generation int64, now time.Time) []Action {
 	p := r.known[worker]
-	if p == nil || p.place != working || p.given != formation {
+	if p == nil || p.place != working || p.given != generation {
 		return nil
 	}
 	r.finished[worker] = true
@@ -291,7 +291,7 @@ func (r *Rendezvous) Deadline() (time.Time, bool) {
 
 // World returns the last world that was formed, and false if there was none. Members of it may have
 // left since.
-func (r *Rendezvous) World() (World, bool) { return r.world, r.world.Formation > 0 }
+func (r *Rendezvous) World() (World, bool) { return r.world, r.world.Generation > 0 }
 
 // Waiting returns how many processes have arrived and wait for a world, and what they wait for, as
 // in "waiting for 2 of at least 3 workers" when one has arrived. The text is "" while the world
@@ -411,7 +411,7 @@ func (r *Rendezvous) gathered() int { return len(r.members) + r.room() }
 // goal returns how many processes a world without a state waits for: as many as the last world had,
 // if they are still expected.
 func (r *Rendezvous) goal() int {
-	if r.world.Formation == 0 {
+	if r.world.Generation == 0 {
 		return r.wanted()
 	}
 	return min(r.wanted(), len(r.world.Members))
@@ -463,7 +463,7 @@ func (r *Rendezvous) call(v Verb, reason string) {
 	}
 	r.told, r.cause = v, reason
 	if missing := r.missing(); len(missing) > 0 {
-		r.did = append(r.did, Action{Verb: v, Formation: r.world.Formation, Members: list(missing), Reason: reason})
+		r.did = append(r.did, Action{Verb: v, Generation: r.world.Generation, Members: list(missing), Reason: reason})
 	}
 }
 

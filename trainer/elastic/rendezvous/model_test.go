@@ -20,9 +20,9 @@ type peer struct {
 	// messages from the rendezvous that it has not read yet
 	down []Action
 
-	// formation of the world that it knows
-	formation int64
-	state     Position
+	// generation of the world that it knows
+	generation int64
+	state      Position
 	// its state is not that of the members
 	foreign bool
 	// it is between two rounds and waits for a world
@@ -32,10 +32,10 @@ type peer struct {
 	// it takes no part in the rounds of its worlds
 	stands bool
 
-	// The rendezvous's knowledge of it. formation of the last world that it is in
+	// The rendezvous's knowledge of it. generation of the last world that it is in
 	given int64
-	// by the formation that it came from: the state with which it arrived; NoState: it has none, or
-	// only the one that it brought
+	// by the generation that it came from: the state with which it arrived; NoState: it has none,
+	// or only the one that it brought
 	heard map[int64]Position
 	// the state that it brought as a newcomer
 	claim Position
@@ -131,7 +131,7 @@ func (m *model) take(a Action, anew bool) {
 	case Form:
 		m.form(a.World, anew)
 	case Recall, Abort:
-		if a.Formation != m.last().Formation || a.Verb <= m.told || len(a.Members) == 0 {
+		if a.Generation != m.last().Generation || a.Verb <= m.told || len(a.Members) == 0 {
 			m.t.Fatalf("%v, notified of %v before, in %+v", a, m.told, m.last())
 		}
 		if settled := !m.joinable.IsZero() &&
@@ -237,7 +237,7 @@ func (m *model) form(w World, anew bool) {
 		m.t.Fatalf("%+v formed at %v without all that are expected, since %v", w, m.now, m.gathers)
 	}
 	m.forgo(newest)
-	want := World{ID: last.ID, Formation: last.Formation + 1}
+	want := World{ID: last.ID, Generation: last.Generation + 1}
 	if newest.Exists() {
 		want.Position = newest
 	}
@@ -281,7 +281,7 @@ func (m *model) form(w World, anew bool) {
 	if n := len(members); n < m.policy.Min || m.policy.Max > 0 && stay > m.policy.Max {
 		m.t.Fatalf("%d members, policy %+v", n, m.policy)
 	}
-	if anew != (!newest.Exists() && last.Formation > 0) {
+	if anew != (!newest.Exists() && last.Generation > 0) {
 		m.t.Fatalf("restarted: %t, with newest state %+v in %+v", anew, newest, w)
 	}
 	clear(m.finished)
@@ -291,7 +291,7 @@ func (m *model) form(w World, anew bool) {
 		if p.said[len(p.said)-1].Aside {
 			m.aside[p.Member] = true
 		}
-		p.given = w.Formation
+		p.given = w.Generation
 		p.down = append(p.down, Action{Verb: Form, World: w})
 	}
 	m.old, m.told, m.joinable, m.gathers = members, 0, time.Time{}, time.Time{}
@@ -306,7 +306,7 @@ func (m *model) spared(p *peer, w World) {
 		// it was there until it was released just before
 		there := slices.Contains(m.old, o) || o.freed && o.given == p.given
 		return there && o.arrived() && slices.ContainsFunc(o.said, func(a Arrival) bool {
-			return a.Formation == o.given && a.Broken && a.Suspect == p.Worker
+			return a.Generation == o.given && a.Broken && a.Suspect == p.Worker
 		})
 	})
 	if !suspected || !p.cut && m.now.Before(m.touched.Add(m.policy.Patience)) || !m.newest().Exists() &&
@@ -338,7 +338,7 @@ func (p *peer) works() bool { return p.alive && !p.rests }
 // arrive makes a peer send an arrival: it is between two rounds.
 func (p *peer) arrive(broken bool, suspect int) {
 	p.rests, p.called = true, false
-	p.up = append(p.up, Arrival{Member: p.Member, Formation: p.formation, Position: p.state,
+	p.up = append(p.up, Arrival{Member: p.Member, Generation: p.generation, Position: p.state,
 		Broken: broken, Suspect: suspect, Aside: p.stands})
 }
 
@@ -361,9 +361,9 @@ func (m *model) Start(t *rapid.T) {
 		p.Worker = former.Worker
 	}
 	p.Address = fmt.Sprintf("host-%d", rapid.IntRange(0, 3).Draw(t, "address"))
-	p.formation = rapid.Int64Range(0, m.last().Formation).Draw(t, "claims formation")
+	p.generation = rapid.Int64Range(0, m.last().Generation).Draw(t, "claims generation")
 	if p.state = NoState; rapid.IntRange(0, 7).Draw(t, "claims a state") > 0 {
-		p.state = Position{Beginning: rapid.Int64Range(0, m.last().Formation).Draw(t, "claims beginning"),
+		p.state = Position{Beginning: rapid.Int64Range(0, m.last().Generation).Draw(t, "claims beginning"),
 			Round: rapid.Int64Range(0, 20).Draw(t, "claims round")}
 	}
 	p.stands = rapid.IntRange(0, 7).Draw(t, "stands aside") == 0
@@ -389,10 +389,10 @@ func (m *model) hear(p *peer) {
 	}
 	m.regain(p, a)
 	if m.meet(p); len(p.said) == 1 {
-		p.given = a.Formation
+		p.given = a.Generation
 	}
 	switch {
-	case a.Formation != p.given:
+	case a.Generation != p.given:
 		// sent before it had read about the world that answers it
 	case slices.Contains(m.old, p):
 		m.touched, p.away, p.cut = m.now, time.Time{}, false
@@ -404,23 +404,23 @@ func (m *model) hear(p *peer) {
 		m.guests = append(m.guests, p)
 		p.claim, p.away, p.cut = a.Position, time.Time{}, false
 	}
-	if a.Formation == p.given {
-		p.heard[a.Formation] = a.Position
+	if a.Generation == p.given {
+		p.heard[a.Generation] = a.Position
 	}
-	if slices.Contains(m.old, p) && a.Formation == p.given {
+	if slices.Contains(m.old, p) && a.Generation == p.given {
 		if a.Position == p.claim {
-			p.heard[a.Formation] = NoState
+			p.heard[a.Generation] = NoState
 		} else {
 			p.claim = NoState
 		}
 	}
-	from := m.last().Formation
+	from := m.last().Generation
 	m.comes = m.aside[p.Member]
 	m.all(func(r *Rendezvous) []Action { return r.Arrive(a, m.now) })
 	m.comes = false
 	if waits := func(o *peer) bool {
 		return !o.arrived()
-	}; a.BrokeOff && a.Formation == from && m.last().Formation == from && slices.Contains(m.old, p) &&
+	}; a.BrokeOff && a.Generation == from && m.last().Generation == from && slices.Contains(m.old, p) &&
 		!m.aside[p.Member] && m.told != Abort && slices.ContainsFunc(m.old, waits) {
 		m.t.Fatalf("%+v broke off, and the others wait for it: notified of %v", p, m.told)
 	}
@@ -473,7 +473,7 @@ func (m *model) read(p *peer) {
 	a := p.down[0]
 	p.down = p.down[1:]
 	if a.Verb != Form {
-		p.called = a.Formation == p.formation && !p.rests
+		p.called = a.Generation == p.generation && !p.rests
 		return
 	}
 	if p.rests = false; p.called {
@@ -486,10 +486,10 @@ func (m *model) read(p *peer) {
 		p.state = NoState
 	case 2:
 		if p.state, p.foreign = a.World.Position, false; len(a.World.Sources) == 0 {
-			p.state.Beginning = a.World.Formation
+			p.state.Beginning = a.World.Generation
 		}
 	}
-	p.formation = a.World.Formation
+	p.generation = a.World.Generation
 }
 
 // Work lets a member complete a round, whether or not the others complete it, too.

@@ -21,8 +21,8 @@ var start = time.Unix(1e9, 0)
 //	join 3 aside=yes                worker 3 arrives, and takes no part in the rounds of its next
 //	                                world
 //	world 3 [aside=1]               3 workers are expected and join; worker 1 takes no part
-//	back 3 [from=1] [round=7]       worker 3 arrives from the last world, or from formation 1
-//	back 3 round=7 since=2          the rounds are those since formation 2
+//	back 3 [from=1] [round=7]       worker 3 arrives from the last world, or from generation 1
+//	back 3 round=7 since=2          the rounds are those since generation 2
 //	broken 3 [suspect=1] [round=7]  worker 3 arrives because its link to worker 1 broke
 //	broken 3 idle=yes               the link broke when there was no work for a round
 //	breakoff 3                      worker 3 arrives, and may have left in the middle of a round
@@ -30,7 +30,7 @@ var start = time.Unix(1e9, 0)
 //	depart 3                        worker 3 is asked to leave
 //	leave 3/2 killed                session 2 (default: the newest) of worker 3 has left
 //	away 3                          the stream of worker 3 has ended
-//	present 3 [formation=1]         worker 3 has a stream again, and works in the last world
+//	present 3 [generation=1]         worker 3 has a stream again, and works in the last world
 //	wait 300ms                      time passes
 //	restart [min=1] [given=7]       another master restores the rendezvous
 //	twin                            a second rendezvous, restored from the first, does the same
@@ -41,7 +41,7 @@ var start = time.Unix(1e9, 0)
 //	waiting                         how many have arrived, and what is waited for
 //	over                            whether all members have finished
 //	last [session=1]                the workers without which the state is lost
-//	given                           the highest formation number that was given out
+//	given                           the highest generation number that was given out
 func TestNarration(t *testing.T) {
 	narration.Play(t, "testdata/*.txt", func(t *testing.T) narration.Perform {
 		s := &stage{t: t, all: []*Rendezvous{New(Policy{})}, now: start}
@@ -129,19 +129,19 @@ func (s *stage) event(r *Rendezvous, c *narration.Command) []Action {
 	case "expect":
 		return r.Expect(c.Int(0), s.now)
 	case "join", "back", "broken", "breakoff":
-		from := int(world.Formation)
+		from := int(world.Generation)
 		if c.Name == "join" {
 			from = 0
 		}
 		return r.Arrive(Arrival{
-			Member:    member(c, 1),
-			Position:  Position{Beginning: int64(c.IntOf("since", 0)), Round: int64(c.IntOf("round", -1))},
-			Formation: int64(c.IntOf("from", from)),
-			Broken:    c.Name == "broken", Suspect: c.IntOf("suspect", -1), Idle: c.Is("idle"),
+			Member:     member(c, 1),
+			Position:   Position{Beginning: int64(c.IntOf("since", 0)), Round: int64(c.IntOf("round", -1))},
+			Generation: int64(c.IntOf("from", from)),
+			Broken:     c.Name == "broken", Suspect: c.IntOf("suspect", -1), Idle: c.Is("idle"),
 			Aside: c.Is("aside"), BrokeOff: c.Name == "breakoff",
 		}, s.now)
 	case "finish":
-		return r.Finish(c.Int(0), world.Formation, s.now)
+		return r.Finish(c.Int(0), world.Generation, s.now)
 	case "depart":
 		return r.Depart(c.Int(0), s.now)
 	case "leave":
@@ -151,7 +151,7 @@ func (s *stage) event(r *Rendezvous, c *narration.Command) []Action {
 		m := member(c, 1)
 		return r.Away(m.Worker, m.Session, "its stream ended", s.now)
 	case "present":
-		return r.Present(member(c, 1), int64(c.IntOf("formation", int(world.Formation))), s.now)
+		return r.Present(member(c, 1), int64(c.IntOf("generation", int(world.Generation))), s.now)
 	case "wait":
 		return r.Tick(s.now)
 	}

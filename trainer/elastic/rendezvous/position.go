@@ -6,7 +6,7 @@ import "cmp"
 // may begin more than once in a job: two states with as many rounds of different beginnings are
 // different.
 type Position struct {
-	// formation of the world in which the model began; 0: in none of this job, as a process has
+	// generation of the world in which the model began; 0: in none of this job, as a process has
 	// read the state from a checkpoint of its own
 	Beginning int64 `json:"beginning,omitempty"`
 	// number of rounds since then; -1: there is no state

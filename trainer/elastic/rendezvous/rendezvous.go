@@ -24,8 +24,8 @@ type Arrival struct {
 	Member
 	// of its state
 	Position
-	// formation of the last world that it was given, even if it never worked in it; 0: none
-	Formation int64
+	// generation of the last world that it was given, even if it never worked in it; 0: none
+	Generation int64
 	// one of its links in that world failed
 	Broken bool
 	// if Broken: the worker at the other end of the link, -1 if that is not known
@@ -45,7 +45,7 @@ type World struct {
 	// number that changes exactly when the members do
 	ID int64
 	// rises each time a world is formed; the first is 1
-	Formation int64
+	Generation int64
 	// by rank; see law 2
 	Members []Member
 	// ranks that have the newest state, which the others take; none: all begin with the initial
@@ -82,9 +82,9 @@ type Verb int
 // Verbs.
 const (
 	Form Verb = iota + 1 // send World to its members
-	// tell Members to come back from Formation together, after a round
+	// tell Members to come back from Generation together, after a round
 	Recall
-	// tell Members to come back from Formation at once: a member is missing
+	// tell Members to come back from Generation at once: a member is missing
 	Abort
 	// replace the worker of Member, to which the others have no working links; it is no member any
 	// more
@@ -119,8 +119,8 @@ type Action struct {
 	Verb Verb
 	// of Form: the new world
 	World World
-	// of Recall and Abort: the formation of the world that the members leave
-	Formation int64
+	// of Recall and Abort: the generation of the world that the members leave
+	Generation int64
 	// of Recall and Abort: the members to tell
 	Members []Member
 	// of Evict and Release: the member that leaves
@@ -133,12 +133,12 @@ func (a Action) String() string {
 	s := a.Verb.String()
 	switch a.Verb {
 	case Form:
-		s += fmt.Sprintf(" %d.%d %s", a.World.ID, a.World.Formation, names(a.World.Members))
+		s += fmt.Sprintf(" %d.%d %s", a.World.ID, a.World.Generation, names(a.World.Members))
 		if len(a.World.Sources) > 0 {
 			s += fmt.Sprintf(" with round %d of rank %s", a.World.Round, join(a.World.Sources, strconv.Itoa))
 		}
 	case Recall, Abort:
-		s += fmt.Sprintf(" %s from %d", names(a.Members), a.Formation)
+		s += fmt.Sprintf(" %s from %d", names(a.Members), a.Generation)
 	case Evict, Release:
 		s += " " + a.Member.String()
 	}

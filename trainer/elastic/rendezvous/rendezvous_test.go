@@ -33,7 +33,7 @@ func TestThousand(t *testing.T) {
 	back := func(round int64) (last []Action) {
 		w, _ := r.World()
 		for _, m := range w.Members {
-			last = append(last, r.Arrive(Arrival{Member: m, Formation: w.Formation, Position: Position{Round: round},
+			last = append(last, r.Arrive(Arrival{Member: m, Generation: w.Generation, Position: Position{Round: round},
 				Broken: true, Suspect: 7}, start)...)
 		}
 		return last

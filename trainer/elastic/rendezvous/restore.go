@@ -10,10 +10,10 @@ import (
 // Snapshot is the stored state of a rendezvous: the last world and its members. Its size is about
 // 40 bytes for each member, plus its address.
 type Snapshot struct {
-	ID        int64 `json:"id,omitempty"`
-	Formation int64 `json:"formation,omitempty"`
-	// the highest formation number that may have been given out; less than Formation: it is
-	// Formation
+	ID         int64 `json:"id,omitempty"`
+	Generation int64 `json:"formation,omitempty"`
+	// the highest generation number that may have been given out; less than Generation: it is
+	// Generation
 	Given int64 `json:"given,omitempty"`
 	// of the sources' state
 	Position
@@ -51,11 +51,11 @@ type Saved struct {
 const mostCause = 300
 
 // Snapshot returns the state for [Restore]. The master writes one before it sends the world of a
-// [Form], so that no formation number is given out twice, and no member is in a world that the next
-// master does not know.
+// [Form], so that no generation number is given out twice, and no member is in a world that the
+// next master does not know.
 func (r *Rendezvous) Snapshot() Snapshot {
 	s := Snapshot{
-		ID: r.world.ID, Formation: r.world.Formation, Given: r.formations, Position: r.world.Position,
+		ID: r.world.ID, Generation: r.world.Generation, Given: r.generations, Position: r.world.Position,
 		Sources: slices.Clone(r.world.Sources),
 		Told:    r.told, Cause: r.cause[:min(len(r.cause), mostCause)], Stuck: r.stuck, Expected: r.expected,
 	}
@@ -82,13 +82,13 @@ func (s *Snapshot) validate() error {
 			problems = append(problems, fmt.Errorf(format, args...))
 		}
 	}
-	check(s.ID >= 0 && s.ID <= s.Formation && (s.ID == 0) == (s.Formation == 0),
-		"world %d of formation %d", s.ID, s.Formation)
-	check(s.Given >= 0, "%d formations were given out", s.Given)
-	check((s.Formation == 0) == (len(s.Members) == 0), "%d members of formation %d", len(s.Members), s.Formation)
+	check(s.ID >= 0 && s.ID <= s.Generation && (s.ID == 0) == (s.Generation == 0),
+		"world %d of generation %d", s.ID, s.Generation)
+	check(s.Given >= 0, "%d generations were given out", s.Given)
+	check((s.Generation == 0) == (len(s.Members) == 0), "%d members of generation %d", len(s.Members), s.Generation)
 	check(s.Round >= 0 && s.Beginning >= 0 && s.Stuck >= 0 && s.Expected >= 0,
-		"round %d since formation %d, broken %d times, %d workers expected", s.Round, s.Beginning, s.Stuck, s.Expected)
-	check(s.Told == 0 || (s.Told == Recall || s.Told == Abort) && s.Formation > 0, "%v was notified", s.Told)
+		"round %d since generation %d, broken %d times, %d workers expected", s.Round, s.Beginning, s.Stuck, s.Expected)
+	check(s.Told == 0 || (s.Told == Recall || s.Told == Abort) && s.Generation > 0, "%v was notified", s.Told)
 	before := -1
 	for _, rank := range s.Sources {
 		check(rank > before && rank < len(s.Members), "rank %d as a source, of %d members", rank, len(s.Members))
@@ -100,7 +100,7 @@ func (s *Snapshot) validate() error {
 		check(m.Worker >= 0 && m.Session > 0 && !workers[m.Worker],
 			"worker %d of session %d, or it is there twice", m.Worker, m.Session)
 		check(m.Brought >= 0 && m.Since >= 0 && m.Suspected >= 0,
-			"worker %d brought round %d since formation %d, suspected %d times",
+			"worker %d brought round %d since generation %d, suspected %d times",
 			m.Worker, m.Brought-1, m.Since, m.Suspected)
 		workers[m.Worker], left = true, left || m.Left && !m.Finished && !(m.Aside && finished)
 	}
@@ -121,8 +121,8 @@ func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
 		return nil, fmt.Errorf("restore the rendezvous: snapshot: %w", err)
 	}
 	r := New(p)
-	r.world = World{ID: s.ID, Formation: s.Formation, Position: s.Position, Sources: slices.Clone(s.Sources)}
-	r.formations = max(s.Given, s.Formation)
+	r.world = World{ID: s.ID, Generation: s.Generation, Position: s.Position, Sources: slices.Clone(s.Sources)}
+	r.generations = max(s.Given, s.Generation)
 	r.told, r.cause, r.stuck, r.expected = s.Told, s.Cause, s.Stuck, s.Expected
 	for _, it := range s.Members {
 		m := Member{Worker: it.Worker, Session: it.Session, Address: it.Address}
@@ -139,7 +139,7 @@ func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
 		if it.Left {
 			continue
 		}
-		p := &process{Arrival: Arrival{Member: m}, place: working, given: s.Formation,
+		p := &process{Arrival: Arrival{Member: m}, place: working, given: s.Generation,
 			brought: NoState, departs: it.Departs, away: now}
 		if it.Brought > 0 {
 			p.brought = Position{Beginning: it.Since, Round: it.Brought - 1}
@@ -167,18 +167,18 @@ func (r *Rendezvous) Away(worker int, session int64, reason string, now time.Tim
 	return r.step(now)
 }
 
-// Present notes that a process has a stream again, and works in a formation. It returns the order
+// Present notes that a process has a stream again, and works in a generation. It returns the order
 // that the members got meanwhile, for this process. A process that is no longer in that world is
 // called back from it; it arrives in another session then.
-func (r *Rendezvous) Present(m Member, formation int64, now time.Time) []Action {
+func (r *Rendezvous) Present(m Member, generation int64, now time.Time) []Action {
 	verb, reason := Abort, "the others went on without it"
-	if p := r.known[m.Worker]; p != nil && p.Session == m.Session && p.place == working && formation == p.given {
+	if p := r.known[m.Worker]; p != nil && p.Session == m.Session && p.place == working && generation == p.given {
 		p.away, p.cut = time.Time{}, false
 		if verb, reason = r.told, r.cause; verb == 0 {
 			return r.step(now)
 		}
 	}
-	return append([]Action{{Verb: verb, Formation: formation, Members: []Member{m}, Reason: reason}}, r.step(now)...)
+	return append([]Action{{Verb: verb, Generation: generation, Members: []Member{m}, Reason: reason}}, r.step(now)...)
 }
 
 // absent removes all members that have been away for Absence, together.

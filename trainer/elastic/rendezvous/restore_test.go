@@ -71,8 +71,8 @@ func (m *model) disconnect(p *peer) {
 	}
 	if p.alive && p.rests {
 		// the message about the world that it was given was lost with the stream
-		if member && last.Formation != p.given {
-			last = Arrival{Member: p.Member, Formation: p.given, Position: last.Position, Suspect: -1}
+		if member && last.Generation != p.given {
+			last = Arrival{Member: p.Member, Generation: p.given, Position: last.Position, Suspect: -1}
 		}
 		p.up = []Arrival{last}
 	}
@@ -84,24 +84,24 @@ func (m *model) Return(*rapid.T) {
 }
 
 func (m *model) back(p *peer) {
-	did, twin := m.r.Present(p.Member, p.formation, m.now), m.twin.Present(p.Member, p.formation, m.now)
+	did, twin := m.r.Present(p.Member, p.generation, m.now), m.twin.Present(p.Member, p.generation, m.now)
 	if a, b := fmt.Sprint(did), fmt.Sprint(twin); a != b {
 		m.t.Fatalf("same calls, other actions:\n%s\n%s", a, b)
 	}
 	verb := m.told
-	if !slices.Contains(m.old, p) || p.formation != p.given {
+	if !slices.Contains(m.old, p) || p.generation != p.given {
 		verb = Abort
 	}
 	p.away, p.cut = time.Time{}, false
 	switch {
 	case verb == 0 && len(did) == 0:
-	case verb == 0 || len(did) != 1 || did[0].Verb != verb || did[0].Formation != p.formation ||
+	case verb == 0 || len(did) != 1 || did[0].Verb != verb || did[0].Generation != p.generation ||
 		fmt.Sprint(did[0].Members) != fmt.Sprint([]Member{p.Member}):
 		m.t.Fatalf("%v for %+v, want %v", did, p, verb)
-	case p.formation != p.given:
+	case p.generation != p.given:
 		// it arrives from the world that it was given meanwhile
 		p.arrive(false, -1)
-		p.up[0].Formation = p.given
+		p.up[0].Generation = p.given
 	default:
 		p.down = append(p.down, did...)
 	}
@@ -181,21 +181,21 @@ func TestRestoreRefuses(t *testing.T) {
 		snapshot Snapshot
 		want     string
 	}{
-		{Snapshot{Formation: 1, Members: one}, "restore the rendezvous: snapshot: world 0 of formation 1"},
-		{Snapshot{ID: 2, Formation: 1, Members: one}, "world 2 of formation 1"},
-		{Snapshot{ID: 1, Formation: 1}, "0 members of formation 1"},
-		{Snapshot{Given: -1}, "-1 formations were given out"},
-		{Snapshot{Position: NoState}, "round -1 since formation 0, broken 0 times, 0 workers expected"},
-		{Snapshot{Position: Position{Beginning: -1}}, "round 0 since formation -1"},
+		{Snapshot{Generation: 1, Members: one}, "restore the rendezvous: snapshot: world 0 of generation 1"},
+		{Snapshot{ID: 2, Generation: 1, Members: one}, "world 2 of generation 1"},
+		{Snapshot{ID: 1, Generation: 1}, "0 members of generation 1"},
+		{Snapshot{Given: -1}, "-1 generations were given out"},
+		{Snapshot{Position: NoState}, "round -1 since generation 0, broken 0 times, 0 workers expected"},
+		{Snapshot{Position: Position{Beginning: -1}}, "round 0 since generation -1"},
 		{Snapshot{Told: Recall}, "recall was notified"},
-		{Snapshot{ID: 1, Formation: 1, Members: one, Told: Evict}, "evict was notified"},
-		{Snapshot{ID: 1, Formation: 1, Members: one, Sources: []int{0, 0, 1}},
+		{Snapshot{ID: 1, Generation: 1, Members: one, Told: Evict}, "evict was notified"},
+		{Snapshot{ID: 1, Generation: 1, Members: one, Sources: []int{0, 0, 1}},
 			"rank 0 as a source, of 1 members\nrank 1 as a source, of 1 members"},
-		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1}}}, "worker 1 of session 0, or it is there twice"},
-		{Snapshot{ID: 1, Formation: 1, Members: append(one, one...)}, "worker 1 of session 1, or it is there twice"},
-		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1, Session: 1, Brought: -1}}},
-			"worker 1 brought round -2 since formation 0, suspected 0 times"},
-		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1, Session: 1, Left: true},
+		{Snapshot{ID: 1, Generation: 1, Members: []Saved{{Worker: 1}}}, "worker 1 of session 0, or it is there twice"},
+		{Snapshot{ID: 1, Generation: 1, Members: append(one, one...)}, "worker 1 of session 1, or it is there twice"},
+		{Snapshot{ID: 1, Generation: 1, Members: []Saved{{Worker: 1, Session: 1, Brought: -1}}},
+			"worker 1 brought round -2 since generation 0, suspected 0 times"},
+		{Snapshot{ID: 1, Generation: 1, Members: []Saved{{Worker: 1, Session: 1, Left: true},
 			{Worker: 2, Session: 1}}}, "a member left that the others miss, and they were not notified"},
 	} {
 		if _, err := Restore(Policy{}, tt.snapshot, start); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -238,9 +238,9 @@ func FuzzRestore(f *testing.F) {
 			t.Fatalf("%s is restored as %+v", text, after)
 		}
 		for _, m := range s.Members {
-			r.Present(Member{Worker: m.Worker, Session: m.Session}, s.Formation, start)
+			r.Present(Member{Worker: m.Worker, Session: m.Session}, s.Generation, start)
 			r.Arrive(Arrival{Member: Member{Worker: m.Worker, Session: m.Session},
-				Formation: s.Formation, Position: s.Position, Suspect: -1}, start)
+				Generation: s.Generation, Position: s.Position, Suspect: -1}, start)
 		}
 		for range len(s.Members) + 10 {
 			if at, ok := r.Deadline(); ok {

@@ -29,14 +29,14 @@ func (m *model) Stray(t *rapid.T) {
 	}
 	p.rests = true
 	// the message about a world that it had not read is lost, too
-	p.formation = p.given
+	p.generation = p.given
 	delete(p.heard, p.given)
 	p.up = append(p.up, p.said[len(p.said)-1])
 }
 
 // regain makes a stray that arrives a member again, in the order of ranks.
 func (m *model) regain(p *peer, a Arrival) {
-	if !p.lost || a.Formation != p.given {
+	if !p.lost || a.Generation != p.given {
 		return
 	}
 	p.lost = false

@@ -174,7 +174,7 @@ func (s *Supervisor) breakStep() {
 	if at := s.hangLimit(); !at.IsZero() && !s.now.Before(at) {
 		s.hangs = true
 		s.warn("Waiting for processes that have not left their world: it has lost a member",
-			"formation", s.world.Generation, "since", partLimit, "killed_after", s.partMost())
+			"generation", s.world.Generation, "since", partLimit, "killed_after", s.partMost())
 	}
 	if s.over() {
 		s.warn("Killing processes that did not leave their world in time", "after", s.partMost())
@@ -221,7 +221,7 @@ func (s *Supervisor) complete() {
 	}
 	limit := max(partLimit, s.policy.TaskTimeout)
 	s.log("The world ends before all its processes have: those that are past the training complete what "+
-		"they do, and all start again", "formation", s.world.Generation, "killed_after", limit)
+		"they do, and all start again", "generation", s.world.Generation, "killed_after", limit)
 	s.to(Completing, limit)
 }
 

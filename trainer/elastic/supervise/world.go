@@ -76,7 +76,7 @@ func (s *Supervisor) entered() {
 		}
 	}
 	if w := s.world; s.beat.Generation != w.Generation {
-		s.log(fmt.Sprintf("World %d: %s of %d", w.ID, ranks(w.First, w.LocalSize), w.Size), "formation", w.Generation,
+		s.log(fmt.Sprintf("World %d: %s of %d", w.ID, ranks(w.First, w.LocalSize), w.Size), "generation", w.Generation,
 			"store", w.Store)
 		s.beat.Generation, s.beat.Finished, s.account = w.Generation, 0, account{}
 	}
@@ -127,7 +127,7 @@ func (s *Supervisor) run() (again bool) {
 	leaves := (s.recalled || s.unknown) && s.follows()
 	switch {
 	case s.lost:
-		s.log("The world ends: it has lost a member", "formation", s.world.Generation)
+		s.log("The world ends: it has lost a member", "generation", s.world.Generation)
 		s.part()
 		return true
 	case len(s.failed) > 0:
@@ -142,7 +142,7 @@ func (s *Supervisor) run() (again bool) {
 		return true
 	case !s.shed && s.trained() && s.some((*process).late):
 		s.shed, again = true, true
-		s.log("The training has ended without processes that were starting: they are ended", "formation",
+		s.log("The training has ended without processes that were starting: they are ended", "generation",
 			s.world.Generation)
 		s.kill(s.policy.RestartGrace, (*process).late)
 	case s.restart && !s.leaving() && !s.trained():
@@ -154,12 +154,12 @@ func (s *Supervisor) run() (again bool) {
 		s.start()
 	case !s.finishReported && s.finished() && !s.unreported && s.drained():
 		s.finishReported, again = true, true
-		s.log("All processes have ended with 0", "formation", s.world.Generation)
+		s.log("All processes have ended with 0", "generation", s.world.Generation)
 		s.beat.Finished = s.world.Generation
 		s.hasten(true)
 	}
 	if leaves && s.phase == Running {
-		s.log("The world changes", "formation", s.world.Generation, "joins", s.joins && !s.unknown)
+		s.log("The world changes", "generation", s.world.Generation, "joins", s.joins && !s.unknown)
 		s.part()
 		return true
 	}

@@ -8,7 +8,7 @@
 //	l, ok := q.Lease(worker, now)                 // for each request of a worker
 //	q.Touch, q.Work                               // progress, from heartbeats
 //	q.Done, q.Fail, q.Return                      // what the worker reports of a lease
-//	q.Lose(worker, progress, charge, now)         // the worker ended
+//	q.Lose(worker, progress, fault, now)          // the worker ended
 //	q.Overdue(now), at the time of q.Deadline()   // stragglers, which the master replaces
 //	if q.Settled() { more := q.NextEpoch() }      // after the model has all gradients of the epoch
 //	q.Rewind(ledger)                              // the model returned to a checkpoint
@@ -16,9 +16,9 @@
 //	              Lease                      Done
 //	   todo ─────────────────────> leased ─────────────> settled
 //	    ^                            │
-//	    ├── first again ── Lose (uncharged)
-//	    ├── first again ── Return (uncharged) ───────> Returned = MaxAttempts in a row: it fails
-//	    └── last again ─── Fail, Lose with a charge ──> Attempts = MaxAttempts: it fails
+//	    ├── first again ── Lose (not counted)
+//	    ├── first again ── Return (not counted) ────> Returned = MaxAttempts in a row: it fails
+//	    └── last again ─── Fail, Lose with a fault ──> Attempts = MaxAttempts: it fails
 //
 //	epoch 1 ── Settled ── NextEpoch ──> epoch 2 ── … ── NextEpoch = false ──> TrainingDone
 //
@@ -52,10 +52,10 @@
 //  1. Within an epoch, the sum of waiting, leased and settled tasks is constant.
 //  2. Every record of an epoch is credited exactly once, and no record is in two live leases.
 //  3. A report about a lease that the worker does not hold returns [ErrStale] and changes nothing.
-//  4. A lost lease is never charged; a failed one is. A task that failed too often fails the queue
-//     with an error that names it; no task is dropped. A task that was given back too often in a
-//     row, without progress in between, fails the queue too; giving it back, because its data could
-//     not be reached, is not charged.
+//  4. A lost lease never counts as a failure; a failed one does. A task that failed too often fails
+//     the queue with an error that names it; no task is dropped. A task that was given back too
+//     often in a row, without progress in between, fails the queue too; giving it back, because its
+//     data could not be reached, is not counted.
 //  5. Progress within a lease only rises, stays within the task, and outlives the lease: the next
 //     worker of the task begins after it. An evaluation is measured, and a prediction written,
 //     completely or not at all: their progress, and that of an export, keeps the worker from being
@@ -73,8 +73,8 @@
 //  12. Laws 1 to 11 hold over a restart, with a snapshot of any age or none, and also if the ledger
 //     has more than was credited: no record is lost, and none is credited twice.
 //  13. A queue that is restored from a ledger of all credited records and its last snapshot, and to
-//     which all leases are announced, has the same leases, charges, limits, statistics and error
-//     as the queue that was saved; only the order of the waiting tasks may differ.
+//     which all leases are announced, has the same leases, counted failures, limits, statistics
+//     and error as the queue that was saved; only the order of the waiting tasks may differ.
 //  14. A lease of an earlier master is adopted at most once, under its number, by the first worker
 //     that announces it, if its task waits. If the task is settled or leased, the announcement is
 //     stale. No two leases of a job have the same number.

@@ -32,8 +32,8 @@ type model struct {
 	settled []Lease
 	// by record: how often it was credited in this epoch
 	credited map[record]int
-	// by task: its charged failures
-	charged map[string]int
+	// by task: its counted failures
+	counted map[string]int
 	// by task: how often in a row it was returned without progress
 	returned map[string]int
 	// by lease: the greatest effort that was reported
@@ -67,7 +67,7 @@ type model struct {
 
 func newModel(t *rapid.T) *model {
 	m := &model{t: t, now: time.Unix(1e9, 0), leases: make(map[int64]Lease),
-		charged: make(map[string]int), returned: make(map[string]int), effort: make(map[int64]int64),
+		counted: make(map[string]int), returned: make(map[string]int), effort: make(map[int64]int64),
 		told: make(map[int64]int64), touched: make(map[int]time.Time), given: make(map[int64]bool),
 		over: make(map[string]bool), closed: true}
 	for i := range rapid.IntRange(1, 3).Draw(t, "shards") {
@@ -99,7 +99,7 @@ func newModel(t *rapid.T) *model {
 
 func (m *model) epoch() {
 	m.credited, m.over = make(map[record]int), make(map[string]bool)
-	for _, count := range []map[string]int{m.charged, m.returned} {
+	for _, count := range []map[string]int{m.counted, m.returned} {
 		maps.DeleteFunc(count, func(name string, _ int) bool { return strings.HasPrefix(name, "training") })
 	}
 	s := m.q.Stats()
@@ -138,9 +138,9 @@ func (l Lease) upTo(done int64) Lease {
 	return l
 }
 
-func (m *model) charge(l Lease, reason string) {
-	m.charged[l.String()]++
-	if m.charged[l.String()] >= m.q.policy.MaxAttempts && m.fatal == "" {
+func (m *model) fault(l Lease, reason string) {
+	m.counted[l.String()]++
+	if m.counted[l.String()] >= m.q.policy.MaxAttempts && m.fatal == "" {
 		m.fatal = reason
 	}
 }
@@ -181,9 +181,9 @@ func (m *model) Lease(t *rapid.T) {
 		t.Fatalf("%v: a lease had that number before", l)
 	}
 	m.given[l.ID] = true
-	if l.Worker != w || l.Granted != m.now || l.Attempts != m.charged[l.String()] ||
+	if l.Worker != w || l.Granted != m.now || l.Attempts != m.counted[l.String()] ||
 		l.Returned != m.returned[l.String()] {
-		t.Fatalf("lease %+v, charged %d, returned %d", l, m.charged[l.String()], m.returned[l.String()])
+		t.Fatalf("lease %+v, counted %d, returned %d", l, m.counted[l.String()], m.returned[l.String()])
 	}
 	if l.Kind == Export && (!m.q.TrainingDone() || len(m.leases) > 0) {
 		t.Fatalf("export with %d leases out", len(m.leases))
@@ -212,15 +212,15 @@ func (m *model) Lease(t *rapid.T) {
 
 func (m *model) Lose(t *rapid.T) {
 	w := m.worker()
-	charge := rapid.SampledFrom([]string{"", "", "exit code 1"}).Draw(t, "charge")
+	fault := rapid.SampledFrom([]string{"", "", "exit code 1"}).Draw(t, "fault")
 	progress := make(map[int64]int64)
 	for _, l := range m.q.Held(w) {
 		progress[l.ID] = rapid.Int64Range(0, l.Records()+3).Draw(t, "progress")
 	}
-	m.lose(w, progress, charge)
+	m.lose(w, progress, fault)
 }
 
-func (m *model) lose(w int, progress map[int64]int64, charge string) {
+func (m *model) lose(w int, progress map[int64]int64, fault string) {
 	var held []Lease
 	for _, id := range slices.Sorted(maps.Keys(m.leases)) {
 		if l := m.leases[id]; l.Worker == w {
@@ -232,11 +232,11 @@ func (m *model) lose(w int, progress map[int64]int64, charge string) {
 			m.end(l)
 		}
 	}
-	lost := m.q.Lose(w, progress, charge, m.now)
-	m.twin.Lose(w, progress, charge, m.now)
+	lost := m.q.Lose(w, progress, fault, m.now)
+	m.twin.Lose(w, progress, fault, m.now)
 	m.same("took back", lost, held)
-	if len(held) > 0 && charge != "" && (held[0].Kind != Training || held[0].Done < held[0].Records()) {
-		m.charge(held[0], charge)
+	if len(held) > 0 && fault != "" && (held[0].Kind != Training || held[0].Done < held[0].Records()) {
+		m.fault(held[0], fault)
 	}
 }
 
@@ -363,7 +363,7 @@ func (m *model) Withdraw(t *rapid.T) {
 	}
 	m.both(func(q *Queue) error { q.Withdraw(l.Version, m.now); return nil })
 	prefix := fmt.Sprintf("evaluation[v=%d]", l.Version)
-	for _, count := range []map[string]int{m.charged, m.returned} {
+	for _, count := range []map[string]int{m.counted, m.returned} {
 		maps.DeleteFunc(count, func(name string, _ int) bool { return strings.HasPrefix(name, prefix) })
 	}
 	m.withdrawn(l.Version)
@@ -419,7 +419,7 @@ func (m *model) Rewind(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(m.leases)) {
 		m.end(m.leases[id])
 	}
-	clear(m.charged)
+	clear(m.counted)
 	clear(m.returned)
 	m.exports, m.closed = 0, true
 	m.epoch()

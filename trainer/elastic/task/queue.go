@@ -246,8 +246,8 @@ func (q *Queue) Done(lease int64, worker int, now time.Time) error {
 	return nil
 }
 
-// Fail takes back a lease that failed for the given reason, and charges the task. The task is
-// leased again after the others. After MaxAttempts failures the queue fails.
+// Fail takes back a lease that failed for the given reason, and counts a failure of the task. The
+// task is leased again after the others. After MaxAttempts failures the queue fails.
 func (q *Queue) Fail(lease int64, worker int, reason string, now time.Time) error {
 	l, err := q.held(lease, worker)
 	if err != nil {
@@ -259,8 +259,8 @@ func (q *Queue) Fail(lease int64, worker int, reason string, now time.Time) erro
 }
 
 // Return takes back a lease whose worker could not reach the storage of the task's data or of its
-// result. The task is not charged, and is leased next. After MaxAttempts returns without progress
-// in between the queue fails.
+// result. Nothing is counted, and the task is leased next. After MaxAttempts returns without
+// progress in between the queue fails.
 func (q *Queue) Return(lease int64, worker int, reason string, now time.Time) error {
 	l, err := q.held(lease, worker)
 	if err != nil {
@@ -282,10 +282,10 @@ func (q *Queue) Return(lease int64, worker int, reason string, now time.Time) er
 // records of the task are in the model, as the parameter servers report it. Progress that Touch has
 // noted counts too.
 //
-// charge is empty if the worker was lost: preempted, deleted, or on a lost node. Otherwise it is
-// the reason of the crash, and the lease that the worker worked on is charged; leases that it held
-// in reserve are not.
-func (q *Queue) Lose(worker int, progress map[int64]int64, charge string, now time.Time) []Lease {
+// fault is empty if the worker was lost: preempted, deleted, or on a lost node. Otherwise it is the
+// reason of the crash, and counts against the task of the lease that the worker worked on; leases
+// that it held in reserve are not.
+func (q *Queue) Lose(worker int, progress map[int64]int64, fault string, now time.Time) []Lease {
 	h := q.holders[worker]
 	if h == nil {
 		return nil
@@ -300,8 +300,8 @@ func (q *Queue) Lose(worker int, progress map[int64]int64, charge string, now ti
 		switch {
 		case l.Kind == Training && l.Done == l.Records():
 			q.settle(l)
-		case charge != "" && i == 0:
-			q.fail(l, charge)
+		case fault != "" && i == 0:
+			q.fail(l, fault)
 		default:
 			q.stats.Requeued++
 			t := q.todo(l)
@@ -312,7 +312,7 @@ func (q *Queue) Lose(worker int, progress map[int64]int64, charge string, now ti
 	return lost
 }
 
-// fail charges the task of a lease that was dropped.
+// fail counts a failure of the task of a lease that was dropped.
 func (q *Queue) fail(l *Lease, reason string) {
 	q.stats.Failed++
 	t := l.Task

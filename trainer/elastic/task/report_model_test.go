@@ -35,7 +35,7 @@ func (m *model) Done(*rapid.T) {
 	m.both(func(q *Queue) error { return q.Done(l.ID, l.Worker, m.now) })
 	m.credit(l, l.Records())
 	m.touched[l.Worker] = m.now
-	delete(m.charged, l.String())
+	delete(m.counted, l.String())
 	delete(m.returned, l.String())
 	m.over[l.String()] = true
 	m.end(l)
@@ -44,7 +44,7 @@ func (m *model) Done(*rapid.T) {
 func (m *model) Fail(*rapid.T) {
 	l := m.lease()
 	m.both(func(q *Queue) error { return q.Fail(l.ID, l.Worker, "bad record", m.now) })
-	m.charge(l, "bad record")
+	m.fault(l, "bad record")
 	m.end(l)
 }
 

@@ -26,12 +26,12 @@ type orphan struct {
 // hint is a stored snapshot, with the state of the model at that time.
 type hint struct {
 	Snapshot
-	charged, returned map[string]int
+	counted, returned map[string]int
 	fatal             string
 }
 
 func (m *model) hint() hint {
-	return hint{m.q.Snapshot(), maps.Clone(m.charged), maps.Clone(m.returned), m.fatal}
+	return hint{m.q.Snapshot(), maps.Clone(m.counted), maps.Clone(m.returned), m.fatal}
 }
 
 // Hint stores a snapshot, which is older than the master's end.
@@ -46,7 +46,7 @@ func (m *model) Restart(t *rapid.T) {
 	ahead := func(rest int64) int64 { return rapid.Int64Range(0, rest).Draw(t, "in the model, and not heard of") }
 	m.restart(rapid.SampledFrom(
 		append(m.hints, m.hint(),
-			hint{charged: make(map[string]int), returned: make(map[string]int)})).Draw(t, "hint"), ahead)
+			hint{counted: make(map[string]int), returned: make(map[string]int)})).Draw(t, "hint"), ahead)
 	if m.version > 0 && rapid.Bool().Draw(t, "the evaluation is due again") {
 		m.version--
 	}
@@ -71,11 +71,11 @@ func (m *model) restart(h hint, ahead func(rest int64) int64) {
 		*q, err = Restore(m.shards, policy, l, s, m.incarnation)
 		m.check(err)
 	}
-	m.charged, m.returned, m.fatal, m.exports, m.closed = maps.Clone(h.charged), maps.Clone(h.returned),
+	m.counted, m.returned, m.fatal, m.exports, m.closed = maps.Clone(h.counted), maps.Clone(h.returned),
 		h.fatal, 0, false
 	m.adopted = make(map[int64]bool)
 	current := fmt.Sprintf(", epoch %d", m.q.epoch)
-	for _, count := range []map[string]int{m.charged, m.returned} {
+	for _, count := range []map[string]int{m.counted, m.returned} {
 		maps.DeleteFunc(count, func(name string, _ int) bool {
 			return strings.HasPrefix(name, "training") && !strings.HasSuffix(name, current)
 		})
@@ -170,8 +170,8 @@ func (m *model) announce(o orphan) {
 	want := o.Lease
 	want.Done = max(had, o.knows)
 	if got.ID != o.ID || got.Worker != o.Worker || got.String() != want.String() ||
-		got.Done != want.Done || got.Number != o.Number || got.Attempts != m.charged[o.Task.String()] {
-		m.t.Fatalf("adopted %+v of %+v, of which %d are had, charged %d", got, o, had, m.charged[o.Task.String()])
+		got.Done != want.Done || got.Number != o.Number || got.Attempts != m.counted[o.Task.String()] {
+		m.t.Fatalf("adopted %+v of %+v, of which %d are had, counted %d", got, o, had, m.counted[o.Task.String()])
 	}
 	want.Done = had
 	m.credit(want, o.knows)

@@ -68,7 +68,7 @@ type Task struct {
 	Epoch int
 	// the version of the model for evaluation, prediction and export; 0: the newest
 	Version int64
-	// number of leases that failed and were charged
+	// number of leases that failed and were counted
 	Attempts int
 	// how often a worker was overdue during the task; each time doubles the limit
 	Slow int
@@ -209,7 +209,7 @@ type Stats struct {
 
 	// number of leases that were lost, withdrawn from stragglers, or given back
 	Requeued int
-	// number of leases that failed and were charged
+	// number of leases that failed and were counted
 	Failed int
 }
 

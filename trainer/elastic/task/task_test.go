@@ -167,7 +167,8 @@ func TestEndless(t *testing.T) {
 	}
 }
 
-// The task of a lost lease is leased next, begins after the credited records, and is not charged.
+// The task of a lost lease is leased next, begins after the credited records, and no failure is
+// counted.
 func TestLost(t *testing.T) {
 	q := newQueue(t, 100, Policy{RecordsPerTask: 10, Epochs: 1})
 	for range 10 {
@@ -182,13 +183,13 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// Only the lease that a worker worked on is charged with its crash.
+// Only the lease that a worker worked on counts its crash.
 func TestCrash(t *testing.T) {
 	q := newQueue(t, 30, Policy{RecordsPerTask: 10, Epochs: 1, MaxAttempts: 2})
 	for range 2 {
 		first, second := lease(t, q, 0, start), lease(t, q, 0, start)
 		if second.Attempts != 0 {
-			t.Fatalf("%v is charged", second)
+			t.Fatalf("%v is counted", second)
 		}
 		if first.Start != 0 { // the failed task comes last
 			must(t, q.Done(first.ID, 0, start))

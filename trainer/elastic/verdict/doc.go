@@ -20,8 +20,8 @@
 //
 //	j := verdict.New(verdict.Policy{MaxRestarts: 3})
 //	pause := j.Start(2, now)                      // a world of two workers begins
-//	j.Hear(verdict.Report{Worker: 0, Formation: 1, Failures: failures})
-//	j.Hear(verdict.Report{Worker: 1, Formation: 1})
+//	j.Hear(verdict.Report{Worker: 0, Generation: 1, Failures: failures})
+//	j.Hear(verdict.Report{Worker: 1, Generation: 1})
 //	switch v := j.End(verdict.End{World: world, Next: next, Wanted: 2}, now); {
 //	case v.Err != nil:
 //		fail(v.Err)

@@ -54,11 +54,11 @@ type Judge struct {
 	// the job has failed because its program ends in the same way again and again
 	repeated bool
 
-	// formation before which the last world was judged
+	// generation before which the last world was judged
 	judged int64
-	// newest formation in which processes have completed a round
+	// newest generation in which processes have completed a round
 	rounds int64
-	// formation from which the reports below are
+	// generation from which the reports below are
 	from int64
 	// failures in that world
 	failed []Failure
@@ -84,8 +84,8 @@ func New(p Policy) *Judge { return &Judge{policy: p, output: make(map[int]string
 type Report struct {
 	Worker int
 	// of that world
-	Formation int64
-	Failures  []Failure
+	Generation int64
+	Failures   []Failure
 	// digest of what the processes wrote
 	Output string
 	// time of the newest checkpoint file that the worker finds, in Unix milliseconds; 0: none
@@ -95,7 +95,7 @@ type Report struct {
 // World is a set of workers whose processes work together.
 type World struct {
 	// number that rises each time; 0: there is no world
-	Formation int64
+	Generation int64
 	// by rank
 	Workers []int
 	// it begins with the state of processes that have kept it
@@ -131,28 +131,28 @@ type Verdict struct {
 // Hear notes what a worker reports of a world. Reports from another world replace those of the
 // world before.
 func (j *Judge) Hear(r Report) {
-	if j.from != r.Formation {
-		j.from, j.failed, j.written = r.Formation, nil, 0
+	if j.from != r.Generation {
+		j.from, j.failed, j.written = r.Generation, nil, 0
 		clear(j.output)
 	}
 	j.output[r.Worker], j.written = r.Output, max(j.written, r.Checkpoint)
 	j.failed = append(j.failed, r.Failures...)
 }
 
-// Advance notes that processes have completed a round in a formation.
-func (j *Judge) Advance(formation int64) { j.rounds = max(j.rounds, formation) }
+// Advance notes that processes have completed a round in a generation.
+func (j *Judge) Advance(generation int64) { j.rounds = max(j.rounds, generation) }
 
-// Completed reports whether processes have completed a round in a formation or a later one, which
+// Completed reports whether processes have completed a round in a generation or a later one, which
 // is known of those that keep their state.
-func (j *Judge) Completed(formation int64) bool { return j.rounds >= formation }
+func (j *Judge) Completed(generation int64) bool { return j.rounds >= generation }
 
 // End decides what follows from the end of a world. A world that was judged already has no more
 // consequences.
 func (j *Judge) End(e End, now time.Time) Verdict {
-	if j.judged == e.Next.Formation {
+	if j.judged == e.Next.Generation {
 		return Verdict{}
 	}
-	j.judged = e.Next.Formation
+	j.judged = e.Next.Generation
 	lacked, failed := j.lacked(e, now), j.failed
 	j.failed = nil
 	j.resume(e, now)
@@ -160,10 +160,10 @@ func (j *Judge) End(e End, now time.Time) Verdict {
 		j.brief = 0
 	}
 	lost := j.lost(e.World)
-	if e.Formation > 0 && (len(failed) > 0 || lost || !e.Keeps) {
+	if e.Generation > 0 && (len(failed) > 0 || lost || !e.Keeps) {
 		j.again++
 	}
-	if j.Completed(e.Formation) {
+	if j.Completed(e.Generation) {
 		j.doubts, j.repeats = 0, Repeats{}
 	}
 	if len(failed) == 0 || lost || e.Left { // the program did not end this world
@@ -181,7 +181,7 @@ func (j *Judge) End(e End, now time.Time) Verdict {
 
 // lost reports whether a member of a world has not come back from it.
 func (j *Judge) lost(w World) bool {
-	return j.from != w.Formation || slices.ContainsFunc(w.Workers, func(worker int) bool {
+	return j.from != w.Generation || slices.ContainsFunc(w.Workers, func(worker int) bool {
 		_, reported := j.output[worker]
 		return !reported
 	})
@@ -199,7 +199,7 @@ func (j *Judge) count(e End, f Failure, c cause, lacked int, now time.Time) (v V
 		how = fmt.Sprintf(", in a world that lacked %d of %d workers", lacked, e.Wanted)
 	case c.text == afterFork:
 		how = " soon after it was forked, which may be the cause: its worker starts processes by exec from now on"
-	case c.text == inDoubt && !j.Completed(e.Formation):
+	case c.text == inDoubt && !j.Completed(e.Generation):
 		if j.doubts++; j.doubts > 1 {
 			how = fmt.Sprintf(", in %d worlds without a completed round", j.doubts)
 		}
@@ -214,21 +214,21 @@ func (j *Judge) count(e End, f Failure, c cause, lacked int, now time.Time) (v V
 
 // report writes a verdict as text, and decides whether the job fails.
 func (j *Judge) report(v Verdict, e End, f Failure, how string, now time.Time) Verdict {
-	charged := "not charged"
+	counted := "not counted"
 	if v.Counted {
-		charged = "charged"
+		counted = "counted"
 	}
 	most := mostSame
 	if e.Next.Kept {
 		most = mostSameKept
 	}
-	then := fmt.Sprintf("%s; %s (%s)", how, j.restarts(e.Next, now), charged)
+	then := fmt.Sprintf("%s; %s (%s)", how, j.restarts(e.Next, now), counted)
 	switch {
 	case v.Counted && j.counted > j.policy.MaxRestarts:
-		then = how + "; the job fails (charged)"
+		then = how + "; the job fails (counted)"
 		v.Err = fmt.Errorf("the program failed%s: rank %d (pid %d): %s%s", j.times(), f.Rank, f.PID, f.Reason, how)
 	case j.repeats.Count >= most:
-		then = fmt.Sprintf(", the same %d times in a row; the job fails (%s)", j.repeats.Count, charged)
+		then = fmt.Sprintf(", the same %d times in a row; the job fails (%s)", j.repeats.Count, counted)
 		j.repeated = true
 		v.Err = &SameEnd{j.repeats.Count, fmt.Sprintf("rank %d (pid %d): %s", f.Rank, f.PID, f.Reason)}
 	}

@@ -18,7 +18,7 @@ type past struct {
 	verdict
 	// the program did not end it: it has lost a member, or nobody failed
 	missed bool
-	// a round was completed in it, or in a later formation
+	// a round was completed in it, or in a later generation
 	round bool
 	// it was not brief
 	lasted bool
@@ -45,7 +45,7 @@ type model struct {
 	j, twin *Judge
 	now     time.Time
 	world   World
-	// newest formation in which this master knows of a round
+	// newest generation in which this master knows of a round
 	round int64
 	// what workers have reported from the world
 	reports []Report
@@ -64,7 +64,7 @@ func newModel(t *rapid.T) *model {
 	p := Policy{MaxRestarts: rapid.IntRange(0, 4).Draw(t, "max restarts"),
 		Gather: time.Duration(rapid.IntRange(0, 1).Draw(t, "gather")) * 10 * time.Second}
 	m := &model{t: t, policy: p, j: New(p), twin: New(p), now: start}
-	m.begin(World{Formation: 1, Workers: []int{0, 1}}, start)
+	m.begin(World{Generation: 1, Workers: []int{0, 1}}, start)
 	return m
 }
 
@@ -95,7 +95,7 @@ func (m *model) begin(w World, at time.Time) {
 
 // Report has a worker come back from the world, or from the one before.
 func (m *model) Report(t *rapid.T) {
-	r := Report{Worker: rapid.IntRange(0, 2).Draw(t, "worker"), Formation: m.world.Formation,
+	r := Report{Worker: rapid.IntRange(0, 2).Draw(t, "worker"), Generation: m.world.Generation,
 		Output: rapid.SampledFrom([]string{"a", "a", "a", "b"}).Draw(t, "output")}
 	kinds := []Failure{own, killed, killed, memory, forked, doubts, doubts, doubts, recalled}
 	r.Failures = rapid.SliceOfN(rapid.SampledFrom(kinds), 0, 2).Draw(t, "failures")
@@ -109,9 +109,9 @@ func (m *model) hear(r Report) {
 
 // Round completes a round.
 func (m *model) Round(t *rapid.T) {
-	formation := rapid.Int64Range(max(0, m.world.Formation-1), m.world.Formation).Draw(t, "formation")
-	m.both(func(j *Judge) any { j.Advance(formation); return nil })
-	m.round = max(m.round, formation)
+	generation := rapid.Int64Range(max(0, m.world.Generation-1), m.world.Generation).Draw(t, "generation")
+	m.both(func(j *Judge) any { j.Advance(generation); return nil })
+	m.round = max(m.round, generation)
 }
 
 // Wait lets time pass.
@@ -157,7 +157,7 @@ func number(all []past, is func(past) bool) int {
 
 // judge returns the decision on the end of the world.
 func (m *model) judge(e End) past {
-	p := past{round: m.round >= e.Formation, ran: -1}
+	p := past{round: m.round >= e.Generation, ran: -1}
 	if !m.starts.IsZero() {
 		p.ran = m.now.Sub(m.starts)
 	}
@@ -235,7 +235,7 @@ func (m *model) judge(e End) past {
 
 // End ends the world, and begins the next.
 func (m *model) End(t *rapid.T) {
-	e := End{World: m.world, Next: World{Formation: m.world.Formation + 1,
+	e := End{World: m.world, Next: World{Generation: m.world.Generation + 1,
 		Kept: rapid.IntRange(0, 3).Draw(t, "kept") == 0},
 		Left: rapid.IntRange(0, 9).Draw(t, "left") == 0, Keeps: rapid.Bool().Draw(t, "keeps"),
 		Wanted: rapid.IntRange(1, 3).Draw(t, "wanted")}
@@ -243,7 +243,7 @@ func (m *model) End(t *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(t, "all come back") > 0 {
 		for _, w := range e.Workers {
 			if !slices.ContainsFunc(m.reports, func(r Report) bool { return r.Worker == w }) {
-				m.hear(Report{Worker: w, Formation: m.world.Formation, Output: "a"})
+				m.hear(Report{Worker: w, Generation: m.world.Generation, Output: "a"})
 			}
 		}
 	}
@@ -312,7 +312,7 @@ func (m *model) check(e End, p past, v Verdict, before, after Snapshot) {
 		m.t.Fatalf("the same end %d times, want %d", after.Repeats.Count, p.same)
 	}
 	if words := fmt.Sprintf("(pid %d): %s", p.root.PID, p.root.Reason); !silent && (!strings.Contains(v.Text, words) ||
-		strings.Contains(v.Text, "not charged") == v.Counted) {
+		strings.Contains(v.Text, "not counted") == v.Counted) {
 		m.t.Fatalf("%s, want %s of %+v", v.Text, words, p)
 	}
 	started := len(m.failures()) > 0 || p.missedMember(e, m.reports) || !e.Keeps

@@ -16,7 +16,7 @@ func (j *Judge) ran(now time.Time) time.Duration {
 // lacked returns how many workers a world lacked that are being replaced. It is 0 if the world has
 // got on without them.
 func (j *Judge) lacked(e End, now time.Time) int {
-	if j.Completed(e.Formation) || j.ran(now) >= gotOn {
+	if j.Completed(e.Generation) || j.ran(now) >= gotOn {
 		return 0
 	}
 	whole := j.whole
@@ -29,7 +29,7 @@ func (j *Judge) lacked(e End, now time.Time) int {
 // lasted reports whether the processes of a world got on: they completed a round, or they did not
 // fail soon.
 func (j *Judge) lasted(w World, now time.Time) bool {
-	return j.Completed(w.Formation) || now.Sub(j.starts) >= briefly
+	return j.Completed(w.Generation) || now.Sub(j.starts) >= briefly
 }
 
 // pace counts a world in which processes have failed if it was a brief one, and sets when those of

@@ -79,9 +79,9 @@ func TestEnd(t *testing.T) {
 	const s = time.Second
 	same := func(count int) Repeats {
 		j, _ := after(Snapshot{}, 0, 0)
-		j.Hear(Report{Formation: 1})
-		j.Hear(Report{Worker: 1, Formation: 1})
-		return Repeats{Last: j.signature(World{Formation: 1, Workers: []int{0, 1}}, own), Count: count, Ran: s}
+		j.Hear(Report{Generation: 1})
+		j.Hear(Report{Worker: 1, Generation: 1})
+		return Repeats{Last: j.signature(World{Generation: 1, Workers: []int{0, 1}}, own), Count: count, Ran: s}
 	}
 	for name, c := range map[string]struct {
 		had     Snapshot
@@ -100,54 +100,54 @@ func TestEnd(t *testing.T) {
 		"an excused end": {Snapshot{Repeats: same(2)}, []Failure{recalled}, nil, 5, Verdict{},
 			Snapshot{Again: 1, Repeats: same(2)}},
 		"its own failure": {Snapshot{}, []Failure{own}, nil, 1,
-			Verdict{Counted: true, Text: "; the program starts again (charged)"},
+			Verdict{Counted: true, Text: "; the program starts again (counted)"},
 			Snapshot{Counted: 1, Failures: 1, Again: 1, Repeats: same(1)}},
 		"one more than the budget": {Snapshot{Counted: 1, Failures: 1}, []Failure{own}, nil, 1,
-			Verdict{Counted: true, Text: "; the job fails (charged)", Err: errors.New("the program failed 2 times, " +
+			Verdict{Counted: true, Text: "; the job fails (counted)", Err: errors.New("the program failed 2 times, " +
 				"--max_restarts=1: rank 1 (pid 7): exit code 1")},
 			Snapshot{Counted: 2, Failures: 2, Again: 1, Repeats: same(1)}},
 		"no budget": {Snapshot{}, []Failure{own}, nil, 0,
-			Verdict{Counted: true, Text: "; the job fails (charged)",
+			Verdict{Counted: true, Text: "; the job fails (counted)",
 				Err: errors.New("the program failed: rank 1 (pid 7)")},
 			Snapshot{Counted: 1, Failures: 1, Again: 1, Repeats: same(1)}},
 		"the same again": {Snapshot{Repeats: same(2)}, []Failure{own}, nil, 9,
-			Verdict{Counted: true, Text: ", the same 3 times in a row; the job fails (charged)",
+			Verdict{Counted: true, Text: ", the same 3 times in a row; the job fails (counted)",
 				Err: errors.New("the program ended in the same way 3 times in a row")},
 			Snapshot{Counted: 1, Failures: 1, Again: 1, Repeats: same(3), Repeated: true}},
 		"the same, others kept the state": {Snapshot{Repeats: same(2)}, []Failure{own},
 			func(_ *Judge, e *End) { e.Next.Kept = true }, 9,
-			Verdict{Counted: true, Text: "; the others go on, it is started again (charged)"},
+			Verdict{Counted: true, Text: "; the others go on, it is started again (counted)"},
 			Snapshot{Counted: 1, Failures: 1, Again: 1, Repeats: same(3)}},
 		"the same, after a round": {Snapshot{Doubts: 4, Repeats: same(2)}, []Failure{own},
 			func(j *Judge, _ *End) { j.Advance(1) }, 9,
-			Verdict{Counted: true, Text: "; the program starts again (charged)"},
+			Verdict{Counted: true, Text: "; the program starts again (counted)"},
 			Snapshot{Counted: 1, Failures: 1, Again: 1, Repeats: same(1)}},
 		"for want of workers": {Snapshot{}, []Failure{own}, func(_ *Judge, e *End) { e.Wanted = 3 }, 0,
 			Verdict{Lacked: 1, Text: ", in a world that lacked 1 of 3 workers; the program starts again when they " +
-				"are there, or in 10s (not charged)"}, Snapshot{Failures: 1, Again: 1}},
+				"are there, or in 10s (not counted)"}, Snapshot{Failures: 1, Again: 1}},
 		"killed, for want of workers": {Snapshot{}, []Failure{killed}, func(_ *Judge, e *End) { e.Wanted = 3 }, 0,
-			Verdict{Text: "; the program starts again (not charged)"}, Snapshot{Failures: 1, Again: 1}},
+			Verdict{Text: "; the program starts again (not counted)"}, Snapshot{Failures: 1, Again: 1}},
 		"after a fork": {Snapshot{}, []Failure{forked}, nil, 0,
 			Verdict{Text: " soon after it was forked, which may be the cause: its worker starts processes by exec " +
-				"from now on; the program starts again (not charged)"}, Snapshot{Failures: 1, Again: 1}},
-		"a doubt": {Snapshot{}, []Failure{doubts}, nil, 0, Verdict{Text: "81; the program starts again (not charged)"},
+				"from now on; the program starts again (not counted)"}, Snapshot{Failures: 1, Again: 1}},
+		"a doubt": {Snapshot{}, []Failure{doubts}, nil, 0, Verdict{Text: "81; the program starts again (not counted)"},
 			Snapshot{Failures: 1, Again: 1, Doubts: 1}},
 		"a doubt too many": {Snapshot{Doubts: 4}, []Failure{doubts}, nil, 1,
-			Verdict{Counted: true, Text: ", in 5 worlds without a completed round; the program starts again (charged)"},
+			Verdict{Counted: true, Text: ", in 5 worlds without a completed round; the program starts again (counted)"},
 			Snapshot{Counted: 1, Failures: 1, Again: 1}},
 		"a doubt after a round": {Snapshot{Doubts: 4}, []Failure{doubts}, func(j *Judge, _ *End) { j.Advance(1) }, 0,
-			Verdict{Text: "81; the program starts again (not charged)"}, Snapshot{Failures: 1, Again: 1}},
+			Verdict{Text: "81; the program starts again (not counted)"}, Snapshot{Failures: 1, Again: 1}},
 		"its own failure after doubts": {Snapshot{Doubts: 4}, []Failure{own}, nil, 1,
-			Verdict{Counted: true, Text: "(charged)"}, Snapshot{Counted: 1, Failures: 1, Again: 1, Repeats: same(1)}},
+			Verdict{Counted: true, Text: "(counted)"}, Snapshot{Counted: 1, Failures: 1, Again: 1, Repeats: same(1)}},
 		"processes that keep their state joined": {Snapshot{}, nil, func(_ *Judge, e *End) { e.Keeps = true }, 0,
 			Verdict{}, Snapshot{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j, now := after(c.had, c.most, s)
-			j.Hear(Report{Formation: 1, Failures: c.failed})
-			j.Hear(Report{Worker: 1, Formation: 1})
-			e := End{World: World{Formation: 1, Workers: []int{0, 1}},
-				Next: World{Formation: 2, Workers: []int{0, 1}}, Wanted: 2}
+			j.Hear(Report{Generation: 1, Failures: c.failed})
+			j.Hear(Report{Worker: 1, Generation: 1})
+			e := End{World: World{Generation: 1, Workers: []int{0, 1}},
+				Next: World{Generation: 2, Workers: []int{0, 1}}, Wanted: 2}
 			if c.end != nil {
 				c.end(j, &e)
 			}
@@ -214,12 +214,12 @@ func TestRepeats(t *testing.T) {
 // not.
 func TestSignature(t *testing.T) {
 	j, _ := after(Snapshot{}, 0, 0)
-	of := func(formation int64, a, b string) Signature {
-		j.Hear(Report{Formation: formation, Output: a, Checkpoint: 3})
+	of := func(generation int64, a, b string) Signature {
+		j.Hear(Report{Generation: generation, Output: a, Checkpoint: 3})
 		if b != "" {
-			j.Hear(Report{Worker: 1, Formation: formation, Output: b, Checkpoint: 2})
+			j.Hear(Report{Worker: 1, Generation: generation, Output: b, Checkpoint: 2})
 		}
-		return j.signature(World{Formation: formation, Workers: []int{0, 1}}, own)
+		return j.signature(World{Generation: generation, Workers: []int{0, 1}}, own)
 	}
 	first := of(1, "x", "y")
 	if again := of(2, "x", "y"); again != first || first.Checkpoint != 3 {
@@ -259,7 +259,7 @@ func TestLacked(t *testing.T) {
 		if c.round {
 			j.Advance(1)
 		}
-		e := End{World: World{Formation: 1, Workers: []int{0, 1}}, Wanted: c.wanted}
+		e := End{World: World{Generation: 1, Workers: []int{0, 1}}, Wanted: c.wanted}
 		if got := j.lacked(e, start.Add(c.ran)); got != c.want {
 			t.Errorf("%+v: %d", c, got)
 		}
@@ -270,11 +270,11 @@ func TestLacked(t *testing.T) {
 // the wait.
 func TestPauses(t *testing.T) {
 	j, now := New(Policy{MaxRestarts: 100, Gather: 10 * time.Second}), start
-	world := World{Formation: 1, Workers: []int{0}}
+	world := World{Generation: 1, Workers: []int{0}}
 	ends := func(after time.Duration, wanted int, next ...int) time.Duration {
 		now = now.Add(after)
-		j.Hear(Report{Formation: world.Formation, Output: fmt.Sprint(world), Failures: []Failure{own}})
-		follows := World{Formation: world.Formation + 1, Workers: next}
+		j.Hear(Report{Generation: world.Generation, Output: fmt.Sprint(world), Failures: []Failure{own}})
+		follows := World{Generation: world.Generation + 1, Workers: next}
 		j.End(End{World: world, Next: follows, Wanted: wanted}, now)
 		world = follows
 		return j.Start(len(next), now)
@@ -304,8 +304,8 @@ func TestPauses(t *testing.T) {
 		t.Errorf("it waits for %q", got)
 	}
 	// the worker comes, and the world before ends without a failure
-	j.Hear(Report{Formation: world.Formation})
-	next := World{Formation: world.Formation + 1, Workers: []int{0, 1}}
+	j.Hear(Report{Generation: world.Generation})
+	next := World{Generation: world.Generation + 1, Workers: []int{0, 1}}
 	j.End(End{World: world, Next: next, Wanted: 2}, now.Add(time.Second))
 	if got := j.Start(2, now.Add(time.Second)); got != 0 {
 		t.Errorf("with the worker it waits %v", got)
@@ -317,8 +317,8 @@ func TestSnapshots(t *testing.T) {
 	j, now := after(Snapshot{}, 9, time.Second)
 	long := own
 	long.Message, long.Reason = strings.Repeat("m", 1<<20), strings.Repeat("é", 1<<20)
-	j.Hear(Report{Formation: 1, Failures: []Failure{long}})
-	v := j.End(End{World: World{Formation: 1, Workers: []int{0}}, Next: World{Formation: 2}}, now)
+	j.Hear(Report{Generation: 1, Failures: []Failure{long}})
+	v := j.End(End{World: World{Generation: 1, Workers: []int{0}}, Next: World{Generation: 2}}, now)
 	text, err := json.Marshal(j.Snapshot())
 	if err != nil || len(text) > 3*keptFailure || !strings.Contains(v.Text, "é;") {
 		t.Errorf("%d bytes, %v: %.300s", len(text), err, v.Text)

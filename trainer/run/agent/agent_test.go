@@ -75,14 +75,14 @@ func speak(does []string) {
 		<-ends
 		os.Exit(0)
 	}()
-	formation, round, stands := int64(0), int64(-1), true
+	generation, round, stands := int64(0), int64(-1), true
 	if n, err := strconv.ParseInt(os.Getenv(roundEnv), 10, 64); err == nil {
 		round = n
 	}
 	say := func(op string) {
 		local, _ := strconv.Atoi(rank)
 		line, _ := json.Marshal(map[string]any{"op": op, "pid": os.Getpid(), "local_rank": local,
-			"survives": true, "formation": formation, "round": round, "ledger": [][3]int64{{1, 0, 3}},
+			"survives": true, "formation": generation, "round": round, "ledger": [][3]int64{{1, 0, 3}},
 			"settled": 1, "why": "no group", "path": "/c", "read": os.Getenv(readEnv) != ""})
 		conn.Write(append(line, '\n'))
 	}
@@ -92,9 +92,9 @@ func speak(does []string) {
 	}
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
 		var w struct {
-			Op, Why   string
-			Q         *int64
-			Formation int64
+			Op, Why    string
+			Q          *int64
+			Generation int64
 		}
 		json.Unmarshal(lines.Bytes(), &w)
 		if w.Q != nil {
@@ -102,11 +102,11 @@ func speak(does []string) {
 			if bytes.Contains(lines.Bytes(), []byte(`"err"`)) {
 				w.Op = "refusal"
 			}
-			w.Formation = *w.Q
+			w.Generation = *w.Q
 		}
 		switch {
 		case w.Op == "world":
-			formation, round, stands = w.Formation, w.Formation, false
+			generation, round, stands = w.Generation, w.Generation, false
 			var at struct {
 				Rank, Size int
 				Env        map[string]string
@@ -120,14 +120,14 @@ func speak(does []string) {
 		case stands:
 			continue // arrived already
 		}
-		fmt.Printf("local %s pid %d hears %s %d\n", rank, os.Getpid(), w.Op, w.Formation)
+		fmt.Printf("local %s pid %d hears %s %d\n", rank, os.Getpid(), w.Op, w.Generation)
 		for _, on := range does {
-			switch strings.Replace(strings.TrimPrefix(on, rank+":"), fmt.Sprintf(" %d=", formation), "=", 1) {
+			switch strings.Replace(strings.TrimPrefix(on, rank+":"), fmt.Sprintf(" %d=", generation), "=", 1) {
 			case w.Op + "=arrive":
 				stands = true
 				say("arrive")
 			case w.Op + "=declare":
-				fmt.Fprintf(conn, `{"op":"dataset","q":%d,"size":8,"epochs":1,"records_per_task":4}`+"\n", formation)
+				fmt.Fprintf(conn, `{"op":"dataset","q":%d,"size":8,"epochs":1,"records_per_task":4}`+"\n", generation)
 			case w.Op + "=round":
 				say("met")
 				say("round")
@@ -139,7 +139,7 @@ func speak(does []string) {
 			case w.Op + "=account":
 				say("account")
 			case w.Op + "=ask":
-				fmt.Fprintf(conn, `{"op":"check","q":%d,"f":%d,"ks":["key"]}`+"\n", formation, formation)
+				fmt.Fprintf(conn, `{"op":"check","q":%d,"f":%d,"ks":["key"]}`+"\n", generation, generation)
 			case w.Op + "=exit":
 				os.Exit(7)
 			case w.Op + "=doubt":
@@ -290,7 +290,7 @@ func openWith(t *testing.T, c Config, processes int, program ...string) (*hall, 
 	go func() {
 		defer close(h.ended)
 		Run(ctx, Config{
-			Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker, Incarnation: 1, Life: 1}, nil),
+			Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker, Incarnation: 1, ModelGeneration: 1}, nil),
 			Master: h, Host: "127.0.0.1", Processors: 1,
 			Grace: c.Grace, Keeps: c.Keeps, Leave: h.leave, Output: h,
 			Log: slog.New(slog.NewTextHandler(logWriter(h.logs), nil)),
@@ -334,7 +334,7 @@ func (h *hall) give(a *wire.Arrival) { h.giveAfter(a, 0) }
 
 // following returns that world.
 func following(a *wire.Arrival) *wire.World {
-	w := &wire.World{Id: a.Formation + 1, Formation: a.Formation + 1,
+	w := &wire.World{Id: a.Generation + 1, Generation: a.Generation + 1,
 		Members: []*wire.Member{{Worker: 0, Address: a.Address, Crew: a.Crew}}}
 	if a.Round >= 0 {
 		w.Sources = []int32{0}
@@ -343,8 +343,8 @@ func following(a *wire.Arrival) *wire.World {
 }
 
 // recall tells the agent to leave a world: at once, or after a round because a worker joins.
-func (h *hall) recall(formation int64, now bool) {
-	h.words <- &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{Formation: formation,
+func (h *hall) recall(generation int64, now bool) {
+	h.words <- &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{Generation: generation,
 		Now: now, Joins: !now}}}
 }
 
@@ -373,15 +373,15 @@ func (h *hall) ask() {
 }
 
 // checkFailures checks which failures of processes an arrival reports.
-func (h *hall) checkFailures(a *wire.Arrival, formation int64, processes int32, want ...*wire.Failure) {
+func (h *hall) checkFailures(a *wire.Arrival, generation int64, processes int32, want ...*wire.Failure) {
 	h.Helper()
 	same := func(got, want *wire.Failure) bool {
 		return got.Local == want.Local && got.Code == want.Code && got.Signal == want.Signal &&
 			got.Excused == want.Excused && got.Doubt == want.Doubt
 	}
-	if a.Formation != formation || a.Crew.Processes != processes || !slices.EqualFunc(a.Failures, want, same) {
+	if a.Generation != generation || a.Crew.Processes != processes || !slices.EqualFunc(a.Failures, want, same) {
 		h.Fatalf("it comes from world %d with %d processes and failures %v, want %d, %d and %v",
-			a.Formation, a.Crew.Processes, a.Failures, formation, processes, want)
+			a.Generation, a.Crew.Processes, a.Failures, generation, processes, want)
 	}
 }
 
@@ -410,7 +410,7 @@ func TestBreaksOff(t *testing.T) {
 	left := func(h *hall, a *wire.Arrival, want bool) {
 		h.Helper()
 		if a.BrokeOff != want {
-			h.Errorf("the arrival from world %d says that it broke off: %v, want %v", a.Formation, a.BrokeOff, want)
+			h.Errorf("the arrival from world %d says that it broke off: %v, want %v", a.Generation, a.BrokeOff, want)
 		}
 	}
 	t.Run("after the round", func(t *testing.T) {

@@ -100,7 +100,7 @@ func (a *agent) exchange(ctx context.Context, now time.Time) (*wire.HeartbeatRep
 	r := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: int32(a.Self.Header().Index)}
 	b := &a.beats
 	b.set(false, func() {
-		r.Formation, r.Met, r.Finished, r.Keeps, r.Asks = b.Generation, b.Met, b.Finished, b.Keeps, b.Asks
+		r.Generation, r.Met, r.Finished, r.Keeps, r.Asks = b.Generation, b.Met, b.Finished, b.Keeps, b.Asks
 		r.Ledger, r.Origin, b.account = b.account, b.origin, nil
 		if b.Leaving {
 			r.Leave = wire.Leave_ASKED

@@ -68,7 +68,7 @@ func (a *agent) assign(w membership.World) ([]supervise.Event, error) {
 		a.store = a.release(a.store)
 	}
 	return []supervise.Event{supervise.World{
-		Generation: w.Formation, ID: w.Id, First: s.first, LocalSize: int(w.Members[s.group].Crew.Processes),
+		Generation: w.Generation, ID: w.Id, First: s.first, LocalSize: int(w.Members[s.group].Crew.Processes),
 		Size: s.size, Source: s.source, Beginning: w.Beginning, Pause: time.Duration(w.PauseMs) * time.Millisecond,
 		Restarts: supervise.Restarts{Count: int(w.Restarts), Max: int(w.MaxRestarts)},
 		Store:    w.Members[0].Crew.Store,
@@ -97,11 +97,11 @@ func (a *agent) hear(m message) supervise.Event {
 	case doubtMessage:
 		return supervise.Doubted{Conn: c.number, Why: m.Why}
 	case metMessage:
-		return supervise.Met{Conn: c.number, Generation: m.Formation}
+		return supervise.Met{Conn: c.number, Generation: m.Generation}
 	case roundMessage:
 		return supervise.FirstRound{Conn: c.number}
 	case accountMessage:
-		return supervise.Account{Conn: c.number, Generation: m.Formation,
+		return supervise.Account{Conn: c.number, Generation: m.Generation,
 			Ledger: a.records.ledger(m.Ledger, m.Settled)}
 	case savedMessage:
 		return supervise.Saved{Conn: c.number, Round: m.Round, Path: m.Path}

@@ -23,8 +23,8 @@ func TestMasterComesBack(t *testing.T) {
 		h.ask()
 		r := next(h, "a ledger", h.ledgers)
 		if got, err := ledger.Parse(r.Ledger); err != nil ||
-			!slices.Equal(got.Append(nil), want.Append(nil)) || r.Formation != 1 {
-			h.Errorf("world %d has %v (%v), want %v in world 1", r.Formation, got, err, want)
+			!slices.Equal(got.Append(nil), want.Append(nil)) || r.Generation != 1 {
+			h.Errorf("world %d has %v (%v), want %v in world 1", r.Generation, got, err, want)
 		}
 		if len(h.arrivals) > 0 {
 			h.Error("the world is left")

@@ -103,7 +103,7 @@ func (s stateRecords) check() error {
 // arriveMessage says that the process waits for a world.
 type arriveMessage struct {
 	// of the world that it comes from; 0: of none
-	Formation int64 `json:"formation"`
+	Generation int64 `json:"formation"`
 	// updates in its state; -1: it has none
 	Round int64 `json:"round"`
 	stateRecords
@@ -113,8 +113,8 @@ type arriveMessage struct {
 
 // roundMessage says that the process has ended a round.
 type roundMessage struct {
-	Formation int64 `json:"formation"`
-	Round     int64 `json:"round"`
+	Generation int64 `json:"formation"`
+	Round      int64 `json:"round"`
 	// progress of its leases: pairs of lease and records
 	Leases [][2]int64 `json:"leases"`
 	// of its own records; nil: it had none
@@ -123,7 +123,7 @@ type roundMessage struct {
 
 // metMessage says that all ranks have the state with which the world began.
 type metMessage struct {
-	Formation int64 `json:"formation"`
+	Generation int64 `json:"formation"`
 }
 
 // hadMessage says how much of leases is in the state of the process without a round of its own.
@@ -136,7 +136,7 @@ type beatMessage struct{}
 
 // accountMessage says which records are in the state of every rank.
 type accountMessage struct {
-	Formation int64 `json:"formation"`
+	Generation int64 `json:"formation"`
 	stateRecords
 }
 
@@ -189,7 +189,7 @@ type worldRequest struct {
 	F int64 `json:"f"`
 }
 
-func (w worldRequest) formation() int64 { return w.F }
+func (w worldRequest) generation() int64 { return w.F }
 
 // explainRequest waits until the agent would know of a lost member.
 type explainRequest struct{ worldRequest }
@@ -250,21 +250,21 @@ func encode(m outbound) []byte {
 
 // worldMessage tells a process its world.
 type worldMessage struct {
-	Formation int64             `json:"formation"`
-	Rank      int               `json:"rank"`
-	Size      int               `json:"size"`
-	LocalRank int               `json:"local_rank"`
-	Source    int               `json:"source"`
-	Addrs     []string          `json:"addrs"`
-	Env       map[string]string `json:"env"`
-	Settled   int32             `json:"settled"`
-	Floor     int64             `json:"floor"`
+	Generation int64             `json:"formation"`
+	Rank       int               `json:"rank"`
+	Size       int               `json:"size"`
+	LocalRank  int               `json:"local_rank"`
+	Source     int               `json:"source"`
+	Addrs      []string          `json:"addrs"`
+	Env        map[string]string `json:"env"`
+	Settled    int32             `json:"settled"`
+	Floor      int64             `json:"floor"`
 }
 
 // recallMessage tells a process to leave its world.
 type recallMessage struct {
-	Formation int64 `json:"formation"`
-	Now       bool  `json:"now"`
+	Generation int64 `json:"formation"`
+	Now        bool  `json:"now"`
 }
 
 // leaveMessage tells a process that its worker is to leave. Deadlines are seconds of Unix time.

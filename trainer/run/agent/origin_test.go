@@ -12,7 +12,7 @@ func TestTellsWhatAWorldBeginsWith(t *testing.T) {
 	h, a := open(t, 2, self("recall=arrive")...)
 	h.give(a)
 	h.hear("world 1", 0, 1)
-	if o := next(h, "an origin", h.origins); o.Formation != 1 || o.Version != 0 || len(o.Ledger) > 0 {
+	if o := next(h, "an origin", h.origins); o.Generation != 1 || o.Version != 0 || len(o.Ledger) > 0 {
 		t.Errorf("it says %v", o)
 	}
 	h.recall(1, false)
@@ -40,7 +40,7 @@ func TestTellsWhatAProcessHasRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, _ := had.Had(ledger.Task{Epoch: 2, Number: 0}); o.Formation != 1 || o.Version != 3 ||
+	if n, _ := had.Had(ledger.Task{Epoch: 2, Number: 0}); o.Generation != 1 || o.Version != 3 ||
 		had.Settled() != 1 || n != 3 {
 		t.Errorf("it says %v: %d epochs are settled, %d records of the first task", o, had.Settled(), n)
 	}

@@ -84,7 +84,7 @@ func (a *agent) tell(action supervise.Action) {
 	case supervise.Enter:
 		a.conns[act.Conn].say(a.worldMessage(act))
 	case supervise.Recall:
-		a.conns[act.Conn].say(recallMessage{Formation: act.Generation, Now: act.Now})
+		a.conns[act.Conn].say(recallMessage{Generation: act.Generation, Now: act.Now})
 	case supervise.TellLeave:
 		a.conns[act.Conn].say(leaveMessage{Deadline: float64(act.By.UnixMilli()) / 1000})
 	case supervise.TellStop:
@@ -138,14 +138,14 @@ func (a *agent) worldMessage(act supervise.Enter) worldMessage {
 		"TORCHELASTIC_RESTART_COUNT": strconv.Itoa(act.Restarts.Count),
 		"TORCHELASTIC_MAX_RESTARTS":  strconv.Itoa(act.Restarts.Max),
 	}
-	return worldMessage{Formation: w.Formation, Rank: act.Rank, Size: w.size, LocalRank: act.Local, Source: w.source,
+	return worldMessage{Generation: w.Generation, Rank: act.Rank, Size: w.size, LocalRank: act.Local, Source: w.source,
 		Addrs: addrs, Env: env, Settled: w.Settled, Floor: w.Floor}
 }
 
 // origin returns what this world begins with if its first rank arrives in this way: the others take
 // its state.
 func (a *agent) origin(arrived arriveMessage) *wire.Origin {
-	o := &wire.Origin{Formation: a.world.Formation}
+	o := &wire.Origin{Generation: a.world.Generation}
 	if arrived.Round > 0 {
 		o.Version, o.Ledger = arrived.Round, a.records.ledger(arrived.Ledger, arrived.Settled)
 	}
@@ -157,7 +157,7 @@ func (a *agent) arrival(act supervise.Arrive) *wire.Arrival {
 	address := a.store.Addr().String()
 	m := &wire.Arrival{
 		Worker: int32(a.Self.Header().Index), Suspect: -1, Process: a.incarnation, Address: address,
-		Formation: act.Generation, Beginning: act.At.Beginning, Round: act.At.Round, BrokeOff: act.BrokeOff,
+		Generation: act.Generation, Beginning: act.At.Beginning, Round: act.At.Round, BrokeOff: act.BrokeOff,
 		Leaves: act.Leaves,
 		Crew:   &wire.Crew{Store: address, Processes: int32(act.Processes), Source: int32(act.Source)},
 	}

@@ -51,7 +51,7 @@ type records struct {
 	// newest round of this world; 0: none
 	round0 int64
 	loss   float32
-	// newest formation in which a round was made
+	// newest generation in which a round was made
 	rounds int64
 }
 
@@ -217,8 +217,8 @@ func (r *records) round(by *script, m roundMessage) (first bool) {
 		r.loss = *m.Loss
 	}
 	r.waits = time.Time{}
-	first = m.Formation > r.rounds
-	r.rounds = max(r.rounds, m.Formation)
+	first = m.Generation > r.rounds
+	r.rounds = max(r.rounds, m.Generation)
 	return first
 }
 

@@ -94,7 +94,7 @@ func (d *desk) lease(by *script) (any, error) {
 // ends ends a round of a process, after which it has trained on the given numbers of records: pairs
 // of lease and records.
 func (d *desk) ends(local int, n int64, leases ...[2]int64) {
-	d.round(&d.scripts[local], roundMessage{Formation: 1, Round: n, Leases: leases})
+	d.round(&d.scripts[local], roundMessage{Generation: 1, Round: n, Leases: leases})
 }
 
 // safe checks what is reported to the master: pairs of lease and records.
@@ -224,8 +224,8 @@ func TestRecordsOfALostSource(t *testing.T) {
 	d.closed(&d.scripts[0])
 	d.enter(0)
 	d.gets(0, 1, 0)
-	d.round(&d.scripts[0], roundMessage{Formation: 3, Round: 1})
-	d.round(&d.scripts[0], roundMessage{Formation: 3, Round: 2})
+	d.round(&d.scripts[0], roundMessage{Generation: 3, Round: 1})
+	d.round(&d.scripts[0], roundMessage{Generation: 3, Round: 2})
 	if len(d.reported) > 0 {
 		t.Errorf("reported %v: its records are in no state", d.reported)
 	}

@@ -16,7 +16,7 @@ type request interface {
 
 // operation is a request to the store of a world.
 type operation interface {
-	formation() int64
+	generation() int64
 	operate(ctx context.Context, store *tcpstore.Client) (any, error)
 }
 
@@ -40,10 +40,10 @@ func (m explainRequest) answer(ctx context.Context, c *script, at time.Time) (an
 }
 
 // inWorld executes a request that belongs to a world, until the world ends.
-func (s *scripts) inWorld(ctx context.Context, formation int64,
+func (s *scripts) inWorld(ctx context.Context, generation int64,
 	execute func(context.Context, served) (any, error)) (any, error) {
 	world := s.served()
-	if world.formation != formation || world.ctx.Err() != nil {
+	if world.generation != generation || world.ctx.Err() != nil {
 		return nil, errOver
 	}
 	ctx, cancel := context.WithCancel(ctx)

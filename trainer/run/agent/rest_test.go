@@ -13,19 +13,19 @@ func TestRests(t *testing.T) {
 	const program = `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`
 	h, a := open(t, 1, "/bin/sh", "-c", program)
 	const hour = 3_600_000
-	for formation := range int64(2) {
+	for generation := range int64(2) {
 		h.giveAfter(a, hour)
 		for !strings.Contains(next(h, "the pause", h.logs), "Waiting before the processes start again") {
 		}
-		if formation == 1 {
-			h.recall(formation+1, true)
+		if generation == 1 {
+			h.recall(generation+1, true)
 		} else {
-			h.recall(formation+1, false)
+			h.recall(generation+1, false)
 		}
 		if a = h.arrival(); a.Finished {
 			t.Errorf("the program has finished: %v", a)
 		}
-		h.checkFailures(a, formation+1, 1)
+		h.checkFailures(a, generation+1, 1)
 	}
 	select {
 	case line := <-h.lines:

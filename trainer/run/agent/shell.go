@@ -83,8 +83,8 @@ func (a *agent) signals() (events []supervise.Event) {
 	if w.World.World == nil {
 		return nil
 	}
-	recalled, joins := a.meeting.Recalled(w.Formation)
-	if now := (supervise.Recalled{Generation: w.Formation, Joins: joins}); recalled &&
+	recalled, joins := a.meeting.Recalled(w.Generation)
+	if now := (supervise.Recalled{Generation: w.Generation, Joins: joins}); recalled &&
 		(w.recalled == nil || *w.recalled != now) {
 		w.recalled = &now
 		events = append(events, now)
@@ -93,7 +93,7 @@ func (a *agent) signals() (events []supervise.Event) {
 	case <-w.Lost():
 		if !w.lost {
 			w.lost = true
-			events = append(events, supervise.Lost{Generation: w.Formation})
+			events = append(events, supervise.Lost{Generation: w.Generation})
 		}
 	default:
 	}

@@ -37,9 +37,9 @@ type scripts struct {
 
 // served is the world whose store is served.
 type served struct {
-	formation int64
-	address   string
-	ctx       context.Context // ends with the world
+	generation int64
+	address    string
+	ctx        context.Context // ends with the world
 }
 
 // script is the connection of one process.
@@ -87,10 +87,10 @@ func newScripts(l Listener, dial func(context.Context, string) (net.Conn, error)
 }
 
 // serve lets the processes use the store of a world until ctx ends.
-func (s *scripts) serve(ctx context.Context, formation int64, address string) {
+func (s *scripts) serve(ctx context.Context, generation int64, address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.world = served{formation, address, ctx}
+	s.world = served{generation, address, ctx}
 }
 
 // served returns the world whose store is served.
@@ -205,7 +205,7 @@ func (c *script) execute(ctx context.Context, m inbound, at time.Time) (any, err
 	case request:
 		return m.answer(ctx, c, at)
 	case operation:
-		return c.owner.inWorld(ctx, m.formation(), func(ctx context.Context, world served) (any, error) {
+		return c.owner.inWorld(ctx, m.generation(), func(ctx context.Context, world served) (any, error) {
 			return c.owner.operate(ctx, world.address, m)
 		})
 	}
@@ -230,9 +230,9 @@ var errOver = errors.New("the world has ended")
 
 // ended tells the members of a world that a process has ended with 0 without having used the
 // package: those that use it would wait for it.
-func (s *scripts) ended(formation int64, rank int) {
+func (s *scripts) ended(generation int64, rank int) {
 	world := s.served()
-	if world.formation != formation {
+	if world.generation != generation {
 		return
 	}
 	s.group.Go(func() {

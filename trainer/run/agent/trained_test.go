@@ -45,8 +45,8 @@ func TestTellsItsStateAfterTheTraining(t *testing.T) {
 	h.ask()
 	select {
 	case r := <-h.ledgers:
-		if r.Formation != 1 {
-			t.Errorf("the ledger is of world %d, want 1", r.Formation)
+		if r.Generation != 1 {
+			t.Errorf("the ledger is of world %d, want 1", r.Generation)
 		}
 	case a := <-h.arrivals:
 		t.Errorf("it has left the world: %v", a)
@@ -113,7 +113,7 @@ func (h *hall) againBoth(a *wire.Arrival, before map[int]int) {
 		}
 		a = h.arrival()
 	}
-	if again := h.hear(fmt.Sprintf("world %d", a.Formation+1), 0, 1); again[0] == before[0] || again[1] == before[1] {
+	if again := h.hear(fmt.Sprintf("world %d", a.Generation+1), 0, 1); again[0] == before[0] || again[1] == before[1] {
 		h.Error("a process is the same")
 	}
 }
@@ -251,12 +251,12 @@ func TestBringsACheckpoint(t *testing.T) {
 func TestTellsOfRounds(t *testing.T) {
 	r := newRecords(nil, 0, nil)
 	for i, c := range []struct {
-		formation int64
-		first     bool
-		newest    int64
+		generation int64
+		first      bool
+		newest     int64
 	}{{3, true, 3}, {3, false, 3}, {2, false, 3}, {4, true, 4}} {
 		var beat wire.HeartbeatRequest
-		first := r.round(new(script), roundMessage{Formation: c.formation})
+		first := r.round(new(script), roundMessage{Generation: c.generation})
 		if r.beat(&beat); first != c.first || beat.Rounds != c.newest {
 			t.Errorf("round %d: the first of its world %v, heartbeats tell of world %d, want %v, %d", i,
 				first, beat.Rounds, c.first, c.newest)
@@ -267,10 +267,10 @@ func TestTellsOfRounds(t *testing.T) {
 	h.hear("answer 1", 0)
 	next(h, "a heartbeat", h.beats) // it may be older than the data set
 	beat := next(h, "a heartbeat", h.beats)
-	if beat.Rounds != 0 || beat.Met != 0 || beat.Formation != 1 {
+	if beat.Rounds != 0 || beat.Met != 0 || beat.Generation != 1 {
 		t.Errorf(
 			"in world %d without a round heartbeats tell of world %d, and of the state in world %d",
-			beat.Formation, beat.Rounds, beat.Met)
+			beat.Generation, beat.Rounds, beat.Met)
 	}
 	h.ask()
 	for beat.Met != 1 || beat.Rounds != 1 {
@@ -282,7 +282,7 @@ func TestTellsOfRounds(t *testing.T) {
 	h.recall(1, false)
 	h.give(h.arrival())
 	h.hear("world 2", 0)
-	for beat.Formation != 2 {
+	for beat.Generation != 2 {
 		beat = next(h, "a heartbeat", h.beats)
 	}
 	if beat.Rounds != 1 || beat.Met != 1 {

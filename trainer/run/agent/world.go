@@ -80,14 +80,14 @@ func (a *agent) open(ctx context.Context) {
 	a.records.enter(w.Floor)
 	serving, shut := context.WithCancel(ctx)
 	w.shut = shut
-	a.scripts.serve(serving, w.Formation, net.JoinHostPort(w.host, strconv.Itoa(w.port)))
+	a.scripts.serve(serving, w.Generation, net.JoinHostPort(w.host, strconv.Itoa(w.port)))
 	w.ooms = a.program.OOMKills()
 }
 
 // start starts processes.
 func (a *agent) start(ctx context.Context, act supervise.Start) ([]supervise.Event, error) {
 	position := program.Position{
-		Formation: act.Generation, FirstRank: act.First, WorldSize: act.Size, LocalSize: act.LocalSize,
+		Generation: act.Generation, FirstRank: act.First, WorldSize: act.Size, LocalSize: act.LocalSize,
 		Locals:         act.Locals,
 		GroupWorldSize: 1, MasterAddr: a.Host, MasterPort: 1, Threads: a.threads(a.count, a.count),
 	}

@@ -19,7 +19,7 @@
 // trusted, and the log says why. A fork is safe from a process that has one thread and no GPU open,
 // nor CUDA initialized: the fork server looks after each import and before each fork. Nevertheless
 // a forked process may crash where a fresh one does not. If one does soon after its start, all
-// others are started by Exec, and [Exit].Forked has the master not charge it.
+// others are started by Exec, and [Exit].Forked has the master not count it.
 //
 //	agent ──orders, stdio──> fork server ──fork──> helper ──fork──> rank 0, rank 1, …
 //	  ^                                              └ exits: the ranks become children of the agent

@@ -52,8 +52,8 @@ type Program struct {
 
 // Position is the position of the processes of one start in the world.
 type Position struct {
-	// Formation is the number of the world, for the log.
-	Formation int64
+	// Generation is the number of the world, for the log.
+	Generation int64
 	// FirstRank is the rank of the process with local rank 0; the others follow it.
 	FirstRank int
 	WorldSize int

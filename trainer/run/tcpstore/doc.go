@@ -8,7 +8,7 @@
 //	connection ──┘ outbox  (server.go) answers ─> bytes
 //
 // The server listens before any process connects, and outlives all of them: no process of the job
-// hosts the store, so none of them takes it along when it is killed. Each formation of the
+// hosts the store, so none of them takes it along when it is killed. Each generation of the
 // processes gets a new, empty store: a new Server.
 //
 // Both generations of the protocol are served on one port, to clients of one store. A client of 2.x

@@ -330,7 +330,7 @@ func (o *objects) podStatuses(said []*wire.PodStatus) []*wire.PodStatus {
 		if m := known[k]; m != nil && p.Role != wire.Role_MASTER {
 			delete(known, k)
 			p.Address = m.Address
-			if m.Launch == p.Launch && p.EndedUnixMs == 0 {
+			if m.Incarnation == p.Incarnation && p.EndedUnixMs == 0 {
 				p.Processes = m.Processes
 			}
 			if m.EndedUnixMs > 0 && p.EndedUnixMs > 0 {
@@ -356,12 +356,12 @@ func (o *objects) podStatuses(said []*wire.PodStatus) []*wire.PodStatus {
 
 // pod returns the status of a pod as the cluster has it.
 func (o *objects) pod(p *core.Pod) *wire.PodStatus {
-	_, id, launch, ok := manifest.ParseLabels(p.Labels)
+	_, id, incarnation, ok := manifest.ParseLabels(p.Labels)
 	if !ok {
 		return nil
 	}
 	s := &wire.PodStatus{
-		Role: wire.Role(id.Role), Index: int32(id.Index), Launch: int32(launch), Node: p.Spec.NodeName,
+		Role: wire.Role(id.Role), Index: int32(id.Index), Incarnation: int32(incarnation), Node: p.Spec.NodeName,
 		State: string(p.Status.Phase), StartedUnixMs: p.CreationTimestamp.UnixMilli(),
 	}
 	switch p.Status.Phase {

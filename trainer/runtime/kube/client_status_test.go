@@ -41,7 +41,7 @@ func podOf(id pod.ID, phase core.PodPhase, change func(*core.Pod)) *core.Pod {
 			{Name: id.Role.String()}}},
 		Status: core.PodStatus{Phase: phase},
 	}
-	p.Labels[manifest.LabelLaunch] = "2"
+	p.Labels[manifest.LabelIncarnation] = "2"
 	if change != nil {
 		change(p)
 	}
@@ -201,7 +201,7 @@ func TestStatusOfPods(t *testing.T) {
 	)
 	say(t, objects[2].(*core.ConfigMap), &wire.JobStatus{State: "Running", Workers: 4, Pods: []*wire.PodStatus{
 		{Role: wire.Role_WORKER, Index: 0, State: "Failed",
-			Reason: "exit code 1: no such file; charged", Pid: 1, EndedUnixMs: 7},
+			Reason: "exit code 1: no such file; counted", Pid: 1, EndedUnixMs: 7},
 		{Role: wire.Role_WORKER, Index: 1, State: "Running", Pid: 1, Address: "10.244.0.9:4000"},
 		{Role: wire.Role_WORKER, Index: 2, State: "Running", Pid: 1}, // its object was deleted
 		{Role: wire.Role_WORKER, Index: 5, State: "Pending", Reason: "exceeded quota"},
@@ -214,7 +214,7 @@ func TestStatusOfPods(t *testing.T) {
 		var got []string
 		for _, p := range s.Pods {
 			got = append(got, strings.TrimSpace(fmt.Sprintf("%s-%d %s %s %d %s",
-				strings.ToLower(p.Role.String()), p.Index, p.State, p.Node, p.Launch, p.Reason)))
+				strings.ToLower(p.Role.String()), p.Index, p.State, p.Node, p.Incarnation, p.Reason)))
 			if p.Pid != 0 {
 				t.Errorf("%v: a process of no machine of ours", p)
 			}
@@ -230,7 +230,7 @@ func TestStatusOfPods(t *testing.T) {
 	}
 	living := []string{
 		"master-0 Running node-0 2",
-		"worker-0 Failed node-0 2 exit code 1: no such file; charged",
+		"worker-0 Failed node-0 2 exit code 1: no such file; counted",
 		"worker-1 Leaving node-0 2",
 		"worker-2 Deleted  0",
 		"worker-3 Pending  2 Unschedulable: 0/2 nodes are available",
@@ -250,7 +250,7 @@ func TestStatusOfPods(t *testing.T) {
 	if s, err = c.Status(t.Context(), "test"); err != nil {
 		t.Fatal(err)
 	}
-	check(s, "worker-0 Failed  0 exit code 1: no such file; charged", "worker-1 Deleted  0",
+	check(s, "worker-0 Failed  0 exit code 1: no such file; counted", "worker-1 Deleted  0",
 		"worker-2 Deleted  0", "worker-5 Deleted  0")
 	_, err = c.Status(t.Context(), "ghost")
 	missing, ok := errors.AsType[*Missing](err)
@@ -516,10 +516,12 @@ func TestStatusOfProcesses(t *testing.T) {
 		podOf(worker(2), core.PodFailed, exited(1, "Error", "")))
 	all := func(output string) []*wire.ProcessStatus { return []*wire.ProcessStatus{{Pid: 7, Output: output}} }
 	say(t, objects[2].(*core.ConfigMap), &wire.JobStatus{State: "Running", Pods: []*wire.PodStatus{
-		{Role: wire.Role_WORKER, Index: 0, State: "Running", Launch: 2, Processes: all("its own")},
-		{Role: wire.Role_WORKER, Index: 1, State: "Running", Launch: 1, Processes: all("of the incarnation before")},
-		{Role: wire.Role_WORKER, Index: 2, State: "Running", Launch: 2, Processes: all("of a pod that has ended")},
-		{Role: wire.Role_WORKER, Index: 3, State: "Running", Launch: 2, Processes: all("of a pod that was deleted")},
+		{Role: wire.Role_WORKER, Index: 0, State: "Running", Incarnation: 2, Processes: all("its own")},
+		{Role: wire.Role_WORKER, Index: 1, State: "Running", Incarnation: 1,
+			Processes: all("of the incarnation before")},
+		{Role: wire.Role_WORKER, Index: 2, State: "Running", Incarnation: 2, Processes: all("of a pod that has ended")},
+		{Role: wire.Role_WORKER, Index: 3, State: "Running", Incarnation: 2,
+			Processes: all("of a pod that was deleted")},
 	}})
 	c, _ := testClient(objects...)
 	s, err := c.Status(t.Context(), "test")

@@ -86,7 +86,7 @@ func TestFetchModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := checkpoint.Commit{Format: checkpoint.Format, Number: 4, Life: 1,
+	c := checkpoint.Commit{Format: checkpoint.Format, Number: 4, ModelGeneration: 1,
 		Layout: checkpoint.VariablesOf(layout), Shards: []checkpoint.Shard{shard}}
 	if err := errors.Join(d.WriteCommit(c), d.Export(&c, checkpoint.Local(filepath.Join(root, "out")),
 		nil)); err != nil {

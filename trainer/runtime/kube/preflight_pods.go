@@ -29,7 +29,7 @@ func podsOf(j *job.Job, s *manifest.Submission) ([]*core.Pod, error) {
 		ids = append(ids, pod.ID{Role: pod.PS})
 	}
 	for _, id := range ids {
-		p, err := manifest.Pod(j, manifest.PodSpec{ID: id, Launch: 1}, meta.OwnerReference{})
+		p, err := manifest.Pod(j, manifest.PodSpec{ID: id, Incarnation: 1}, meta.OwnerReference{})
 		if err != nil {
 			return nil, err
 		}
@@ -226,7 +226,7 @@ func (c *Client) notePriorities(ctx context.Context, j *job.Job, s *manifest.Sub
 func unprotected(j *job.Job, pods []*core.Pod, classes *scheduling.PriorityClassList) string {
 	least := pods[1]
 	if last, err := manifest.Pod(j,
-		manifest.PodSpec{ID: pod.ID{Role: pod.Worker, Index: j.NumWorkers - 1}, Launch: 1,
+		manifest.PodSpec{ID: pod.ID{Role: pod.Worker, Index: j.NumWorkers - 1}, Incarnation: 1,
 			Slot: j.NumWorkers - 1}, meta.OwnerReference{}); err == nil {
 		least = last
 	}

@@ -323,7 +323,7 @@ func (d dir) withMaster(status *wire.JobStatus) *wire.JobStatus {
 	var at address
 	if d.readJSON("master.json", &at) == nil {
 		p := &wire.PodStatus{
-			Role: wire.Role_MASTER, State: pod.Running.String(), Launch: int32(at.Launch),
+			Role: wire.Role_MASTER, State: pod.Running.String(), Incarnation: int32(at.Incarnation),
 			Pid: int32(at.PID), Address: at.Address,
 			StartedUnixMs: at.StartedUnixMs,
 		}

@@ -296,7 +296,7 @@ func (d dir) self(of pod.Role, incarnation int) (*rpc.Self, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := identity.Header{Job: uid, Role: of, Incarnation: incarnation, Life: 1}
+	h := identity.Header{Job: uid, Role: of, Incarnation: incarnation, ModelGeneration: 1}
 	card, err := a.Issue(h.Name(), time.Now(), credential.Lasting)
 	if err != nil {
 		return nil, err
@@ -313,7 +313,7 @@ func (d dir) self(of pod.Role, incarnation int) (*rpc.Self, error) {
 type address struct {
 	PID           int    `json:"pid"`
 	Address       string `json:"address,omitempty"`
-	Launch        int    `json:"launch,omitempty"` // the master's incarnation
+	Incarnation   int    `json:"launch,omitempty"` // the master's incarnation
 	StartedUnixMs int64  `json:"started_unix_ms,omitempty"`
 	Scratch       string `json:"scratch,omitempty"` // the launcher's: for files of workers
 }

@@ -103,8 +103,8 @@ func helper(what string) int {
 	case "worker": // of a job of the fake master
 		what = "stubborn"
 	case "master":
-		_, launch, _ := strings.Cut(os.Args[3], "=")
-		incarnation, _ := strconv.Atoi(launch)
+		_, text, _ := strings.Cut(os.Args[3], "=")
+		incarnation, _ := strconv.Atoi(text)
 		return fakeMaster(dir(strings.TrimPrefix(os.Args[2], "--job_dir=")), incarnation)
 	}
 	if what == "deaf" {
@@ -270,7 +270,8 @@ func (m *masterService) keep(h *heir) {
 			panic(err)
 		}
 		for i := range 2 {
-			if err := h.pods.Create(ctx, master.Pod{ID: pod.ID{Role: pod.Worker, Index: i}, Launch: 1}); err != nil {
+			if err := h.pods.Create(ctx, master.Pod{ID: pod.ID{Role: pod.Worker, Index: i},
+				Incarnation: 1}); err != nil {
 				panic(err)
 			}
 		}
@@ -289,7 +290,7 @@ func (m *masterService) keep(h *heir) {
 }
 
 func describe(e pod.Event) string {
-	text := fmt.Sprintf("%v.%d %v", e.ID, e.Launch, e.Phase)
+	text := fmt.Sprintf("%v.%d %v", e.ID, e.Incarnation, e.Phase)
 	if e.Phase.Ended() || e.Phase == pod.Leaving {
 		text += ": " + e.Exit.String()
 	}

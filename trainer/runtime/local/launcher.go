@@ -184,7 +184,7 @@ func (l *launcher) masters() (job.State, string) {
 	restarts := l.options.restarts
 	for first := true; ; first = false {
 		began := time.Now()
-		launch, exit := l.runMaster()
+		incarnation, exit := l.runMaster()
 		status, err := l.stored()
 		if err == nil && (job.State(status.State).Ended() || status.State == string(job.Suspended)) {
 			return "", ""
@@ -193,7 +193,7 @@ func (l *launcher) masters() (job.State, string) {
 			return job.Stopped, "stopped: " + reason
 		}
 		// it never listened: no pod depends on it yet, and the command that started the job waits
-		if first && l.launched() != launch {
+		if first && l.launched() != incarnation {
 			return job.Failed, fmt.Sprintf("master died: %v", exit)
 		}
 		running := err == nil && status.State == string(job.Running) && l.storedSince(began)
@@ -201,7 +201,7 @@ func (l *launcher) masters() (job.State, string) {
 		if !ok {
 			return job.Failed, fmt.Sprintf("master died %d times in a row: %v", restarts.early, exit)
 		}
-		l.log.Warn("The master died and is started again", "reason", exit, "incarnation", launch+1, "after", pause)
+		l.log.Warn("The master died and is started again", "reason", exit, "incarnation", incarnation+1, "after", pause)
 		select {
 		case <-time.After(pause):
 		case <-l.stopping:
@@ -210,18 +210,18 @@ func (l *launcher) masters() (job.State, string) {
 }
 
 // runMaster runs a master from its start to its end, and returns its incarnation and how it ended.
-func (l *launcher) runMaster() (launch int, exit pod.Exit) {
-	launch, err := l.raise()
+func (l *launcher) runMaster() (incarnation int, exit pod.Exit) {
+	incarnation, err := l.raise()
 	if err != nil {
-		return launch, pod.Exit{Code: 1, Reason: err.Error()}
+		return incarnation, pod.Exit{Code: 1, Reason: err.Error()}
 	}
 	if _, err := l.read(recordFile); errors.Is(err, fs.ErrNotExist) {
 		l.pods.forget() // no master knows what they do
 	}
 	log := logSize(l.dir.logFile("master"))
-	p, s, err := l.startMaster(launch)
+	p, s, err := l.startMaster(incarnation)
 	if err != nil {
-		return launch, pod.Exit{Code: 1, Reason: err.Error()}
+		return incarnation, pod.Exit{Code: 1, Reason: err.Error()}
 	}
 	_, exit = ending(p.wait(), false)
 	l.mu.Lock()
@@ -231,17 +231,17 @@ func (l *launcher) runMaster() (launch int, exit pod.Exit) {
 	if exit.Signal == 0 && logSize(l.dir.logFile("master")) > log {
 		exit.Reason = role.Brief(lastLine(l.dir.logFile("master")))
 	}
-	return launch, exit
+	return incarnation, exit
 }
 
 // startMaster starts a master, and serves its requests.
-func (l *launcher) startMaster(launch int) (*process, *session, error) {
+func (l *launcher) startMaster(incarnation int) (*process, *session, error) {
 	ours, theirs, err := socketpair()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer theirs.Close()
-	args := []string{"master", "--job_dir=" + string(l.dir), fmt.Sprintf("--launch=%d", launch)}
+	args := []string{"master", "--job_dir=" + string(l.dir), fmt.Sprintf("--launch=%d", incarnation)}
 	if l.options.resume {
 		args = append(args, "--resume")
 	}

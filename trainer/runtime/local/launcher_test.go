@@ -67,7 +67,7 @@ func TestDeadMasterIsStartedAgain(t *testing.T) {
 	}
 	before := location(t, "steady")
 	s, err := Status(t.Context(), "steady")
-	if err != nil || len(s.Pods) != 1 || s.Pods[0].Launch != 1 || int(s.Pods[0].Pid) != before.PID {
+	if err != nil || len(s.Pods) != 1 || s.Pods[0].Incarnation != 1 || int(s.Pods[0].Pid) != before.PID {
 		t.Errorf("status: %v, %v", s, err)
 	}
 	// It does not notice the end of worker-1, which is asked to the next one then.
@@ -82,11 +82,11 @@ func TestDeadMasterIsStartedAgain(t *testing.T) {
 		t.Errorf("the second master knows %q, want %q", got, want)
 	}
 	after := location(t, "steady")
-	if after.Address != before.Address || after.PID == before.PID || after.Launch != 2 {
+	if after.Address != before.Address || after.PID == before.PID || after.Incarnation != 2 {
 		t.Errorf("the second master is at %+v, the first was at %+v", after, before)
 	}
 	if s, err := Status(t.Context(), "steady"); err != nil || len(s.Pods) != 1 ||
-		s.Pods[0].Launch != 2 || int(s.Pods[0].Pid) != after.PID {
+		s.Pods[0].Incarnation != 2 || int(s.Pods[0].Pid) != after.PID {
 		t.Errorf("status: %v, %v", s, err)
 	}
 	syscall.Kill(podPID(t, "steady", 0), syscall.SIGKILL)
@@ -168,7 +168,7 @@ func TestLauncherIsTheLifeline(t *testing.T) {
 			before := location(t, "steady")
 			syscall.Kill(before.PID, syscall.SIGKILL)
 			learned(t, "steady", 3)
-			if after := location(t, "steady"); after.Launch != 2 || after.Address != before.Address {
+			if after := location(t, "steady"); after.Incarnation != 2 || after.Address != before.Address {
 				t.Errorf("the next master is at %+v, the first was at %+v", after, before)
 			}
 			if err := Stop(t.Context(), "steady"); err != nil {
@@ -309,7 +309,7 @@ func TestPodsOutlastTheirMaster(t *testing.T) {
 	if err := c.Delete(t.Context(), id(1)); err != nil {
 		t.Fatal(err)
 	}
-	former, late := c.session, master.Pod{ID: id(9), Launch: 1}
+	former, late := c.session, master.Pod{ID: id(9), Incarnation: 1}
 	c.nextMaster(t)
 	if err := (calls{former}).Create(late, nil); !errors.Is(err, errEnded) {
 		t.Errorf("create for a dead master: %v", err)

@@ -26,7 +26,7 @@ type MasterConfig struct {
 	// --job_dir
 	JobDir string
 	// --launch: the incarnation, from 1
-	Launch int
+	Incarnation int
 	// --resume: the job begins with its newest checkpoint
 	Resume bool
 	// standard error
@@ -39,13 +39,13 @@ type MasterConfig struct {
 func RunMaster(ctx context.Context, c MasterConfig) error {
 	lock.Store(inherited(lockEnv))
 	endWithParent()
-	h, err := inherit(dir(c.JobDir), c.Launch)
+	h, err := inherit(dir(c.JobDir), c.Incarnation)
 	if err != nil {
 		return fmt.Errorf("run the master of %s: %w", c.JobDir, err)
 	}
 	defer h.close()
 	status, err := h.stored()
-	if err != nil || c.Launch == 1 {
+	if err != nil || c.Incarnation == 1 {
 		status = &wire.JobStatus{Name: h.dir.name(), State: string(job.Pending), StartedUnixMs: time.Now().UnixMilli()}
 	}
 	final, err := h.run(ctx, c, status)
@@ -85,14 +85,14 @@ type heir struct {
 
 // inherit opens the descriptors that the launcher has passed to this process, and reads the last
 // record.
-func inherit(d dir, launch int) (*heir, error) {
+func inherit(d dir, incarnation int) (*heir, error) {
 	var err error
 	h := &heir{dir: d}
 	listener, session := inherited(listenerEnv), inherited(sessionEnv)
 	if listener == nil || session == nil {
 		return nil, errors.New("it was not started by a launcher; use elasticdl train --runtime=local")
 	}
-	if h.self, err = d.self(pod.Master, launch); err != nil {
+	if h.self, err = d.self(pod.Master, incarnation); err != nil {
 		return nil, err
 	}
 	if h.listener, err = net.FileListener(listener); err != nil {
@@ -139,7 +139,7 @@ func (h *heir) stored() (*wire.JobStatus, error) {
 // ready writes master.json: the master listens.
 func (h *heir) ready() error {
 	text, err := json.MarshalIndent(address{
-		PID: os.Getpid(), Address: h.listener.Addr().String(), Launch: h.self.Header().Incarnation,
+		PID: os.Getpid(), Address: h.listener.Addr().String(), Incarnation: h.self.Header().Incarnation,
 		StartedUnixMs: time.Now().UnixMilli(),
 	}, "", "  ")
 	if err != nil {

@@ -64,7 +64,7 @@ func (l *launcher) launched() int {
 	if err != nil || json.Unmarshal(text, &at) != nil {
 		return 0
 	}
-	return at.Launch
+	return at.Incarnation
 }
 
 // memory keeps the record of a job's masters in the job's state. It implements [master.Memory].

@@ -127,7 +127,7 @@ func (r *processes) create(s *session, p master.Pod) error {
 	}
 	it := &running{process: started, began: time.Now()}
 	r.live[p.ID] = it
-	r.publish(pod.Event{ID: p.ID, Launch: p.Launch, Phase: pod.Running, PID: it.pid(),
+	r.publish(pod.Event{ID: p.ID, Incarnation: p.Incarnation, Phase: pod.Running, PID: it.pid(),
 		Address: p.Address, Started: it.began})
 	r.watches.Go(func() { r.watch(p, it, log) })
 	return nil
@@ -135,7 +135,7 @@ func (r *processes) create(s *session, p master.Pod) error {
 
 // card returns a pipe with a pod's certificate and key. The key is stored nowhere else.
 func (c podConfig) card(p master.Pod) (*os.File, error) {
-	name := identity.Name{Job: c.Job, ID: p.ID, Incarnation: p.Launch}
+	name := identity.Name{Job: c.Job, ID: p.ID, Incarnation: p.Incarnation}
 	card, err := c.Authority.Issue(name, time.Now(), credential.Lasting)
 	if err != nil {
 		return nil, err
@@ -220,7 +220,7 @@ func (r *processes) workers(starts pod.ID) int {
 func (c podConfig) args(p master.Pod, workers int) []string {
 	args := []string{
 		p.ID.Role.String(), "--master_address=" + c.Master, fmt.Sprintf("--index=%d", p.ID.Index),
-		fmt.Sprintf("--launch=%d", p.Launch),
+		fmt.Sprintf("--launch=%d", p.Incarnation),
 		"--log_level=" + cmp.Or(c.LogLevel, "INFO"), "--grace=" + c.Grace.String(),
 	}
 	if p.ID.Role == pod.Worker {
@@ -243,7 +243,7 @@ func (r *processes) watch(p master.Pod, it *running, log string) {
 		// missing if the worker ended before it made it
 		os.RemoveAll(r.config.scratch(p.ID))
 	}
-	e := pod.Event{ID: p.ID, Launch: p.Launch, PID: it.pid(), Address: p.Address, Started: it.began}
+	e := pod.Event{ID: p.ID, Incarnation: p.Incarnation, PID: it.pid(), Address: p.Address, Started: it.began}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.live, p.ID)

@@ -66,11 +66,11 @@ func (c *crew) nextMaster(t *testing.T) {
 func create(t *testing.T, r *crew, role pod.Role, index int) (pid int) {
 	t.Helper()
 	id := pod.ID{Role: role, Index: index}
-	if err := r.Create(t.Context(), master.Pod{ID: id, Launch: 7}); err != nil {
+	if err := r.Create(t.Context(), master.Pod{ID: id, Incarnation: 7}); err != nil {
 		t.Fatal(err)
 	}
 	e := <-r.Events()
-	if e.ID != id || e.Launch != 7 || e.Phase != pod.Running || e.PID == 0 {
+	if e.ID != id || e.Incarnation != 7 || e.Phase != pod.Running || e.PID == 0 {
 		t.Fatalf("first event is %+v", e)
 	}
 	return e.PID
@@ -124,7 +124,7 @@ func TestHowPodsEndIsTold(t *testing.T) {
 				tt.end(r, id, pid)
 			}
 			e := <-r.Events()
-			if e.ID != id || e.Launch != 7 || e.Phase != tt.phase || e.Exit != tt.exit {
+			if e.ID != id || e.Incarnation != 7 || e.Phase != tt.phase || e.Exit != tt.exit {
 				t.Errorf("event %+v, want %v %+v", e, tt.phase, tt.exit)
 			}
 			if err := r.Delete(t.Context(), id); err != nil {

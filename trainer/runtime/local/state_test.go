@@ -84,11 +84,11 @@ func TestStateOnAFullDisk(t *testing.T) {
 	if p := first.problems(); !slices.Equal(p, want) {
 		t.Errorf("problems of a full disk: %q, want %q", p, want)
 	}
-	finds := func(launch int) { // where clients look for the master
+	finds := func(incarnation int) { // where clients look for the master
 		t.Helper()
 		var at address
-		if err := d.readJSON(masterFile, &at); err != nil || at.Launch != launch {
-			t.Errorf("on the disk the master is %+v, %v, want %d", at, err, launch)
+		if err := d.readJSON(masterFile, &at); err != nil || at.Incarnation != incarnation {
+			t.Errorf("on the disk the master is %+v, %v, want %d", at, err, incarnation)
 		}
 	}
 	finds(2)

@@ -26,7 +26,7 @@ func TestDefaultContainer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		master, w := s.Job.Spec.Template, mustPod(t, j, PodSpec{ID: worker(0), Launch: 1})
+		master, w := s.Job.Spec.Template, mustPod(t, j, PodSpec{ID: worker(0), Incarnation: 1})
 		for _, p := range []struct {
 			role        pod.Role
 			annotations map[string]string
@@ -38,7 +38,7 @@ func TestDefaultContainer(t *testing.T) {
 		}
 	}
 	if got := mustPod(t, parse(t, everything),
-		PodSpec{ID: ps(0), Launch: 1}).Annotations["kubectl.kubernetes.io/default-container"]; got != "ps" {
+		PodSpec{ID: ps(0), Incarnation: 1}).Annotations["kubectl.kubernetes.io/default-container"]; got != "ps" {
 		t.Errorf("kubectl chooses %q in a server", got)
 	}
 }

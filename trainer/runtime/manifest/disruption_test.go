@@ -43,7 +43,7 @@ func TestDisruption(t *testing.T) {
 			if id.Role == pod.PS && servers == 0 {
 				continue
 			}
-			p := mustPod(t, j, PodSpec{ID: id, Launch: 1})
+			p := mustPod(t, j, PodSpec{ID: id, Incarnation: 1})
 			protects(id, p.Annotations, p.Labels, id.Role == pod.PS)
 		}
 		other := PodLabels("another", ps(0))

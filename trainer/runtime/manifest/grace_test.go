@@ -27,7 +27,7 @@ func TestGracePeriod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := running(t, c.flags...)
-			p := mustPod(t, j, PodSpec{ID: worker(0), Launch: 1})
+			p := mustPod(t, j, PodSpec{ID: worker(0), Incarnation: 1})
 			i := slices.IndexFunc(p.Spec.Containers, func(c core.Container) bool { return c.Name == "worker" })
 			told := slices.DeleteFunc(slices.Clone(p.Spec.Containers[i].Args), func(arg string) bool {
 				return !strings.HasPrefix(arg, "--grace=")

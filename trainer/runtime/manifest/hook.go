@@ -108,7 +108,8 @@ func (s *clusterSpec) taken() []error {
 	}{{"pod_spec", s.Pod.Labels}, {"master_pod_spec", s.Master.Labels}, {"ps_pod_spec", s.PS.Labels},
 		{"worker_pod_spec", s.Worker.Labels}, {"service_spec", s.Service.Labels}, {"job_spec", s.Job.Labels}} {
 		for _, key := range slices.Sorted(maps.Keys(part.labels)) {
-			if slices.Contains([]string{LabelApp, LabelJob, LabelJobOld, LabelRole, LabelIndex, LabelLaunch}, key) {
+			if slices.Contains([]string{LabelApp, LabelJob, LabelJobOld, LabelRole, LabelIndex,
+				LabelIncarnation}, key) {
 				problems = append(problems,
 					fmt.Errorf("%s.labels.%s: what is a job's is found by this label", part.name, key))
 			}

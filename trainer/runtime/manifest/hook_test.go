@@ -131,7 +131,7 @@ func FuzzHooks(f *testing.F) {
 		if err != nil {
 			return
 		}
-		p, err := Pod(j, PodSpec{ID: worker(3), Launch: 2}, meta.OwnerReference{})
+		p, err := Pod(j, PodSpec{ID: worker(3), Incarnation: 2}, meta.OwnerReference{})
 		if err != nil {
 			t.Fatalf("%s: submitted, and then: %v", object, err)
 		}

@@ -16,8 +16,8 @@ func TestToken(t *testing.T) {
 	j := parse(t, everything,
 		`--cluster_spec_json={"worker_pod_spec":{"containers":[{"name":"side","image":"s"}]},"ps_pod_spec":{"initContainers":[{"name":"first","image":"s"}]}}`)
 	const uid = "11111111-2222-3333-4444-555555555555" // of mustPod
-	for _, id := range []PodSpec{{ID: ps(1), Launch: 3, Authority: "MIIB"},
-		{ID: worker(4), Launch: 1, Authority: "MIIB"}} {
+	for _, id := range []PodSpec{{ID: ps(1), Incarnation: 3, Authority: "MIIB"},
+		{ID: worker(4), Incarnation: 1, Authority: "MIIB"}} {
 		p := mustPod(t, j, id)
 		var volume string
 		for _, v := range p.Spec.Volumes {
@@ -71,9 +71,9 @@ func TestNoKeyInAnyPod(t *testing.T) {
 			t.Fatal(err)
 		}
 		specs := map[string]core.PodSpec{"master": s.Job.Spec.Template.Spec,
-			"worker": mustPod(t, j, PodSpec{ID: worker(0), Launch: 1}).Spec}
+			"worker": mustPod(t, j, PodSpec{ID: worker(0), Incarnation: 1}).Spec}
 		if j.NumPS > 0 {
-			specs["ps"] = mustPod(t, j, PodSpec{ID: ps(0), Launch: 1}).Spec
+			specs["ps"] = mustPod(t, j, PodSpec{ID: ps(0), Incarnation: 1}).Spec
 		}
 		for role, spec := range specs {
 			text, err := YAML(&core.Pod{Spec: spec})

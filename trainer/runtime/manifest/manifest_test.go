@@ -95,9 +95,9 @@ func TestGolden(t *testing.T) {
 		golden(t, name+".yaml", text)
 		var pods []runtime.Object
 		if j.NumPS > 0 {
-			pods = append(pods, mustPod(t, j, PodSpec{ID: ps(1), Launch: 2, Slot: 1, OOMs: 1, Authority: "MIIB"}))
+			pods = append(pods, mustPod(t, j, PodSpec{ID: ps(1), Incarnation: 2, Slot: 1, OOMs: 1, Authority: "MIIB"}))
 		}
-		pods = append(pods, mustPod(t, j, PodSpec{ID: worker(5), Launch: 1, Slot: 1, OOMs: 2,
+		pods = append(pods, mustPod(t, j, PodSpec{ID: worker(5), Incarnation: 1, Slot: 1, OOMs: 2,
 			Environ: []string{"AWS_REGION=us-west-2", "PATH=/bin"}, Authority: "MIIB"}))
 		if text, err = YAML(pods...); err != nil {
 			t.Fatal(err)
@@ -367,9 +367,10 @@ func TestRestricted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			specs := []core.PodSpec{s.Job.Spec.Template.Spec, mustPod(t, j, PodSpec{ID: worker(0), Launch: 1}).Spec}
+			specs := []core.PodSpec{s.Job.Spec.Template.Spec,
+				mustPod(t, j, PodSpec{ID: worker(0), Incarnation: 1}).Spec}
 			if j.NumPS > 0 {
-				specs = append(specs, mustPod(t, j, PodSpec{ID: ps(0), Launch: 1}).Spec)
+				specs = append(specs, mustPod(t, j, PodSpec{ID: ps(0), Incarnation: 1}).Spec)
 			}
 			for _, spec := range specs {
 				of := spec.SecurityContext
@@ -409,9 +410,9 @@ func TestRootsAreReadOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := map[string]core.PodSpec{"master": s.Job.Spec.Template.Spec,
-			"worker": mustPod(t, j, PodSpec{ID: worker(0), Launch: 1}).Spec}
+			"worker": mustPod(t, j, PodSpec{ID: worker(0), Incarnation: 1}).Spec}
 		if j.NumPS > 0 {
-			all["ps"] = mustPod(t, j, PodSpec{ID: ps(0), Launch: 1}).Spec
+			all["ps"] = mustPod(t, j, PodSpec{ID: ps(0), Incarnation: 1}).Spec
 		}
 		return all
 	}
@@ -485,7 +486,7 @@ func TestPermissionsByName(t *testing.T) {
 func TestNoAddressOfIPv4(t *testing.T) {
 	for _, j := range []*job.Job{parse(t, everything), parse(t, little), running(t)} {
 		for _, id := range []pod.ID{worker(0), ps(0)} {
-			for _, arg := range mustPod(t, j, PodSpec{ID: id, Launch: 1}).Spec.Containers[0].Args {
+			for _, arg := range mustPod(t, j, PodSpec{ID: id, Incarnation: 1}).Spec.Containers[0].Args {
 				if _, address, _ := strings.Cut(arg, "="); address != "" &&
 					net.ParseIP(strings.Split(address, ":")[0]) != nil {
 					t.Errorf("%v of %s: %s", id, j.Name, arg)
@@ -511,7 +512,7 @@ func TestInheritedSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := parse(t, little, "--populate_env_names=.*", "--env_secret=D=given/key", "--cluster_spec_json="+string(text))
-	p := mustPod(t, j, PodSpec{ID: worker(0), Launch: 1, Environ: []string{"A=hunter2", "B=hunter2",
+	p := mustPod(t, j, PodSpec{ID: worker(0), Incarnation: 1, Environ: []string{"A=hunter2", "B=hunter2",
 		"C=hunter2", "D=hunter2", "E=shown"}})
 	got := make(map[string]string)
 	for _, v := range p.Spec.Containers[0].Env {
@@ -544,7 +545,7 @@ func TestWhoHasSecrets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		specs := []*core.PodSpec{&s.Job.Spec.Template.Spec, &mustPod(t, j, PodSpec{ID: worker(0), Launch: 1}).Spec}
+		specs := []*core.PodSpec{&s.Job.Spec.Template.Spec, &mustPod(t, j, PodSpec{ID: worker(0), Incarnation: 1}).Spec}
 		if has(specs[0]) == j.Runs() || !has(specs[1]) {
 			t.Errorf("%s: the master has the secret: %t, a worker: %t", j.Type, has(specs[0]), has(specs[1]))
 		}

@@ -87,7 +87,7 @@ func TestMemoryLimits(t *testing.T) {
 			}
 			c = s.Job.Spec.Template.Spec.Containers[0]
 		} else {
-			c = mustPod(t, j, PodSpec{ID: test.id, Launch: 1, OOMs: test.ooms,
+			c = mustPod(t, j, PodSpec{ID: test.id, Incarnation: 1, OOMs: test.ooms,
 				Environ: []string{"GOMEMLIMIT=7"}}).Spec.Containers[0]
 		}
 		var got []string

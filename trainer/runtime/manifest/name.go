@@ -22,7 +22,7 @@ const (
 	LabelRole   = "elasticdl-replica-type"
 	LabelIndex  = "elasticdl-replica-index"
 	// incarnation of a server's or worker's pod, from 1
-	LabelLaunch = "elasticdl-launch"
+	LabelIncarnation = "elasticdl-launch"
 )
 
 // AnnotationSpec, on the master's pod, is a hash of the job's settings. A change of these changes
@@ -128,7 +128,7 @@ func Labels(jobName string) map[string]string {
 	return map[string]string{LabelApp: App, LabelJob: jobName, LabelJobOld: jobName}
 }
 
-// PodLabels returns the labels of a pod except [LabelLaunch]. Its Service selects it by them.
+// PodLabels returns the labels of a pod except [LabelIncarnation]. Its Service selects it by them.
 func PodLabels(jobName string, id pod.ID) map[string]string {
 	labels := Labels(jobName)
 	labels[LabelRole] = id.Role.String()
@@ -136,18 +136,18 @@ func PodLabels(jobName string, id pod.ID) map[string]string {
 	return labels
 }
 
-// ParseLabels returns the job, role, index and incarnation of a pod from its labels. launch is 0 if
-// they do not have it; ok is false if it is no pod of a job.
-func ParseLabels(labels map[string]string) (jobName string, id pod.ID, launch int, ok bool) {
+// ParseLabels returns the job, role, index and incarnation of a pod from its labels. incarnation is
+// 0 if they do not have it; ok is false if it is no pod of a job.
+func ParseLabels(labels map[string]string) (jobName string, id pod.ID, incarnation int, ok bool) {
 	id, ok = parseID(labels[LabelRole], labels[LabelIndex])
 	if labels[LabelApp] != App || labels[LabelJob] == "" || !ok {
 		return "", pod.ID{}, 0, false
 	}
-	launch, err := strconv.Atoi(labels[LabelLaunch])
-	if err != nil || launch < 0 {
-		launch = 0
+	incarnation, err := strconv.Atoi(labels[LabelIncarnation])
+	if err != nil || incarnation < 0 {
+		incarnation = 0
 	}
-	return labels[LabelJob], id, launch, true
+	return labels[LabelJob], id, incarnation, true
 }
 
 // Selector returns the label selector for the objects of a job, or of all jobs if jobName is "".

@@ -44,10 +44,10 @@ func TestNamesComeBack(t *testing.T) {
 			t.Errorf("%s is %v, %t", podName, got, ok)
 		}
 		all := PodLabels(name, id)
-		if launch := rapid.IntRange(0, 9).Draw(t, "launch"); launch > 0 {
-			all[LabelLaunch] = fmt.Sprint(launch)
-			if _, _, got, _ := ParseLabels(all); got != launch {
-				t.Errorf("launch %d is %d", launch, got)
+		if incarnation := rapid.IntRange(0, 9).Draw(t, "incarnation"); incarnation > 0 {
+			all[LabelIncarnation] = fmt.Sprint(incarnation)
+			if _, _, got, _ := ParseLabels(all); got != incarnation {
+				t.Errorf("incarnation %d is %d", incarnation, got)
 			}
 		}
 		if gotJob, got, _, ok := ParseLabels(all); !ok || gotJob != name || got != id {
@@ -124,7 +124,8 @@ func TestObjectsHaveNames(t *testing.T) {
 		}
 		for _, p := range all {
 			check(p, "Pod")
-			if _, id, launch, ok := ParseLabels(p.Labels); !ok || launch != 1 || PodName(j.Name, id) != p.Name {
+			if _, id, incarnation, ok := ParseLabels(p.Labels); !ok || incarnation != 1 ||
+				PodName(j.Name, id) != p.Name {
 				t.Errorf("%s has labels %v", p.Name, p.Labels)
 			}
 		}
@@ -146,7 +147,7 @@ func TestObjectsHaveNames(t *testing.T) {
 }
 
 func mustPodOf(t *rapid.T, j *job.Job, id pod.ID) *core.Pod {
-	p, err := Pod(j, PodSpec{ID: id, Launch: 1}, meta.OwnerReference{})
+	p, err := Pod(j, PodSpec{ID: id, Incarnation: 1}, meta.OwnerReference{})
 	if err != nil {
 		t.Fatal(err)
 	}

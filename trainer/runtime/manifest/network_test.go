@@ -34,7 +34,7 @@ func TestIsolation(t *testing.T) {
 	}
 	pods := map[string]map[string]string{"master": s.Job.Spec.Template.Labels}
 	for _, id := range []pod.ID{ps(0), ps(1), worker(0), worker(7)} {
-		pods[id.String()] = mustPod(t, j, PodSpec{ID: id, Launch: 2}).Labels
+		pods[id.String()] = mustPod(t, j, PodSpec{ID: id, Incarnation: 2}).Labels
 	}
 	for what, selector := range map[string]*meta.LabelSelector{"may be reached": from.PodSelector,
 		"is protected": &its.Spec.PodSelector} {

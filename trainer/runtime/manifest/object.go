@@ -83,12 +83,12 @@ func Submit(j *job.Job) (*Submission, error) {
 		s.Services = append(s.Services, service)
 	}
 	for _, id := range ids[1:min(2, len(ids))] {
-		_, err := Pod(j, PodSpec{ID: id, Launch: 1}, meta.OwnerReference{})
+		_, err := Pod(j, PodSpec{ID: id, Incarnation: 1}, meta.OwnerReference{})
 		if err != nil {
 			return nil, err
 		}
 	}
-	_, err = Pod(j, PodSpec{ID: pod.ID{Role: pod.Worker}, Launch: 1}, meta.OwnerReference{})
+	_, err = Pod(j, PodSpec{ID: pod.ID{Role: pod.Worker}, Incarnation: 1}, meta.OwnerReference{})
 	return s, err
 }
 

@@ -25,7 +25,7 @@ import (
 type PodSpec struct {
 	ID pod.ID
 	// incarnation, from 1
-	Launch int
+	Incarnation int
 	// index of the first pod of its line, which decides about its priority
 	Slot int
 	// how often its line ran out of memory; its memory is doubled as often
@@ -88,7 +88,8 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	var of job.Pod
 	var priority string
 	args := []string{p.ID.Role.String(), "--master_address=" + MasterAddress(j), "--index=" +
-		strconv.Itoa(p.ID.Index), "--launch=" + strconv.Itoa(p.Launch), "--log_level=" + cmp.Or(j.LogLevel, "INFO")}
+		strconv.Itoa(p.ID.Index), "--launch=" + strconv.Itoa(p.Incarnation), "--log_level=" +
+		cmp.Or(j.LogLevel, "INFO")}
 	switch p.ID.Role {
 	case pod.Worker:
 		of, priority = j.Worker, j.Worker.Priority.Of(p.Slot, j.NumWorkers)
@@ -104,7 +105,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.Labels[LabelLaunch] = strconv.Itoa(p.Launch)
+	t.Labels[LabelIncarnation] = strconv.Itoa(p.Incarnation)
 	t.Annotations = map[string]string{safeToEvict: strconv.FormatBool(p.ID.Role == pod.Worker)}
 	if p.ID.Role != pod.Worker {
 		t.Annotations[doNotDisrupt] = "true"

@@ -60,7 +60,7 @@ func runProgram(j *job.Job, t *core.PodTemplateSpec, name string) {
 // writes nowhere else. It may be the first to mount their claim, and then the volume is created in
 // the zone of its node.
 func LikeWorker(j *job.Job, spec *core.PodSpec) error {
-	p, err := Pod(j, PodSpec{ID: pod.ID{Role: pod.Worker}, Launch: 1}, meta.OwnerReference{})
+	p, err := Pod(j, PodSpec{ID: pod.ID{Role: pod.Worker}, Incarnation: 1}, meta.OwnerReference{})
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func asks(p *core.Pod) core.ResourceList {
 func TestProgramTakesElasticDLAlong(t *testing.T) {
 	const strict = `--cluster_spec_json={"worker_pod_spec":{"securityContext":{"runAsNonRoot":true},"containers":[{"name":"worker","resources":{"requests":{"memory":"1Gi"}},"securityContext":{"runAsUser":1000}}]}}`
 	for _, more := range [][]string{nil, {"--worker_resource_limit=cpu=8,memory=16Gi"}, {strict}} {
-		p := mustPod(t, running(t, more...), PodSpec{ID: worker(0), Launch: 1})
+		p := mustPod(t, running(t, more...), PodSpec{ID: worker(0), Incarnation: 1})
 		if len(p.Spec.InitContainers) != 1 {
 			t.Fatalf("%v: %d init containers", more, len(p.Spec.InitContainers))
 		}
@@ -76,7 +76,7 @@ func TestProgramInItsOwnImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := mustPod(t, c.Job, PodSpec{ID: worker(0), Launch: 1})
+	p := mustPod(t, c.Job, PodSpec{ID: worker(0), Incarnation: 1})
 	if w := p.Spec.Containers[0]; len(p.Spec.InitContainers) > 0 || len(w.Command) > 0 ||
 		len(w.VolumeMounts) != 2 || w.VolumeMounts[1].MountPath != shm {
 		t.Errorf("%+v", p.Spec)
@@ -88,7 +88,7 @@ func TestProgramInItsOwnImage(t *testing.T) {
 	}
 	own :=
 		`--cluster_spec_json={"worker_pod_spec":{"volumes":[{"name":"s","emptyDir":{"medium":"Memory","sizeLimit":"1Gi"}}],"containers":[{"name":"worker","volumeMounts":[{"name":"s","mountPath":"/dev/shm"}]}]}}`
-	mounts := mustPod(t, running(t, own), PodSpec{ID: worker(0), Launch: 1}).Spec.Containers[0].VolumeMounts
+	mounts := mustPod(t, running(t, own), PodSpec{ID: worker(0), Incarnation: 1}).Spec.Containers[0].VolumeMounts
 	if n := len(slices.DeleteFunc(slices.Clone(mounts), func(m core.VolumeMount) bool {
 		return m.MountPath != shm
 	})); n != 1 {

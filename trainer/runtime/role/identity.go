@@ -37,8 +37,8 @@ func (r Role) checkIdentity() error {
 	switch {
 	case r.Job == "":
 		return fmt.Errorf("%s is not set: expected the UID of the job; %s", job.EnvUID, made)
-	case r.Launch < 1:
-		return fmt.Errorf("--launch=%d: expected 1 or more", r.Launch)
+	case r.Incarnation < 1:
+		return fmt.Errorf("--launch=%d: expected 1 or more", r.Incarnation)
 	case r.Card == nil && (r.Authority == "" || r.Token == ""):
 		return fmt.Errorf("%s and %s are not set: expected the certificate of the job's authority, "+
 			"and the file of a ServiceAccount's token; %s", job.EnvAuthority, job.EnvToken, made)
@@ -52,7 +52,7 @@ func (r Role) prove(ctx context.Context, role pod.Role, log *slog.Logger) (self 
 	if err := r.checkIdentity(); err != nil {
 		return nil, nil, err
 	}
-	h := identity.Header{Job: r.Job, Role: role, Index: r.Index, Incarnation: r.Launch}
+	h := identity.Header{Job: r.Job, Role: role, Index: r.Index, Incarnation: r.Incarnation}
 	var c *credential.Credential
 	stop = func() {}
 	if r.Card != nil {

@@ -48,19 +48,19 @@ func TestNoRoleBeginsWithoutAnIdentity(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // it would look for its master
 	defer cancel()
 	root := prove.Authority("uid").Root().String()
-	name := func(role pod.Role, launch int) identity.Name {
-		return identity.Name{Job: "uid", ID: pod.ID{Role: role}, Incarnation: launch}
+	name := func(role pod.Role, incarnation int) identity.Name {
+		return identity.Name{Job: "uid", ID: pod.ID{Role: role}, Incarnation: incarnation}
 	}
 	mine := map[pod.Role][]byte{pod.PS: card(t, name(pod.PS, 1)), pod.Worker: card(t, name(pod.Worker, 1))}
 	swapped := map[pod.Role][]byte{pod.PS: mine[pod.Worker], pod.Worker: mine[pod.PS]}
 	former := map[pod.Role][]byte{pod.PS: card(t, name(pod.PS, 2)), pod.Worker: card(t, name(pod.Worker, 2))}
 	broken := map[pod.Role][]byte{pod.PS: mine[pod.PS][:200], pod.Worker: []byte("hunter2")}
 	for what, tt := range map[string]struct {
-		job    string
-		cards  map[pod.Role][]byte
-		env    map[string]string
-		launch int
-		want   string
+		job         string
+		cards       map[pod.Role][]byte
+		env         map[string]string
+		incarnation int
+		want        string
 	}{
 		"no job":       {"", mine, nil, 1, job.EnvUID},
 		"launched not": {"uid", mine, nil, 0, "--launch=0"},
@@ -77,7 +77,7 @@ func TestNoRoleBeginsWithoutAnIdentity(t *testing.T) {
 		"of another job's":    {"uid-2", mine, nil, 1, "expected"},
 	} {
 		for role, main := range map[pod.Role]func(context.Context, Role) error{pod.PS: RunPS, pod.Worker: RunWorker} {
-			r := Role{Master: "127.0.0.1:1", Launch: tt.launch, Log: io.Discard}
+			r := Role{Master: "127.0.0.1:1", Incarnation: tt.incarnation, Log: io.Discard}
 			env := map[string]string{job.EnvUID: tt.job, job.EnvAuthority: tt.env[job.EnvAuthority],
 				job.EnvToken: tt.env[job.EnvToken]}
 			r.Identify(func(name string) string { return env[name] }, tt.cards[role])
@@ -128,7 +128,7 @@ func (c *certification) listen(t *testing.T) Role {
 	if err := os.WriteFile(token, []byte("a token\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return Role{Job: "uid", Index: 3, Launch: 2, Authority: prove.Authority("uid").Root().String(),
+	return Role{Job: "uid", Index: 3, Incarnation: 2, Authority: prove.Authority("uid").Root().String(),
 		Token: token, Master: listener.Addr().String(), Log: io.Discard}
 }
 

@@ -30,7 +30,7 @@ type Role struct {
 	// --index
 	Index int
 	// --launch: incarnation of the pod, from 1
-	Launch int
+	Incarnation int
 	// UID of the job, by the environment: see [Role.Identify]
 	Job string
 	// certificate of the job's authority, by the environment of a pod

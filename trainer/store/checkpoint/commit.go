@@ -33,7 +33,7 @@ type Commit struct {
 	ModelDef string     `json:"model_def"`
 
 	// of the model
-	Life int64 `json:"life"`
+	ModelGeneration int64 `json:"life"`
 	// updates
 	Version   int64      `json:"version"`
 	Layout    []Variable `json:"layout"`
@@ -193,9 +193,9 @@ func (c *Commit) validate() error {
 	if c.Format != Format {
 		problem("format %d; this program reads %d", c.Format, Format)
 	}
-	if c.Number <= 0 || c.Version < 0 || c.Life <= 0 || c.Slots < 0 || c.Records < 0 {
+	if c.Number <= 0 || c.Version < 0 || c.ModelGeneration <= 0 || c.Slots < 0 || c.Records < 0 {
 		problem("number %d, version %d, generation %d, %d slots and %d records are impossible", c.Number,
-			c.Version, c.Life, c.Slots, c.Records)
+			c.Version, c.ModelGeneration, c.Slots, c.Records)
 	}
 	if c.Claim != "" && !tagForm.MatchString(c.Claim) {
 		problem("claim %q; expected a number and eight hexadecimal digits, as in 2-5f3a9c1b", c.Claim)

@@ -20,7 +20,8 @@ func TestReadFitting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Commit{Format: Format, Number: 3, Life: 1, Layout: VariablesOf(layout), Optimizer: "sgd", Shards: []Shard{s}}
+	c := Commit{Format: Format, Number: 3, ModelGeneration: 1, Layout: VariablesOf(layout),
+		Optimizer: "sgd", Shards: []Shard{s}}
 	if err := errors.Join(c.Seal(), d.WriteCommit(c)); err != nil {
 		t.Fatal(err)
 	}

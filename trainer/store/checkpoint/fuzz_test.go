@@ -7,7 +7,7 @@ import (
 
 func FuzzDecode(f *testing.F) {
 	c := Commit{
-		Format: Format, Number: 1, Life: 1,
+		Format: Format, Number: 1, ModelGeneration: 1,
 		Layout: []Variable{{Name: "w", Shape: []int{40}, Trainable: true},
 			{Name: "mean", Shape: []int{8}, Momentum: 0.9}},
 		Shards: []Shard{{File: ShardFile(0, 1), End: 48, Bytes: 1, CRC: noChecksum}},

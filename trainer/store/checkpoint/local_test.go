@@ -85,7 +85,7 @@ func TestLossOfPower(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := Commit{Format: Format, Number: n.Number, Claim: n.Claim, Job: "a", Life: 1,
+		c := Commit{Format: Format, Number: n.Number, Claim: n.Claim, Job: "a", ModelGeneration: 1,
 			Layout: VariablesOf(layout), Shards: []Shard{s}}
 		if err := lost().Verify(&c); err != nil {
 			t.Errorf("a shard of %v: %v", n, err)

@@ -11,7 +11,7 @@ import (
 // valid returns a record of two shards of a model of four elements.
 func valid() Commit {
 	return Commit{
-		Format: Format, Number: 3, Life: 1, Version: 9, Optimizer: "adam", Slots: 2, Records: 7,
+		Format: Format, Number: 3, ModelGeneration: 1, Version: 9, Optimizer: "adam", Slots: 2, Records: 7,
 		Layout: VariablesOf(param.Layout{{Name: "w", Shape: []int{2, 2}, Trainable: true}}),
 		Shards: []Shard{{File: "a", Start: 0, End: 1, Bytes: 5, CRC: "00000001"},
 			{File: "b", Start: 1, End: 4, Bytes: 6, CRC: "00000002"}},
@@ -45,7 +45,7 @@ func TestRecordsAreWhole(t *testing.T) {
 		"a name elsewhere, too": func(c *Commit) { c.Shards[0].File = `..\a` },
 		"half a checksum":       func(c *Commit) { c.Shards[0].CRC = "0001" },
 		"no number":             func(c *Commit) { c.Number = 0 },
-		"no generation":         func(c *Commit) { c.Life = 0 },
+		"no generation":         func(c *Commit) { c.ModelGeneration = 0 },
 		"no updates":            func(c *Commit) { c.Version = -1 },
 		"no slots":              func(c *Commit) { c.Slots = -1 },
 		"no records":            func(c *Commit) { c.Records = -1 },

@@ -29,7 +29,7 @@ func TestSource(t *testing.T) {
 		}
 		s, err := WriteShard(d, Name{Number: number}, ShardFile(0, 1), Part{Values: values})
 		if err == nil {
-			err = d.WriteCommit(Commit{Format: Format, Number: number, Life: 1,
+			err = d.WriteCommit(Commit{Format: Format, Number: number, ModelGeneration: 1,
 				Layout: VariablesOf(sourceLayout), Shards: []Shard{s}})
 		}
 		if err != nil {

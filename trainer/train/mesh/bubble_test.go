@@ -73,8 +73,8 @@ func (w *town) close() {
 }
 
 // world returns the group of these workers, in the order of their ranks.
-func world(formation int64, rank int, workers ...int) Group {
-	w := Group{Formation: formation, Rank: rank}
+func world(generation int64, rank int, workers ...int) Group {
+	w := Group{Generation: generation, Rank: rank}
 	for _, i := range workers {
 		w.Peers = append(w.Peers, Peer{i, fmt.Sprint(i)})
 	}
@@ -82,13 +82,13 @@ func world(formation int64, rank int, workers ...int) Group {
 }
 
 // connect connects these workers as a world, and returns their meshes by rank.
-func (w *town) connect(formation int64, workers ...int) []*Mesh {
+func (w *town) connect(generation int64, workers ...int) []*Mesh {
 	w.t.Helper()
 	meshes := make([]*Mesh, len(workers))
 	var wg sync.WaitGroup
 	for r, i := range workers {
 		wg.Go(func() {
-			m, err := w.nodes[i].Connect(w.t.Context(), world(formation, r, workers...))
+			m, err := w.nodes[i].Connect(w.t.Context(), world(generation, r, workers...))
 			if err != nil {
 				w.t.Error(err)
 			}
@@ -146,8 +146,8 @@ func closeAll(meshes []*Mesh) {
 func wantBroken(t *testing.T, m *Mesh, err error) {
 	t.Helper()
 	broken, ok := errors.AsType[*BrokenError](err)
-	if !ok || broken.Formation != m.Group().Formation {
-		t.Errorf("rank %d: %v, want a BrokenError of world %d", m.Group().Rank, err, m.Group().Formation)
+	if !ok || broken.Generation != m.Group().Generation {
+		t.Errorf("rank %d: %v, want a BrokenError of world %d", m.Group().Rank, err, m.Group().Generation)
 		return
 	}
 	peer := ring.Peers(m.Group().Rank, len(m.Group().Peers))[0]
@@ -412,16 +412,16 @@ func TestWhoIsWelcome(t *testing.T) {
 			hello hello
 			want  *answer
 		}{
-			"older formation":   {greets(4, 1, 0, 1, 0, 2), &answer{verdict: outdated, formation: 5}},
-			"connected already": {greets(5, 1, 0, 1, 0, 2), &answer{verdict: outdated, formation: 5}},
-			"to another worker": {greets(5, 1, 2, 1, 0, 2), &answer{verdict: stranger, formation: 5}},
-			"another size":      {greets(5, 1, 0, 1, 0, 3), &answer{verdict: stranger, formation: 5}},
-			"another worker":    {greets(5, 2, 0, 1, 0, 2), &answer{verdict: stranger, formation: 5}},
-			"newer formation":   {greets(6, 1, 0, 1, 0, 2), nil},
+			"older generation":  {greets(4, 1, 0, 1, 0, 2), &answer{verdict: outdated, generation: 5}},
+			"connected already": {greets(5, 1, 0, 1, 0, 2), &answer{verdict: outdated, generation: 5}},
+			"to another worker": {greets(5, 1, 2, 1, 0, 2), &answer{verdict: stranger, generation: 5}},
+			"another size":      {greets(5, 1, 0, 1, 0, 3), &answer{verdict: stranger, generation: 5}},
+			"another worker":    {greets(5, 2, 0, 1, 0, 2), &answer{verdict: stranger, generation: 5}},
+			"newer generation":  {greets(6, 1, 0, 1, 0, 2), nil},
 		} {
 			conn, got := w.greeted(0, c.hello)
 			if (got == nil) != (c.want == nil) || got != nil &&
-				(got.verdict != c.want.verdict || got.formation != c.want.formation) {
+				(got.verdict != c.want.verdict || got.generation != c.want.generation) {
 				t.Errorf("%s: answer %v, want %v", name, got, c.want)
 			}
 			conn.Close()
@@ -500,9 +500,9 @@ func TestLatePeer(t *testing.T) {
 		if b, ok := errors.AsType[*BrokenError](err); !ok || b.Rank != 0 || time.Since(start) > 0 {
 			t.Errorf("a world that the peer has left behind: %v after %v", err, time.Since(start))
 		}
-		for _, formation := range []int64{8, 7} {
-			if _, err := w.nodes[1].Connect(t.Context(), world(formation, 1, 0, 1)); err == nil {
-				t.Error("a formation is connected again")
+		for _, generation := range []int64{8, 7} {
+			if _, err := w.nodes[1].Connect(t.Context(), world(generation, 1, 0, 1)); err == nil {
+				t.Error("a generation is connected again")
 			}
 		}
 	})

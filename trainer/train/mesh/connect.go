@@ -17,7 +17,7 @@ import (
 )
 
 // Connect connects this worker with its peers in the world, and waits for those that have not heard
-// of it yet, until ctx is done. A formation is connected once, whatever comes of it. A
+// of it yet, until ctx is done. A generation is connected once, whatever comes of it. A
 // [BrokenError] names a peer that refuses, or that did not come.
 func (n *Node) Connect(ctx context.Context, w Group) (*Mesh, error) {
 	peers := ring.Peers(w.Rank, len(w.Peers))
@@ -39,7 +39,7 @@ func (n *Node) Connect(ctx context.Context, w Group) (*Mesh, error) {
 		admit()
 		var rank int
 		if nears, rank, err = approach(ctx, n.ctx, conns); err != nil {
-			err = &BrokenError{w.Formation, rank, cmp.Or(context.Cause(ctx), err)}
+			err = &BrokenError{w.Generation, rank, cmp.Or(context.Cause(ctx), err)}
 		}
 	}
 	if err != nil {
@@ -73,18 +73,18 @@ func (n *Node) Connect(ctx context.Context, w Group) (*Mesh, error) {
 func (n *Node) expect(w Group) (*forming, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if w.Formation <= n.newest {
-		return nil, fmt.Errorf("connect world %d: world %d was connected before", w.Formation, n.newest)
+	if w.Generation <= n.newest {
+		return nil, fmt.Errorf("connect world %d: world %d was connected before", w.Generation, n.newest)
 	}
 	if n.ctx.Err() != nil {
-		return nil, fmt.Errorf("connect world %d: %w", w.Formation, net.ErrClosed)
+		return nil, fmt.Errorf("connect world %d: %w", w.Generation, net.ErrClosed)
 	}
 	f := &forming{Group: w, got: make(chan accepted, parkedMost)}
-	n.world, n.newest, n.mesh = f, w.Formation, nil
+	n.world, n.newest, n.mesh = f, w.Generation, nil
 	var later []parked
 	for _, p := range n.parked {
 		switch v := n.judge(p.hello); {
-		case p.hello.formation > w.Formation:
+		case p.hello.generation > w.Generation:
 			later = append(later, p)
 			continue
 		case v == welcome:
@@ -133,12 +133,12 @@ func (n *Node) connectPeers(ctx context.Context, f *forming, peers []int) (map[i
 		select {
 		case d := <-results:
 			if d.err != nil {
-				return conns, &BrokenError{f.Formation, d.rank, d.err}
+				return conns, &BrokenError{f.Generation, d.rank, d.err}
 			}
 			conns[d.rank] = d.conn
 		case a := <-f.got:
 			a.conn.SetWriteDeadline(time.Now().Add(timing.Greeting))
-			yes := answer{verdict: welcome, formation: f.Formation, from: n.config.Self()}
+			yes := answer{verdict: welcome, generation: f.Generation, from: n.config.Self()}
 			if _, err := a.conn.Write(yes.append(nil)); err != nil {
 				a.conn.Close() // it dials again
 				continue
@@ -159,7 +159,7 @@ func (n *Node) connectPeers(ctx context.Context, f *forming, peers []int) (map[i
 func missing(f *forming, peers []int, conns map[int]net.Conn, cause error) error {
 	for _, r := range peers {
 		if conns[r] == nil {
-			return &BrokenError{f.Formation, r, fmt.Errorf("worker %d at %s: %w", f.Peers[r].Worker,
+			return &BrokenError{f.Generation, r, fmt.Errorf("worker %d at %s: %w", f.Peers[r].Worker,
 				f.Peers[r].Address, cause)}
 		}
 	}
@@ -195,7 +195,7 @@ func (e *refusedError) final() bool { return e.verdict != crowded }
 
 func (e *refusedError) Error() string {
 	text := map[verdict]string{
-		outdated: fmt.Sprintf("it is in world %d already, or has left this one", e.formation),
+		outdated: fmt.Sprintf("it is in world %d already, or has left this one", e.generation),
 		stranger: "it is another worker, or has another place",
 		crowded:  "it has no room",
 		foreign:  strconv.Quote(e.text),
@@ -243,7 +243,7 @@ func (n *Node) call(ctx context.Context, w Group, rank int, what errand) (net.Co
 	conn := made.Bare()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	self := n.config.Self()
-	h := hello{self, w.Formation, peer.Worker, w.Rank, rank, len(w.Peers), what}
+	h := hello{self, w.Generation, peer.Worker, w.Rank, rank, len(w.Peers), what}
 	var a answer
 	if _, err = conn.Write(h.append(nil)); err == nil {
 		a, err = readAnswer(conn)

@@ -5,14 +5,14 @@
 //
 // A worker has one [Node], which listens as long as the worker lives, and a [Mesh] for each world
 // that it is in. There is a connection between any two ranks that [ring.Peers] makes neighbours;
-// the higher rank dials. The first bytes on it say who speaks, to whom, and which formation of the
+// the higher rank dials. The first bytes on it say who speaks, to whom, and which generation of the
 // world it belongs to, and are answered likewise. Between processes of one machine only the place
 // of a long message goes over it: the receiver copies it from the sender's memory, where the system
 // lets it.
 //
 // Laws:
 //
-//  1. A mesh carries the bytes of one formation. A connection of an older one is refused, one of a
+//  1. A mesh carries the bytes of one generation. A connection of an older one is refused, one of a
 //     newer one is parked until this worker hears of that world. A listener that is not the worker
 //     of that world at the address refuses.
 //  2. The first failure, or Break, closes every connection of the mesh, so the neighbours' calls

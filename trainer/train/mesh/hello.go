@@ -13,9 +13,9 @@ import (
 // it is with a header of package identity. Numbers are little endian.
 //
 //	hello   0 "EDLM"        4 order u16       6 header u16    8 the header
-//	      + 0 formation i64   8 to worker u32  12 from rank u32  16 to rank u32  20 size u32
+//	      + 0 generation i64   8 to worker u32  12 from rank u32  16 to rank u32  20 size u32
 //	       24 errand u32
-//	answer  0 "EDLN"        4 verdict u16     6 header u16    8 formation i64   16 sent i64
+//	answer  0 "EDLN"        4 verdict u16     6 header u16    8 generation i64   16 sent i64
 //	       24 text u16       26 the header, the text
 //
 // order is 1 in the order of the machine's own bytes: in that of the numbers that follow. The words
@@ -50,7 +50,7 @@ const (
 
 type hello struct {
 	from             identity.Header
-	formation        int64
+	generation       int64
 	to               int // worker
 	fromRank, toRank int
 	size             int
@@ -58,13 +58,13 @@ type hello struct {
 }
 
 func (h hello) String() string {
-	return fmt.Sprintf("%v, rank %d, to rank %d of %d, worker %d, in formation %d", h.from, h.fromRank,
-		h.toRank, h.size, h.to, h.formation)
+	return fmt.Sprintf("%v, rank %d, to rank %d of %d, worker %d, in generation %d", h.from, h.fromRank,
+		h.toRank, h.size, h.to, h.generation)
 }
 
 // same reports whether two hellos are of one rank in one world.
 func (h hello) same(o hello) bool {
-	return h.formation == o.formation && h.fromRank == o.fromRank && h.from.Index == o.from.Index
+	return h.generation == o.generation && h.fromRank == o.fromRank && h.from.Index == o.from.Index
 }
 
 func (h hello) append(b []byte) []byte {
@@ -74,7 +74,7 @@ func (h hello) append(b []byte) []byte {
 	b = binary.NativeEndian.AppendUint16(b, 1)
 	b = le.AppendUint16(b, uint16(len(header)))
 	b = append(b, header...)
-	b = le.AppendUint64(b, uint64(h.formation))
+	b = le.AppendUint64(b, uint64(h.generation))
 	for _, v := range []int{h.to, h.fromRank, h.toRank, h.size, int(h.errand)} {
 		b = le.AppendUint32(b, uint32(v))
 	}
@@ -111,9 +111,9 @@ func readHello(r io.Reader, check func(identity.Header) error) (h hello, err err
 		return h, err
 	}
 	word := func(i int) int { return int(le.Uint32(b[i:])) }
-	h.formation = int64(le.Uint64(b[0:]))
+	h.generation = int64(le.Uint64(b[0:]))
 	h.to, h.fromRank, h.toRank, h.size, h.errand = word(8), word(12), word(16), word(20), errand(word(24))
-	if h.formation <= 0 || h.fromRank == h.toRank || max(h.fromRank, h.toRank) >= h.size ||
+	if h.generation <= 0 || h.fromRank == h.toRank || max(h.fromRank, h.toRank) >= h.size ||
 		h.errand == 0 || h.errand >= errandEnd || h.errand == toLink && h.toRank > h.fromRank {
 		return h, fmt.Errorf("%w: an impossible hello: %v", errStrange, h)
 	}
@@ -126,7 +126,7 @@ const (
 	welcome verdict = 1 + iota
 	// the answerer is in the newer world that the answer names, or has left this one
 	outdated
-	// the answerer is another worker, or in a world of this formation it has another place
+	// the answerer is another worker, or in a world of this generation it has another place
 	stranger
 	crowded // ask again
 	// who said hello is not of the job of the answerer, whose text says why
@@ -135,8 +135,8 @@ const (
 )
 
 type answer struct {
-	verdict   verdict
-	formation int64
+	verdict    verdict
+	generation int64
 	// to who asks: how many bytes were sent on the link
 	sent int64
 	// none of who is foreign
@@ -154,7 +154,7 @@ func (a answer) append(b []byte) []byte {
 	b = append(b, answerMagic[:]...)
 	b = le.AppendUint16(b, uint16(a.verdict))
 	b = le.AppendUint16(b, uint16(len(header)))
-	b = le.AppendUint64(b, uint64(a.formation))
+	b = le.AppendUint64(b, uint64(a.generation))
 	b = le.AppendUint64(b, uint64(a.sent))
 	b = le.AppendUint16(b, uint16(len(text)))
 	return append(append(b, header...), text...)
@@ -166,9 +166,9 @@ func readAnswer(r io.Reader) (answer, error) {
 	if _, err := io.ReadFull(r, b[:]); err != nil {
 		return answer{}, err
 	}
-	a := answer{verdict: verdict(le.Uint16(b[4:])), formation: int64(le.Uint64(b[8:])), sent: int64(le.Uint64(b[16:]))}
+	a := answer{verdict: verdict(le.Uint16(b[4:])), generation: int64(le.Uint64(b[8:])), sent: int64(le.Uint64(b[16:]))}
 	header, text := int(le.Uint16(b[6:])), int(le.Uint16(b[24:]))
-	if [4]byte(b[:]) != answerMagic || a.verdict == 0 || a.verdict >= verdictEnd || a.formation < 0 || a.sent < 0 ||
+	if [4]byte(b[:]) != answerMagic || a.verdict == 0 || a.verdict >= verdictEnd || a.generation < 0 || a.sent < 0 ||
 		header > identity.MaxSize || text > maxText || (header == 0) != (a.verdict == foreign) {
 		return answer{}, fmt.Errorf("%w: answer % x", errStrange, b)
 	}

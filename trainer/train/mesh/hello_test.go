@@ -18,8 +18,8 @@ func worker(i int) identity.Header {
 }
 
 // greets returns a hello of a worker of the tests' job.
-func greets(formation int64, from, to, fromRank, toRank, size int) hello {
-	return hello{worker(from), formation, to, fromRank, toRank, size, toLink}
+func greets(generation int64, from, to, fromRank, toRank, size int) hello {
+	return hello{worker(from), generation, to, fromRank, toRank, size, toLink}
 }
 
 // helloSize and welcomeSize are the sizes in bytes of the tests' hellos and of the answers that
@@ -49,7 +49,7 @@ func FuzzHello(f *testing.F) {
 }
 
 func FuzzAnswer(f *testing.F) {
-	f.Add(answer{verdict: welcome, formation: 7, sent: 1 << 40, from: worker(3)}.append(nil))
+	f.Add(answer{verdict: welcome, generation: 7, sent: 1 << 40, from: worker(3)}.append(nil))
 	f.Add(answer{verdict: foreign, text: "another job"}.append(nil))
 	f.Add(make([]byte, answerSize))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -35,7 +35,7 @@ type Mesh struct {
 
 // BrokenError is returned by every call on a broken mesh, and by a failed connect.
 type BrokenError struct {
-	Formation int64
+	Generation int64
 	// whose connection failed first, seen from here: it may itself have closed because of another;
 	// -1: none, it was Break
 	Rank int
@@ -44,9 +44,9 @@ type BrokenError struct {
 
 func (e *BrokenError) Error() string {
 	if e.Rank < 0 {
-		return fmt.Sprintf("world %d broken: %v", e.Formation, e.Err)
+		return fmt.Sprintf("world %d broken: %v", e.Generation, e.Err)
 	}
-	return fmt.Sprintf("world %d broken at rank %d: %v", e.Formation, e.Rank, e.Err)
+	return fmt.Sprintf("world %d broken at rank %d: %v", e.Generation, e.Rank, e.Err)
 }
 
 func (e *BrokenError) Unwrap() error { return e.Err }
@@ -359,7 +359,7 @@ func (m *Mesh) fail(rank int, err error) error {
 			l.near.guard.clear()
 		}
 	}
-	m.err = &BrokenError{m.world.Formation, rank, err}
+	m.err = &BrokenError{m.world.Generation, rank, err}
 	m.closeArrived()
 	m.timer.Stop()
 	close(m.broken)

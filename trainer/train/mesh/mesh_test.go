@@ -45,7 +45,7 @@ func connectAll(t *testing.T, size int, wrap func(net.Conn) net.Conn) []*Mesh {
 		}
 		return wrap(c), nil
 	}
-	world := Group{Formation: 1}
+	world := Group{Generation: 1}
 	var nodes []*Node
 	for i := range size {
 		lis, err := net.Listen("tcp", "127.0.0.1:0")

@@ -54,7 +54,7 @@ type Peer struct {
 // Group is the connected world.
 type Group struct {
 	// above 0; each greater than the one before
-	Formation int64
+	Generation int64
 	// of this worker
 	Rank int
 	// by rank, this worker among them
@@ -76,7 +76,7 @@ type Node struct {
 	conns  map[net.Conn]bool // that are saying hello, or parked
 	parked []parked
 	world  *forming // the last that was connected
-	newest int64    // its formation
+	newest int64    // its generation
 	mesh   *Mesh    // what became of it; nil: nothing yet
 }
 
@@ -229,12 +229,12 @@ func (n *Node) suspect(conn net.Conn, err error) {
 func (n *Node) serve(conn net.Conn, h hello) {
 	n.mu.Lock()
 	v := n.judge(h)
-	a := answer{verdict: v, formation: n.newest, from: n.config.Self()}
+	a := answer{verdict: v, generation: n.newest, from: n.config.Self()}
 	switch {
 	case v != welcome:
 	case h.errand == toAsk:
 		a.sent = n.mesh.sentTo(h.fromRank)
-	case h.formation > n.newest:
+	case h.generation > n.newest:
 		n.park(h, conn)
 		n.mu.Unlock()
 		return
@@ -263,12 +263,12 @@ func (n *Node) judge(h hello) verdict {
 	switch {
 	case h.to != n.config.Self().Index:
 		return stranger
-	case h.formation < n.newest:
+	case h.generation < n.newest:
 		return outdated
-	case h.formation > n.newest && h.errand == toAsk:
+	case h.generation > n.newest && h.errand == toAsk:
 		// another process, or it would know that world
 		return stranger
-	case h.formation > n.newest:
+	case h.generation > n.newest:
 		if len(n.parked) == parkedMost {
 			return crowded
 		}

@@ -139,7 +139,7 @@ func TestImpostor(t *testing.T) {
 						}
 						if c, err := from.proves.Server(ctx, raw, true, credential.Mesh); err == nil {
 							readHello(c, admitAll)
-							c.Write(answer{verdict: welcome, formation: 1, from: from.says}.append(nil))
+							c.Write(answer{verdict: welcome, generation: 1, from: from.says}.append(nil))
 							io.Copy(io.Discard, c)
 							c.Close()
 						}

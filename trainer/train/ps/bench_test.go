@@ -44,7 +44,7 @@ func compare(b *testing.B, ours, peer func(), oursBytes, peerBytes float64) {
 // onLoopback starts a server with n values on TCP, and a client of it.
 func onLoopback(tb testing.TB, n int, config ServerConfig) *Client {
 	tb.Helper()
-	config.Self = speak.Self(identity.Header{Role: pod.PS, Life: 1})
+	config.Self = speak.Self(identity.Header{Role: pod.PS, ModelGeneration: 1})
 	config.Initial = func() (param.Layout, []float32, error) { return dense(n, 0), make([]float32, n), nil }
 	s, err := NewServer(config)
 	if err != nil {
@@ -57,7 +57,7 @@ func onLoopback(tb testing.TB, n int, config ServerConfig) *Client {
 	go s.Serve(lis)
 	tb.Cleanup(s.Stop)
 	c, err := Dial(tb.Context(), ClientConfig{
-		Self:    speak.Self(identity.Header{Role: pod.Worker, Life: 1}),
+		Self:    speak.Self(identity.Header{Role: pod.Worker, ModelGeneration: 1}),
 		Servers: []Address{{Address: lis.Addr().String()}}, Layout: dense(n, 0)})
 	if err != nil {
 		tb.Fatal(err)

@@ -33,7 +33,7 @@ func (c *control) Declare(_ context.Context, req *wire.DeclareRequest) (*wire.De
 		return nil, grpcstatus.Errorf(codes.InvalidArgument, "declared to ps-%d of %d servers, which is ps-%d of %d",
 			req.Server, req.Servers, s.config.Index, s.config.Servers)
 	}
-	if s.life == 0 {
+	if s.modelGeneration == 0 {
 		return nil, grpcstatus.Error(codes.Unavailable, "the server has no values yet")
 	}
 	if err := s.layout.Match(layout); err != nil {
@@ -62,15 +62,16 @@ func (c *control) Progress(_ context.Context, req *wire.ProgressRequest) (*wire.
 // that comes late changes nothing.
 func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.ControlReply, error) {
 	s := c.server
-	if err := s.beginLife(ctx, req.Life, baseOf(req.Base)); err != nil {
+	if err := s.beginModelGeneration(ctx, req.ModelGeneration, baseOf(req.Base)); err != nil {
 		return nil, beginError(err)
 	}
 	if !s.obey(req) {
-		return nil, grpcstatus.Errorf(codes.Aborted, "order %d in generation %d comes late", req.Number, req.Life)
+		return nil, grpcstatus.Errorf(codes.Aborted, "order %d in generation %d comes late", req.Number,
+			req.ModelGeneration)
 	}
 	err := s.settle(ctx, func() bool {
 		unsettled := int(req.Settled) > s.rule.had.Settled()
-		return s.life == req.Life && (s.rule.due() || unsettled && len(s.rule.gathered) > 0)
+		return s.modelGeneration == req.ModelGeneration && (s.rule.due() || unsettled && len(s.rule.gathered) > 0)
 	})
 	if err != nil {
 		return nil, grpcstatus.FromContextError(err).Err()
@@ -80,7 +81,7 @@ func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.life == req.Life {
+	if s.modelGeneration == req.ModelGeneration {
 		s.rule.settle(int(req.Settled))
 	}
 	return &wire.ControlReply{Version: s.rule.version}, nil
@@ -128,7 +129,7 @@ func (s *Server) checkpoint(ctx context.Context, req *wire.ControlRequest) error
 func (s *Server) obey(req *wire.ControlRequest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if req.Number < s.order || req.Life != s.life {
+	if req.Number < s.order || req.ModelGeneration != s.modelGeneration {
 		return false
 	}
 	s.order = req.Number

@@ -171,19 +171,19 @@ func (s *Server) copyCut() {
 	n := checkpoint.Name{Number: r.Number, Claim: s.cut.claim}
 	s.releaseCut(r)
 	s.copyBusy = true
-	life := s.life
-	s.wg.Go(func() { s.write(r, n, life) })
+	modelGeneration := s.modelGeneration
+	s.wg.Go(func() { s.write(r, n, modelGeneration) })
 }
 
 // write writes the copy.
-func (s *Server) write(r custody.Report, n checkpoint.Name, life int64) {
+func (s *Server) write(r custody.Report, n checkpoint.Name, modelGeneration int64) {
 	file := checkpoint.ShardFile(s.config.Index, s.config.Servers)
 	shard, err := s.writeShard(n, file)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.copyBusy = false
 	// another is being made, or the model has started over
-	if s.life != life || s.cut.report.Number != r.Number {
+	if s.modelGeneration != modelGeneration || s.cut.report.Number != r.Number {
 		s.wg.Go(func() { s.withdraw(n, file) })
 		return
 	}

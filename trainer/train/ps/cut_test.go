@@ -47,7 +47,7 @@ func (f *fleet) commit(number int64) checkpoint.Commit {
 func (f *fleet) written(number int64, target *ledger.Ledger) checkpoint.Commit {
 	f.t.Helper()
 	c := checkpoint.Commit{
-		Format: checkpoint.Format, Number: number, Life: 1, Layout: checkpoint.VariablesOf(f.layout),
+		Format: checkpoint.Format, Number: number, ModelGeneration: 1, Layout: checkpoint.VariablesOf(f.layout),
 		Optimizer: f.config.Optimizer.Name, Slots: len(must(optim.New(f.config.Optimizer)).NewSlots(1)),
 		Ledger: target.Clone(),
 	}
@@ -150,7 +150,7 @@ func (f *fleet) base(c checkpoint.Commit) custody.Base {
 func (f *fleet) restart(base custody.Base) {
 	f.t.Helper()
 	f.mu.Lock()
-	f.life++
+	f.modelGeneration++
 	f.mu.Unlock()
 	for i := range f.servers {
 		f.tell(i, &wire.ControlRequest{Base: &wire.Base{Dir: base.Dir, Number: base.Number,
@@ -229,9 +229,10 @@ func TestDamagedBase(t *testing.T) {
 		a := f.client(0, dense(20, 0))
 		f.init(a, filled(20, 10))
 		c := f.commit(4)
-		order := func(life, number, base int64) error {
-			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: life, Number: number,
-				Base: &wire.Base{Dir: dir, Number: base, Checksum: c.Checksum}})
+		order := func(modelGeneration, number, base int64) error {
+			_, err := f.control(0).Control(t.Context(),
+				&wire.ControlRequest{ModelGeneration: modelGeneration, Number: number,
+					Base: &wire.Base{Dir: dir, Number: base, Checksum: c.Checksum}})
 			return err
 		}
 		broken = true
@@ -260,11 +261,12 @@ func TestDamagedBase(t *testing.T) {
 			!strings.Contains(err.Error(), "commit-00000005") {
 			t.Fatal(err)
 		}
-		if _, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: 4, Number: 14}); err != nil {
+		if _, err := f.control(0).Control(t.Context(), &wire.ControlRequest{ModelGeneration: 4,
+			Number: 14}); err != nil {
 			t.Fatal(err)
 		}
-		if life, version, _ := f.server(0).standing(); life != 4 || version != 0 {
-			t.Fatal(life, version)
+		if modelGeneration, version, _ := f.server(0).standing(); modelGeneration != 4 || version != 0 {
+			t.Fatal(modelGeneration, version)
 		}
 	})
 }

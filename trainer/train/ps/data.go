@@ -39,8 +39,8 @@ type dataConn struct {
 	opened bool
 	worker int
 	// in which it was opened: it serves no other
-	life    int64
-	scratch []float32
+	modelGeneration int64
+	scratch         []float32
 }
 
 // serve answers requests until the connection ends.
@@ -61,8 +61,8 @@ func (d *dataConn) serve() error {
 }
 
 var (
-	errUnopened = errors.New("a request before the connection says whose it is, or another after")
-	errLife     = errors.New("the model has started over")
+	errUnopened        = errors.New("a request before the connection says whose it is, or another after")
+	errModelGeneration = errors.New("the model has started over")
 )
 
 func (d *dataConn) answer(req request) error {
@@ -108,16 +108,17 @@ func (d *dataConn) open(req request) error {
 func (d *dataConn) enter(caller identity.Header) error {
 	s := d.server
 	s.mu.Lock()
-	life, span := s.life, s.span
-	if caller.Life == life {
+	modelGeneration, span := s.modelGeneration, s.span
+	if caller.ModelGeneration == modelGeneration {
 		s.data[d.raw] = true
 	}
 	s.mu.Unlock()
-	if caller.Life != life {
-		return errors.Join(errLife, d.refuse(reply{status: statusLife, detail: life}, ""))
+	if caller.ModelGeneration != modelGeneration {
+		return errors.Join(errModelGeneration,
+			d.refuse(reply{status: statusModelGeneration, detail: modelGeneration}, ""))
 	}
 	d.known()
-	d.opened, d.worker, d.life = true, caller.Index, life
+	d.opened, d.worker, d.modelGeneration = true, caller.Index, modelGeneration
 	d.scratch = make([]float32, (replySize+trailerSize)/4+min(chunk, span.Len()))
 	return d.conn.SetDeadline(time.Time{})
 }
@@ -136,7 +137,7 @@ func (d *dataConn) refuse(r reply, text string) error {
 
 // current reports whether the generation which the connection was opened in is the server's. The
 // caller holds mu.
-func (d *dataConn) current() bool { return d.life == d.server.life }
+func (d *dataConn) current() bool { return d.modelGeneration == d.server.modelGeneration }
 
 // push receives a gradient, and gathers it if the rule takes it.
 func (d *dataConn) push(req request) error {
@@ -151,7 +152,7 @@ func (d *dataConn) push(req request) error {
 	switch {
 	case !current:
 		s.yieldTurn()
-		return errLife
+		return errModelGeneration
 	case v != taken:
 		s.yieldTurn()
 		r := map[verdict]reply{repeated: {status: statusOK}, cut: {status: statusCut, detail: had},
@@ -259,7 +260,7 @@ func (d *dataConn) send(snapshot int64) error {
 	n := s.span.Len()
 	begun := s.store.times()
 	begin, torn := s.moment()
-	if err := d.checkLife(); err != nil {
+	if err := d.checkModelGeneration(); err != nil {
 		return err
 	}
 	out := reply{status: statusOK, length: 4 * uint64(n), version: begin}.appendTo(param.Bytes(d.scratch)[:0])
@@ -267,7 +268,7 @@ func (d *dataConn) send(snapshot int64) error {
 		b := min(a+chunk, n)
 		part := d.scratch[replySize/4:][:b-a]
 		if !s.store.read(part, a, snapshot, begun) {
-			return fmt.Errorf("send snapshot %d of generation %d: closed meanwhile", snapshot, d.life)
+			return fmt.Errorf("send snapshot %d of generation %d: closed meanwhile", snapshot, d.modelGeneration)
 		}
 		// to the order of the wire is the same turn
 		param.Decode(part)
@@ -288,12 +289,12 @@ func (d *dataConn) send(snapshot int64) error {
 	}
 }
 
-// checkLife returns an error if the connection's generation is over.
-func (d *dataConn) checkLife() error {
+// checkModelGeneration returns an error if the connection's generation is over.
+func (d *dataConn) checkModelGeneration() error {
 	d.server.mu.Lock()
 	defer d.server.mu.Unlock()
 	if !d.current() {
-		return errLife
+		return errModelGeneration
 	}
 	return nil
 }

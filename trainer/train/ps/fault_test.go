@@ -75,7 +75,7 @@ func TestRefusedConnections(t *testing.T) {
 		// A peer whose header differs from its certificate, of another job, or of a role that does
 		// not push, gets an error and is disconnected. A worker of another generation gets the
 		// server's generation. A peer without a certificate gets no answer.
-		worker := identity.Header{Job: uid, Role: pod.Worker, Incarnation: 1, Life: 1}
+		worker := identity.Header{Job: uid, Role: pod.Worker, Incarnation: 1, ModelGeneration: 1}
 		for name, c := range map[string]struct {
 			change func(*identity.Header)
 			want   error
@@ -85,10 +85,10 @@ func TestRefusedConnections(t *testing.T) {
 			"another job":    {func(h *identity.Header) { h.Job = "another" }, ErrRefused, "not of this job"},
 			"a server":       {func(h *identity.Header) { h.Role = pod.PS }, ErrRefused, "not allowed"},
 			"a generation behind": {func(h *identity.Header) {
-				h.Life = 0
+				h.ModelGeneration = 0
 			}, ErrAnew, "the server is in generation 1 of it, this worker in 0"},
 			"a generation to come": {func(h *identity.Header) {
-				h.Life = 2
+				h.ModelGeneration = 2
 			}, nil, "the server is in model generation 1 still, this worker in 2"},
 		} {
 			h := worker
@@ -291,7 +291,7 @@ func TestTornPull(t *testing.T) {
 
 // A server that begins a new generation drops its state, and workers of the earlier one get an
 // error.
-func TestNewLife(t *testing.T) {
+func TestNewModelGeneration(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 2, ServerConfig{GradsToWait: 2, EvaluationSteps: 1,
 			Optimizer: optim.Config{Name: optim.Momentum, Momentum: 0.9, LearningRate: 1}})
@@ -304,18 +304,20 @@ func TestNewLife(t *testing.T) {
 		// is gathered
 		f.push(a, filled(64, 1), Gradient{Versions: Versions{1, 1}, Epoch: 1, Task: 1, From: 1, To: 2, Of: 1000})
 		stands := func(want [3]int64) {
-			if life, version, snapshot := f.server(1).standing(); [3]int64{life, version, snapshot} != want {
-				t.Errorf("generation, version and snapshot: %d, %d, %d; want %d", life, version, snapshot, want)
+			if modelGeneration, version, snapshot := f.server(1).standing(); [3]int64{modelGeneration,
+				version, snapshot} != want {
+				t.Errorf("generation, version and snapshot: %d, %d, %d; want %d", modelGeneration,
+					version, snapshot, want)
 			}
 		}
 		stands([3]int64{1, 1, 1})
-		f.life = 2
+		f.modelGeneration = 2
 		for i := range 2 {
 			f.tell(i, &wire.ControlRequest{})
 		}
 		stands([3]int64{2, 0, 0})
-		if s := f.server(1); s.Version() != 0 || s.Snapshot() != 0 || s.self.Life() != 2 {
-			t.Fatal(s.Version(), s.Snapshot(), s.self.Life())
+		if s := f.server(1); s.Version() != 0 || s.Snapshot() != 0 || s.self.ModelGeneration() != 2 {
+			t.Fatal(s.Version(), s.Snapshot(), s.self.ModelGeneration())
 		}
 		dst := make([]float32, 64)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -341,7 +343,8 @@ func TestNewLife(t *testing.T) {
 		}
 		// An order of the generation before comes late, whatever its number.
 		for _, number := range []int64{1, 1000} {
-			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: 1, Number: number, Settled: 1})
+			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{ModelGeneration: 1,
+				Number: number, Settled: 1})
 			if grpcstatus.Code(err) != codes.Aborted || f.server(0).Version() != 1 ||
 				f.server(0).rule.had.Settled() != 0 {
 				t.Fatalf("order %d: %v", number, err)
@@ -356,7 +359,7 @@ func TestLateOrder(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{GradsToWait: 3})
 		c := f.client(0, dense(20, 0))
 		order := func(number int64, contributors int32) error {
-			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: 1, Number: number,
+			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{ModelGeneration: 1, Number: number,
 				Contributors: contributors})
 			return err
 		}
@@ -381,14 +384,14 @@ func TestIncarnations(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{})
 		f.client(0, dense(20, 0))
 		f.kill(0)
-		f.start(0) // launch 2
+		f.start(0) // incarnation 2
 		for expected, want := range map[int]error{1: ErrAnew, 2: nil, 3: context.DeadlineExceeded} {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			config := f.clientConfig(1, dense(20, 0))
 			config.Servers[0].Incarnation = expected
 			c, err := Dial(ctx, config)
 			if !errors.Is(err, want) {
-				t.Errorf("launch %d is expected: %v", expected, err)
+				t.Errorf("incarnation %d is expected: %v", expected, err)
 			}
 			if err == nil {
 				c.Close()

@@ -22,23 +22,23 @@ import (
 
 // fleet is the servers of a job on an in-memory network, by address.
 type fleet struct {
-	t         *testing.T
-	config    ServerConfig
-	layout    param.Layout
-	initial   []float32 // nil: zeros
-	orders    int64
-	mu        sync.Mutex
-	life      int64
-	launches  []int
-	servers   []*Server
-	listeners []*memnet.Listener
-	conns     []net.Conn // of the clients
+	t               *testing.T
+	config          ServerConfig
+	layout          param.Layout
+	initial         []float32 // nil: zeros
+	orders          int64
+	mu              sync.Mutex
+	modelGeneration int64
+	incarnations    []int
+	servers         []*Server
+	listeners       []*memnet.Listener
+	conns           []net.Conn // of the clients
 }
 
 // newFleet makes n servers, which are started when the model's layout is known: with the first
 // client. Everything ends with the test, or with the bubble.
 func newFleet(t *testing.T, n int, config ServerConfig) *fleet {
-	f := &fleet{t: t, config: config, life: 1, launches: make([]int, n), servers: make([]*Server, n),
+	f := &fleet{t: t, config: config, modelGeneration: 1, incarnations: make([]int, n), servers: make([]*Server, n),
 		listeners: make([]*memnet.Listener, n)}
 	f.config.Servers = n
 	if f.config.Optimizer.Name == "" {
@@ -77,17 +77,18 @@ func (f *fleet) of(layout param.Layout) {
 
 const uid = "uid"
 
-func (f *fleet) self(r pod.Role, index, launch int) *rpc.Self {
+func (f *fleet) self(r pod.Role, index, incarnation int) *rpc.Self {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return speak.Self(identity.Header{Job: uid, Role: r, Index: index, Incarnation: launch, Life: f.life})
+	return speak.Self(identity.Header{Job: uid, Role: r, Index: index, Incarnation: incarnation,
+		ModelGeneration: f.modelGeneration})
 }
 
 func (f *fleet) start(i int) {
 	config := f.config
 	config.Index = i
-	f.launches[i]++
-	config.Self = f.self(pod.PS, i, f.launches[i])
+	f.incarnations[i]++
+	config.Self = f.self(pod.PS, i, f.incarnations[i])
 	s, err := NewServer(config)
 	if err != nil {
 		f.t.Fatal(err)
@@ -180,8 +181,8 @@ func (f *fleet) tell(i int, req *wire.ControlRequest) {
 	f.mu.Lock()
 	f.orders++
 	req.Number = f.orders
-	if req.Life == 0 {
-		req.Life = f.life
+	if req.ModelGeneration == 0 {
+		req.ModelGeneration = f.modelGeneration
 	}
 	f.mu.Unlock()
 	if _, err := f.control(i).Control(f.t.Context(), req); err != nil {
@@ -233,7 +234,7 @@ func (f *fleet) init(_ *Client, values []float32) {
 	f.initial = slices.Clone(values)
 	f.mu.Unlock()
 	for i := range f.servers {
-		if err := f.server(i).fill(f.server(i).self.Life()); err != nil {
+		if err := f.server(i).fill(f.server(i).self.ModelGeneration()); err != nil {
 			f.t.Fatal(err)
 		}
 	}

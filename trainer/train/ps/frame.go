@@ -62,7 +62,7 @@ const (
 	statusWait // After: not yet; ask again
 	statusNoSnapshot
 	// the model is of another generation, which is the detail
-	statusLife
+	statusModelGeneration
 	statusRefused // the payload says why
 	statusEnd     // not a status: one past the last
 )
@@ -164,7 +164,7 @@ func parseReply(b []byte) (reply, error) {
 	}
 	r := reply{status(le.Uint16(b[6:])), int64(le.Uint64(b[8:])), le.Uint64(b[16:]), int64(le.Uint64(b[24:]))}
 	if r.status == 0 || r.status >= statusEnd || min(r.version, r.detail) < 0 || r.detail > 0 &&
-		r.status != statusCut && r.status != statusLife {
+		r.status != statusCut && r.status != statusModelGeneration {
 		return reply{}, fmt.Errorf("parse reply: impossible %+v", r)
 	}
 	if r.status != statusOK && r.length > maxText {

@@ -83,7 +83,7 @@ func TestMemoryServer(t *testing.T) {
 	}
 	s, err := NewServer(ServerConfig{
 		Optimizer: optim.Config{Name: optimizer},
-		Self:      speak.Self(identity.Header{Role: pod.PS, Life: 1}),
+		Self:      speak.Self(identity.Header{Role: pod.PS, ModelGeneration: 1}),
 		Initial: func() (param.Layout, []float32, error) {
 			// memory that is written to
 			return dense(memoryElements, 0), filled(memoryElements, 1), nil
@@ -99,22 +99,22 @@ func TestMemoryServer(t *testing.T) {
 	go s.Serve(lis)
 	fmt.Println(lis.Addr())
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		if err := s.beginLife(t.Context(), s.self.Life()+1, custody.Base{}); err != nil {
+		if err := s.beginModelGeneration(t.Context(), s.self.ModelGeneration()+1, custody.Base{}); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Println(s.self.Life())
+		fmt.Println(s.self.ModelGeneration())
 	}
 	s.Stop()
 }
 
-func pushAll(t *testing.T, addr string, n int, life int64) {
+func pushAll(t *testing.T, addr string, n int, modelGeneration int64) {
 	grads, values := make([]float32, n), make([]float32, n)
 	pull := new(sync.Mutex) // one array for all
 	var wg sync.WaitGroup
 	for worker := range 4 {
 		wg.Go(func() {
 			c, err := Dial(t.Context(), ClientConfig{
-				Self:    speak.Self(identity.Header{Role: pod.Worker, Index: worker, Life: life}),
+				Self:    speak.Self(identity.Header{Role: pod.Worker, Index: worker, ModelGeneration: modelGeneration}),
 				Servers: []Address{{Address: addr}}, Layout: dense(n, 0)})
 			if err != nil {
 				t.Error(err)

@@ -271,8 +271,8 @@ func (p *peer) introduce(conn net.Conn, proved identity.Name) error {
 		return fmt.Errorf("receive: %w", err)
 	}
 	switch r.status {
-	case statusLife:
-		return otherLife(r.detail, self.Life)
+	case statusModelGeneration:
+		return otherModelGeneration(r.detail, self.ModelGeneration)
 	case statusRefused:
 		return fmt.Errorf("%w: %s", ErrRefused, text)
 	case statusOK:
@@ -284,7 +284,7 @@ func (p *peer) introduce(conn net.Conn, proved identity.Name) error {
 		err = identity.Expect(self, server, proved, p.callee.ID, p.callee.Incarnation)
 	}
 	if err == nil {
-		err = identity.SameLife(self, server)
+		err = identity.SameModelGeneration(self, server)
 	}
 	if err == nil {
 		return conn.SetDeadline(time.Time{})
@@ -292,9 +292,9 @@ func (p *peer) introduce(conn net.Conn, proved identity.Name) error {
 	return foreseen(err)
 }
 
-// otherLife returns the error of a server in another generation: one that is behind will hear of
-// it, from one that is ahead the worker has yet to.
-func otherLife(server, own int64) error {
+// otherModelGeneration returns the error of a server in another generation: one that is behind will
+// hear of it, from one that is ahead the worker has yet to.
+func otherModelGeneration(server, own int64) error {
 	if server > own {
 		return fmt.Errorf("%w: the server is in generation %d of it, this worker in %d", ErrAnew, server, own)
 	}
@@ -304,7 +304,7 @@ func otherLife(server, own int64) error {
 // foreseen returns what a wrong identity of the server means for the worker.
 func foreseen(err error) error {
 	switch {
-	case errors.Is(err, identity.ErrLife):
+	case errors.Is(err, identity.ErrModelGeneration):
 		return fmt.Errorf("%w: %w", ErrAnew, err)
 	case errors.Is(err, identity.ErrForeign), errors.Is(err, identity.ErrForbidden):
 		return fmt.Errorf("%w: %w", ErrRefused, err)
@@ -394,7 +394,7 @@ func receive(conn net.Conn, of op, in []float32, deadline func()) (answer, error
 		return a.values(conn, in, deadline)
 	case statusNoSnapshot:
 		return a, ErrNoSnapshot
-	case statusLife:
+	case statusModelGeneration:
 		return a, ErrAnew
 	case statusRefused:
 		text := make([]byte, r.length)

@@ -383,8 +383,8 @@ func TestProgress(t *testing.T) {
 					From: 64 * done, To: 64 * (done + 1), Of: 1000})
 			}
 		}
-		progress := func(life int64) ([]int64, error) {
-			f.life = life
+		progress := func(modelGeneration int64) ([]int64, error) {
+			f.modelGeneration = modelGeneration
 			r, err := f.control(0).Progress(t.Context(), &wire.ProgressRequest{Tasks: []*wire.TaskKey{
 				{Epoch: 1, Number: 2}, {Epoch: 1, Number: 0}, {Epoch: 1, Number: 3}, {Epoch: 2, Number: 2}}})
 			return r.GetDone(), err
@@ -396,7 +396,7 @@ func TestProgress(t *testing.T) {
 		if got, err := progress(2); grpcstatus.Code(err) != codes.Aborted {
 			t.Fatal(got, err)
 		}
-		f.tell(0, &wire.ControlRequest{Life: 2})
+		f.tell(0, &wire.ControlRequest{ModelGeneration: 2})
 		if got, err := progress(2); err != nil || !slices.Equal(got, []int64{0, 0, 0, 0}) {
 			t.Fatal(got, err)
 		}

@@ -74,7 +74,7 @@ func Run(ctx context.Context, c Config) error {
 	defer conn.Close()
 	master := wire.NewMasterClient(conn)
 	request := joining(c)
-	j, life, base, err := join(ctx, master, c, request)
+	j, modelGeneration, base, err := join(ctx, master, c, request)
 	if ctx.Err() != nil || errors.Is(err, errAsked) {
 		return nil
 	}
@@ -86,7 +86,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return fmt.Errorf("ps-%d: %w", c.Self.Header().Index, err)
 	}
-	c.Self.SetLife(life)
+	c.Self.SetModelGeneration(modelGeneration)
 	config.Base = base
 	hasten := func() {
 		select {
@@ -131,7 +131,7 @@ func joining(c Config) *wire.JoinRequest {
 // join asks the master for the job until it answers, and for the model generation, and what that
 // begins with.
 func join(ctx context.Context, master wire.MasterClient, c Config, req *wire.JoinRequest) (j *job.Job,
-	life int64, base custody.Base, err error) {
+	modelGeneration int64, base custody.Base, err error) {
 	began := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		reply, err := master.Join(ctx, req)
@@ -141,7 +141,7 @@ func join(ctx context.Context, master wire.MasterClient, c Config, req *wire.Joi
 			if err := json.Unmarshal(reply.Job, j); err != nil {
 				return nil, 0, base, fmt.Errorf("read the master's job: %w", err)
 			}
-			return j, reply.Life, baseOf(reply.Base), nil
+			return j, reply.ModelGeneration, baseOf(reply.Base), nil
 		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		default:
 			return nil, 0, base, fmt.Errorf("join: %w", err)
@@ -223,8 +223,8 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 	asked, leave := c.Leave, wire.Leave_STAYS
 	for {
 		limited, cancel := context.WithTimeout(ctx, timing.BeatLimit)
-		life, version, snapshot := s.standing()
-		reply, err := master.Heartbeat(rpc.InLife(limited, life), &wire.HeartbeatRequest{
+		modelGeneration, version, snapshot := s.standing()
+		reply, err := master.Heartbeat(rpc.InModelGeneration(limited, modelGeneration), &wire.HeartbeatRequest{
 			Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Version: version,
 			Snapshot: snapshot, Cut: s.cutReport(), Leave: leave})
 		cancel()
@@ -273,9 +273,9 @@ func rejoin(ctx context.Context, master wire.MasterClient, s *Server, c Config, 
 	defer cancel()
 	again := proto.CloneOf(request)
 	again.Holds, _, _ = s.standing()
-	if _, err := master.Join(rpc.InLife(ctx, again.Holds), again); err != nil {
+	if _, err := master.Join(rpc.InModelGeneration(ctx, again.Holds), again); err != nil {
 		c.Log.Warn("The master that has come back could not be joined", "error", err)
 		return
 	}
-	c.Log.Info("Joined the master that has come back", "life", again.Holds)
+	c.Log.Info("Joined the master that has come back", "model_generation", again.Holds)
 }

@@ -46,7 +46,7 @@ func (m *fakeMaster) Join(_ context.Context, req *wire.JoinRequest) (*wire.JoinR
 	if err != nil {
 		return nil, err
 	}
-	return &wire.JoinReply{Job: text, Life: 1}, m.fail
+	return &wire.JoinReply{Job: text, ModelGeneration: 1}, m.fail
 }
 
 func (m *fakeMaster) Heartbeat(_ context.Context, req *wire.HeartbeatRequest) (*wire.HeartbeatReply, error) {
@@ -67,7 +67,8 @@ func (m *fakeMaster) last() (*wire.HeartbeatRequest, time.Time) {
 
 // serve answers on lis until the returned function is called.
 func (m *fakeMaster) serve(lis net.Listener) (stop func()) {
-	s := rpc.NewServer(speak.Self(identity.Header{Job: uid, Role: pod.Master, Incarnation: 1, Life: 1}), false)
+	s := rpc.NewServer(speak.Self(identity.Header{Job: uid, Role: pod.Master, Incarnation: 1,
+		ModelGeneration: 1}), false)
 	wire.RegisterMasterServer(s, m)
 	go s.Serve(lis)
 	return s.Stop
@@ -103,7 +104,7 @@ type running struct {
 func run(t *testing.T, m *fakeMaster, away time.Duration) *running {
 	r := &running{master: m, ended: make(chan error, 1), leave: make(chan struct{})}
 	lis := memnet.Listen(1 << 10)
-	r.fleet = &fleet{t: t, life: 1, layout: dense(20, 0), servers: make([]*Server, 1),
+	r.fleet = &fleet{t: t, modelGeneration: 1, layout: dense(20, 0), servers: make([]*Server, 1),
 		listeners: []*memnet.Listener{lis}}
 	masterAt := memnet.Listen(1 << 10)
 	up := time.Now().Add(away)

@@ -61,8 +61,8 @@ func (s *schedule) change(f func()) {
 // left counts the workers that have something to do in this generation.
 func (s *schedule) left() int {
 	n := s.workers
-	for _, life := range s.done {
-		if life == s.life {
+	for _, modelGeneration := range s.done {
+		if modelGeneration == s.modelGeneration {
 			n--
 		}
 	}
@@ -97,7 +97,7 @@ func (s *schedule) inform() {
 	s.mu.Lock()
 	left := s.left()
 	s.orders++
-	order := &wire.ControlRequest{Contributors: int32(left), Life: s.life, Number: s.orders}
+	order := &wire.ControlRequest{Contributors: int32(left), ModelGeneration: s.modelGeneration, Number: s.orders}
 	s.mu.Unlock()
 	if left == 0 {
 		order.Settled = 1
@@ -116,8 +116,8 @@ func (s *schedule) inform() {
 func (s *schedule) work(worker int, sync bool) error {
 	for {
 		s.mu.Lock()
-		life, changed := s.life, s.changed
-		over, did := s.calm && s.left() == 0, s.done[worker] == life
+		modelGeneration, changed := s.modelGeneration, s.changed
+		over, did := s.calm && s.left() == 0, s.done[worker] == modelGeneration
 		s.mu.Unlock()
 		if over {
 			return nil
@@ -125,7 +125,7 @@ func (s *schedule) work(worker int, sync bool) error {
 		if !did {
 			err := s.live(worker, sync)
 			if err == nil {
-				s.change(func() { s.done[worker] = life })
+				s.change(func() { s.done[worker] = modelGeneration })
 				s.inform()
 				continue
 			}
@@ -194,7 +194,7 @@ func (s *schedule) run(sync bool) {
 			i := s.draw(s.servers)
 			s.kill(i)
 			time.Sleep(time.Duration(s.draw(2000)) * time.Millisecond)
-			s.change(func() { s.life++ })
+			s.change(func() { s.modelGeneration++ })
 			s.start(i)
 			s.inform()
 		}

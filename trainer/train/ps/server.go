@@ -98,7 +98,7 @@ type Server struct {
 
 	mu sync.Mutex
 	// of what is in the store and in the rule
-	life int64
+	modelGeneration int64
 	// the newest that the master gave
 	order int64
 	cut   copying
@@ -152,7 +152,7 @@ func NewServer(config ServerConfig) (*Server, error) {
 	s.rule = newRule(config)
 	// else the master's first order has it read, and hears of it if it cannot be
 	if config.Base.Number == 0 {
-		if err := s.fill(s.self.Life()); err != nil {
+		if err := s.fill(s.self.ModelGeneration()); err != nil {
 			return nil, fmt.Errorf("ps-%d: %w", config.Index, err)
 		}
 	}
@@ -306,10 +306,10 @@ func (s *Server) Snapshot() int64 {
 
 // standing returns how far the server is, all of it in one model generation: at which version, and
 // of which it holds the snapshot, 0 if of none.
-func (s *Server) standing() (life, version, snapshot int64) {
+func (s *Server) standing() (modelGeneration, version, snapshot int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.life, s.rule.version, s.Snapshot()
+	return s.modelGeneration, s.rule.version, s.Snapshot()
 }
 
 // takeTurn waits for the turn.

@@ -68,7 +68,7 @@ func record(t *testing.T, dir checkpoint.Dir, said *wire.CutReport) *wire.Base {
 		t.Fatal(err)
 	}
 	c := checkpoint.Commit{
-		Format: checkpoint.Format, Number: said.Number, Life: 1, Version: said.Version,
+		Format: checkpoint.Format, Number: said.Number, ModelGeneration: 1, Version: said.Version,
 		Layout:    checkpoint.VariablesOf(layout),
 		Optimizer: said.Optimizer, Slots: int(said.Slots), Ledger: had,
 		Shards: []checkpoint.Shard{{File: said.File, Start: int(said.Start), End: int(said.End),

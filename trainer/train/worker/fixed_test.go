@@ -109,7 +109,7 @@ func TestLoad(t *testing.T) {
 		s, err := checkpoint.WriteShard(place, checkpoint.Name{Number: n}, checkpoint.ShardFile(0, 1),
 			checkpoint.Part{Values: []float32{float32(n)}})
 		if err == nil {
-			c := checkpoint.Commit{Format: checkpoint.Format, Number: n, Life: 1, Version: 10 * n,
+			c := checkpoint.Commit{Format: checkpoint.Format, Number: n, ModelGeneration: 1, Version: 10 * n,
 				Layout: checkpoint.VariablesOf(layout), Optimizer: "sgd", Shards: []checkpoint.Shard{s}}
 			err = errors.Join(c.Seal(), place.WriteCommit(c))
 			bases = append(bases, &wire.Base{Dir: dir, Number: n, Checksum: c.Checksum, Fresh: true})

@@ -134,7 +134,7 @@ func agree(headers []header, need int64) (agreement, error) {
 		release: headers[0].release, barred: bar(headers)}
 	for rank, h := range headers {
 		if h.at != headers[0].at {
-			return a, fmt.Errorf("rank %d is at round %d since formation %d, rank 0 at round %d since formation %d",
+			return a, fmt.Errorf("rank %d is at round %d since generation %d, rank 0 at round %d since generation %d",
 				rank, h.at.Round, h.at.Beginning, headers[0].at.Round, headers[0].at.Beginning)
 		}
 		a.offers[rank] = h.offers

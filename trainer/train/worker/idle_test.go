@@ -36,7 +36,7 @@ func TestIdleLinkBreaks(t *testing.T) {
 			}
 			for _, a := range c.broken {
 				if a.Idle != idle {
-					t.Errorf("formation %d: worker %d says idle %v, it is %v", a.Formation, a.Worker, a.Idle, idle)
+					t.Errorf("generation %d: worker %d says idle %v, it is %v", a.Generation, a.Worker, a.Idle, idle)
 				}
 			}
 			c.broken = nil

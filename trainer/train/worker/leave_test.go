@@ -36,7 +36,7 @@ func (f *farewell) GetTask(context.Context, *wire.GetTaskRequest, ...grpc.CallOp
 func (f *farewell) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest,
 	o ...grpc.CallOption) (*wire.HeartbeatReply, error) {
 	f.script.Heartbeat(ctx, r, o...)
-	return &wire.HeartbeatReply{Unknown: r.Leave == wire.Leave_READY, Life: 1}, nil
+	return &wire.HeartbeatReply{Unknown: r.Leave == wire.Leave_READY, ModelGeneration: 1}, nil
 }
 
 // leaver asks its worker to leave in the middle of a step.

@@ -26,7 +26,7 @@ func TestStateOfALostModelIsVoid(t *testing.T) {
 		r := &member{worker: &worker{}}
 		r.at = c.at
 		r.live(membership.Of(t.Context(),
-			&wire.World{Id: 1, Formation: 2, Members: []*wire.Member{{Worker: 5}}, Base: c.base}))
+			&wire.World{Id: 1, Generation: 2, Members: []*wire.Member{{Worker: 5}}, Base: c.base}))
 		if r.at != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, r.at, c.want)
 		}

@@ -249,8 +249,10 @@ func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.Ca
 			return
 		}
 		// a ring learns the generation with its world
-		if life := w.Self.Life(); reply.Life != life && w.Job.Strategy != job.AllReduce {
-			cancel(fmt.Errorf("%w: generation %d of it after generation %d", ps.ErrAnew, reply.Life, life))
+		if modelGeneration := w.Self.ModelGeneration(); reply.ModelGeneration != modelGeneration &&
+			w.Job.Strategy != job.AllReduce {
+			cancel(fmt.Errorf("%w: generation %d of it after generation %d", ps.ErrAnew,
+				reply.ModelGeneration, modelGeneration))
 			return
 		}
 		how.beaten(reply)

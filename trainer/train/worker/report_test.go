@@ -71,12 +71,12 @@ func TestRoundIsToldWhenTheNextHasBegun(t *testing.T) {
 		r.hand = []piece{{item: item{task: training(5, 0, 2, 0),
 			batch: &zoo.Batch{Size: 2, Labels: []int32{0, 1}}, done: 2, last: true}}}
 		r.restart(r.values)
-		links, err := node.Connect(t.Context(), mesh.Group{Formation: 3, Peers: []mesh.Peer{{Address: "0"}}})
+		links, err := node.Connect(t.Context(), mesh.Group{Generation: 3, Peers: []mesh.Peer{{Address: "0"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer links.Close()
-		in := &world{Mesh: links, World: membership.Of(t.Context(), &wire.World{Id: 1, Formation: 3}), size: 1}
+		in := &world{Mesh: links, World: membership.Of(t.Context(), &wire.World{Id: 1, Generation: 3}), size: 1}
 		told := func() (version, done int64, reports int) {
 			var beat wire.HeartbeatRequest
 			r.beat(&beat)
@@ -146,7 +146,7 @@ func TestWorldVoidsLeases(t *testing.T) {
 		r.leases.hold(&wire.Task{Lease: 5})
 		r.hand = []piece{{item: item{task: training(5, 0, 4, 0),
 			batch: &zoo.Batch{Size: 2, Labels: []int32{0, 1}}, done: 2}}}
-		world := &wire.World{Id: 2, Formation: 2, Floor: 6, Members: []*wire.Member{{Address: "0"}}}
+		world := &wire.World{Id: 2, Generation: 2, Floor: 6, Members: []*wire.Member{{Address: "0"}}}
 		in := membership.Of(t.Context(), world)
 		time.AfterFunc(time.Second, func() { in.Leave(membership.ErrRecalled) })
 		if broken, _, err := r.live(in); !broken || err != nil {

@@ -65,7 +65,7 @@ type member struct {
 	mu sync.Mutex
 	// the position that no death can take back, for the heartbeats
 	safe position
-	// formation in which safe was set
+	// generation in which safe was set
 	world int64
 	// the master needs no snapshot up to this version
 	release int64
@@ -73,7 +73,7 @@ type member struct {
 	settled int
 	// the master has asked for the ledger
 	wants bool
-	// ledger of the records that no death can take out of the model, in the formation world; nil:
+	// ledger of the records that no death can take out of the model, in the generation world; nil:
 	// the master has not asked
 	account []byte
 }
@@ -151,7 +151,7 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 		r.damage = ""
 		next, err := r.Arrive(working, arrival)
 		if err == nil {
-			arrival.Formation = next.Formation
+			arrival.Generation = next.Generation
 			var suspect int
 			arrival.Broken, suspect, err = r.live(next)
 			arrival.Suspect, arrival.Idle = int32(suspect), r.idle
@@ -196,7 +196,7 @@ func (r *member) live(p membership.World) (broken bool, suspect int, err error) 
 	// All members have arrived: one that cannot be reached within the heartbeat timeout is a
 	// suspect.
 	connecting, cancel := context.WithTimeout(p.Context(), r.Job.HeartbeatTimeout.Duration)
-	links, err := r.Peers.Connect(connecting, mesh.Group{Formation: p.Formation, Rank: rank, Peers: peers})
+	links, err := r.Peers.Connect(connecting, mesh.Group{Generation: p.Generation, Rank: rank, Peers: peers})
 	cancel()
 	if err == nil {
 		defer links.Close()
@@ -265,7 +265,7 @@ func (r *member) synchronize(in *world) error {
 		if err := r.begin(in); err != nil {
 			return err
 		}
-		r.at.Beginning = in.Formation
+		r.at.Beginning = in.Generation
 		r.reconcile()
 		return nil
 	}
@@ -396,7 +396,7 @@ func (r *member) reconcile() {
 func (r *member) beat(b *wire.HeartbeatRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b.Version, b.Snapshot, b.Flushed, b.Formation = r.safe.version, r.safe.taken, r.safe.flushed, r.world
+	b.Version, b.Snapshot, b.Flushed, b.Generation = r.safe.version, r.safe.taken, r.safe.flushed, r.world
 	b.Ledger, r.account = r.account, nil
 	b.Cut = r.copies.newest()
 }
@@ -411,7 +411,7 @@ func (r *member) beaten(reply *wire.HeartbeatReply) {
 	if r.wants = reply.Ledger; r.wants {
 		r.Stir()
 	}
-	if reply.Life == r.Self.Life() {
+	if reply.ModelGeneration == r.Self.ModelGeneration() {
 		r.settled = max(r.settled, int(reply.Settled))
 	}
 }

@@ -107,7 +107,7 @@ type class struct {
 	dark   int64
 	broken []*wire.Arrival
 	links  []net.Conn
-	// formations in which the pupils report to work
+	// generations in which the pupils report to work
 	works   []int64
 	working sync.WaitGroup
 	log     bytes.Buffer
@@ -172,7 +172,7 @@ func (c *class) arrive(p *pupil, d *desk, a *wire.Arrival) {
 	defer c.mu.Unlock()
 	p.stream = d
 	if a.Works {
-		c.works = append(c.works, a.Formation)
+		c.works = append(c.works, a.Generation)
 		return
 	}
 	p.arrived = a
@@ -184,12 +184,12 @@ func (c *class) arrive(p *pupil, d *desk, a *wire.Arrival) {
 		if p.arrived == nil {
 			return
 		}
-		if p.arrived.Formation > 0 {
+		if p.arrived.Generation > 0 {
 			newest = max(newest, p.arrived.Round)
 		}
 	}
 	c.world++
-	w := &wire.World{Id: c.world, Formation: c.world}
+	w := &wire.World{Id: c.world, Generation: c.world}
 	for rank, p := range c.pupils {
 		w.Members = append(w.Members, &wire.Member{Worker: int32(p.index), Address: p.arrived.Address})
 		if newest >= 0 && p.arrived.Round == newest {
@@ -515,12 +515,12 @@ func TestRecall(t *testing.T) {
 			}
 			c.start(t)
 			time.Sleep(25 * time.Millisecond)
-			c.tell(&wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{Formation: 1, Now: now}}})
+			c.tell(&wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{Generation: 1, Now: now}}})
 			c.finish(t)
 			if c.world != 2 {
 				t.Errorf("there were %d worlds, want 2", c.world)
 			}
-			if slices.ContainsFunc(c.broken, func(a *wire.Arrival) bool { return a.Formation == 1 }) && !now {
+			if slices.ContainsFunc(c.broken, func(a *wire.Arrival) bool { return a.Generation == 1 }) && !now {
 				t.Errorf("links of the first world broke: %v", c.broken)
 			}
 			if got := c.updates(); !slices.Equal(got, []int{12, 12, 12, 12, 12}) {

@@ -271,7 +271,7 @@ func join(ctx context.Context, o Options) (*job.Job, []ps.Address, *wire.Base, b
 			return errNoServers
 		}
 		base, keeps = reply.Base, reply.Keeps
-		o.Self.SetLife(reply.Life)
+		o.Self.SetModelGeneration(reply.ModelGeneration)
 		return nil
 	})
 	return j, servers, base, keeps, err

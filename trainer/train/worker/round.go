@@ -55,7 +55,7 @@ func (r *member) fillHand(in *world) error {
 	var begun <-chan struct{}
 	for len(r.hand) < r.wanted(in) {
 		if r.idle && len(r.hand) == 0 {
-			if recalled, flush := r.Heard(in.Formation); recalled || flush > r.flushed {
+			if recalled, flush := r.Heard(in.Generation); recalled || flush > r.flushed {
 				return nil
 			}
 			r.copyState()
@@ -142,7 +142,7 @@ func (r *member) tidy(ctx context.Context) error {
 func (r *member) header(in *world) header {
 	h := header{at: r.at}
 	next := make(map[ledger.Task]int64)
-	h.recall, h.flush = r.Heard(in.Formation)
+	h.recall, h.flush = r.Heard(in.Generation)
 	r.mu.Lock()
 	h.release = r.release
 	r.mu.Unlock()
@@ -506,7 +506,7 @@ func (r *member) confirm(in *world) error {
 	if r.flushed > r.safe.flushed { // the master waits for it
 		r.hasten()
 	}
-	r.safe, r.world = r.position, in.Formation
+	r.safe, r.world = r.position, in.Generation
 	settled := r.settled
 	r.mu.Unlock()
 	r.ledger.Settle(settled)
@@ -557,7 +557,7 @@ func (r *member) finish(in *world, a agreement, losses []float32) {
 	}
 	r.Log.Debug("Step applied", "version", r.version, "records", updated, "workers", in.size, "world", in.Id)
 	if r.OnUpdate != nil {
-		r.OnUpdate(in.Formation, r.version)
+		r.OnUpdate(in.Generation, r.version)
 	}
 	steps := int64(r.Job.EvaluationSteps)
 	if steps > 0 && r.Job.Evaluates() && r.version%steps == 0 && a.release >= r.taken {

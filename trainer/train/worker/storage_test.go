@@ -103,7 +103,7 @@ func TestStorageThatComesBack(t *testing.T) {
 	})
 }
 
-// Storage that does not come back costs the worker its lease: the lease is handed back uncharged,
+// Storage that does not come back costs the worker its lease: the lease is handed back not counted,
 // with the records that are done and the name of the file. The worker asks for the next lease only
 // when the storage answers.
 func TestStorageThatStaysAway(t *testing.T) {

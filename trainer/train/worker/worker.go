@@ -27,7 +27,7 @@
 //     storage answers, or after that time again.
 //  5. A worker that is asked to leave begins nothing new. With servers it completes its minibatch;
 //     in a ring the round, and it stays as long as it alone has the model. The rest of its leases
-//     goes to another worker, uncharged. (leave.go)
+//     goes to another worker, not counted. (leave.go)
 //  6. The members of a ring hold the same bits after every round. A round is in the state of a
 //     member whole or not at all, and a minibatch is in it once. (ring.go)
 //  7. A member's copy for a checkpoint is the state between two rounds, with its ledger. It is
@@ -111,8 +111,8 @@ type Config struct {
 	// Open opens a directory of checkpoints or of an export; nil: on this machine.
 	Open checkpoint.Opener
 	// OnUpdate is called after each update of a ring's model, before the next one begins, with the
-	// world's formation and the model's version. It must not block. Nil: no call.
-	OnUpdate func(formation, version int64)
+	// world's generation and the model's version. It must not block. Nil: no call.
+	OnUpdate func(generation, version int64)
 	Log      *slog.Logger
 }
 

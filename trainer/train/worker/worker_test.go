@@ -109,15 +109,15 @@ func model() *zoo.Model {
 // script is a master that hands out tasks one after the other and remembers the reports.
 type script struct {
 	wire.MasterClient
-	mu      sync.Mutex
-	tasks   []*wire.Task
-	reports []*wire.ReportTaskRequest
-	beats   []*wire.HeartbeatRequest
-	refuse  int // how many calls fail first
-	unknown bool
-	stale   bool
-	granted int // tasks, of a pupil
-	life    int64
+	mu              sync.Mutex
+	tasks           []*wire.Task
+	reports         []*wire.ReportTaskRequest
+	beats           []*wire.HeartbeatRequest
+	refuse          int // how many calls fail first
+	unknown         bool
+	stale           bool
+	granted         int // tasks, of a pupil
+	modelGeneration int64
 }
 
 func (s *script) call() error {
@@ -162,7 +162,7 @@ func (s *script) Heartbeat(_ context.Context, r *wire.HeartbeatRequest,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beats = append(s.beats, r)
-	return &wire.HeartbeatReply{Unknown: s.unknown, Life: max(1, s.life)}, nil
+	return &wire.HeartbeatReply{Unknown: s.unknown, ModelGeneration: max(1, s.modelGeneration)}, nil
 }
 
 // bench is a worker with one real server, connected in memory within a synctest bubble.
@@ -206,7 +206,7 @@ func newBench(t *testing.T, server ps.ServerConfig, tasks ...*wire.Task) *bench 
 	return b
 }
 
-func self(r pod.Role) *rpc.Self { return speak.Self(identity.Header{Role: r, Life: 1}) }
+func self(r pod.Role) *rpc.Self { return speak.Self(identity.Header{Role: r, ModelGeneration: 1}) }
 
 func training(lease, start, end, done int64) *wire.Task {
 	return &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: lease, Number: lease, Shard: "s",
@@ -326,10 +326,10 @@ func TestRecordsThatAreMissing(t *testing.T) {
 }
 
 // A worker whose master reports another model generation stops its work, and says why.
-func TestAnotherLifeEndsTheWork(t *testing.T) {
+func TestAnotherModelGenerationEndsTheWork(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 0))
-		b.master.life = 2
+		b.master.modelGeneration = 2
 		b.engine.takes = time.Minute
 		if err := Run(t.Context(), b.Config); !errors.Is(err, ps.ErrAnew) {
 			t.Error(err)

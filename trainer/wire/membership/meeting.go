@@ -32,17 +32,17 @@ type Meeting struct {
 	mu sync.Mutex
 	// the worker's position; nil: it has not arrived yet
 	stands *wire.Arrival
-	// formation from which it is recalled
+	// generation from which it is recalled
 	recalled int64
 	drop     context.CancelCauseFunc
-	// formation from which it is recalled after a round; since then perhaps at once
+	// generation from which it is recalled after a round; since then perhaps at once
 	afterRound int64
 	// the only reason of that is that workers wait to join
 	joins bool
-	// formation of the world that drop cancels
+	// generation of the world that drop cancels
 	current int64
 	// model generation in the newest world
-	life int64
+	modelGeneration int64
 	// number of the newest flush order in that generation
 	flush int64
 	// newest checkpoint order; nil: none
@@ -85,7 +85,7 @@ func New(master wire.MasterClient, self *rpc.Self) *Meeting {
 // stays valid when the master is replaced.
 func (m *Meeting) Arrive(ctx context.Context, a *wire.Arrival) (World, error) {
 	m.mu.Lock()
-	if m.current <= a.Formation { // otherwise the next world is here already
+	if m.current <= a.Generation { // otherwise the next world is here already
 		m.stands = proto.Clone(a).(*wire.Arrival)
 		signal(m.moved)
 	}
@@ -176,19 +176,19 @@ func (m *Meeting) Hear(ctx context.Context, said *wire.Assembly) {
 	switch word := said.Word.(type) {
 	case *wire.Assembly_World:
 		p := Of(ctx, word.World)
-		m.self.SetLife(p.Life)
+		m.self.SetModelGeneration(p.ModelGeneration)
 		if m.drop != nil {
 			// the previous world, which the others may have left
 			m.drop(ErrRecalled)
 		}
-		m.current, m.drop = p.Formation, p.drop
+		m.current, m.drop = p.Generation, p.drop
 		if m.stands != nil {
 			m.stands = &wire.Arrival{Worker: m.stands.Worker, Address: m.stands.Address,
-				Process: m.stands.Process, Formation: p.Formation, Works: true}
+				Process: m.stands.Process, Generation: p.Generation, Works: true}
 		}
 		// also if this worker was not in the first world of that generation
-		if p.Life != m.life {
-			m.life, m.flush = p.Life, 0
+		if p.ModelGeneration != m.modelGeneration {
+			m.modelGeneration, m.flush = p.ModelGeneration, 0
 		}
 		select {
 		case <-m.worlds:
@@ -196,14 +196,14 @@ func (m *Meeting) Hear(ctx context.Context, said *wire.Assembly) {
 		}
 		m.worlds <- p
 	case *wire.Assembly_Recall:
-		if word.Recall.Formation != m.current {
+		if word.Recall.Generation != m.current {
 			return
 		}
-		m.recalled = word.Recall.Formation
+		m.recalled = word.Recall.Generation
 		if word.Recall.Now {
 			m.drop(ErrRecalled)
 		} else {
-			m.afterRound, m.joins = word.Recall.Formation, word.Recall.Joins
+			m.afterRound, m.joins = word.Recall.Generation, word.Recall.Joins
 		}
 	case *wire.Assembly_Flush:
 		m.flush = max(m.flush, word.Flush)
@@ -218,12 +218,12 @@ func (m *Meeting) Hear(ctx context.Context, said *wire.Assembly) {
 // Stir wakes an idle rank to look for work.
 func (m *Meeting) Stir() { signal(m.wake) }
 
-// Heard returns what the master has asked of the members of a formation. Hear takes what the master
-// says: a world, a recall, an order to flush or to copy for a checkpoint.
-func (m *Meeting) Heard(formation int64) (recalled bool, flush int64) {
+// Heard returns what the master has asked of the members of a generation. Hear takes what the
+// master says: a world, a recall, an order to flush or to copy for a checkpoint.
+func (m *Meeting) Heard(generation int64) (recalled bool, flush int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.recalled == formation, m.flush
+	return m.recalled == generation, m.flush
 }
 
 // Cut returns the newest checkpoint that the master has ordered, nil if there is none.
@@ -233,13 +233,13 @@ func (m *Meeting) Cut() *wire.Cut {
 	return m.ordered
 }
 
-// Recalled reports whether the members of a formation were asked to come to the rendezvous at their
-// convenience, even if one is lost since; joins reports whether the only reason was that workers
-// wait to join.
-func (m *Meeting) Recalled(formation int64) (recalled, joins bool) {
+// Recalled reports whether the members of a generation were asked to come to the rendezvous at
+// their convenience, even if one is lost since; joins reports whether the only reason was that
+// workers wait to join.
+func (m *Meeting) Recalled(generation int64) (recalled, joins bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.afterRound == formation, m.joins
+	return m.afterRound == generation, m.joins
 }
 
 // Wake returns a channel that has an element when the master has said something new.

@@ -12,24 +12,24 @@ import (
 // An order to flush holds for the model generation in which it came, whether or not the worker was
 // in the first world of the next generation.
 func TestFlushOfAnotherModel(t *testing.T) {
-	m := New(nil, rpc.NewSelf(identity.Header{Role: pod.Worker, Life: 1}, nil))
+	m := New(nil, rpc.NewSelf(identity.Header{Role: pod.Worker, ModelGeneration: 1}, nil))
 	for _, c := range []struct {
-		life, order int64
-		sources     []int32
-		want        int64
+		modelGeneration, order int64
+		sources                []int32
+		want                   int64
 	}{
-		{life: 1},
-		{life: 1, order: 1, want: 1},
-		{life: 1, sources: []int32{0}, want: 1},
-		{life: 2, sources: []int32{0}},
-		{life: 2, order: 2, want: 2},
-		{life: 3},
+		{modelGeneration: 1},
+		{modelGeneration: 1, order: 1, want: 1},
+		{modelGeneration: 1, sources: []int32{0}, want: 1},
+		{modelGeneration: 2, sources: []int32{0}},
+		{modelGeneration: 2, order: 2, want: 2},
+		{modelGeneration: 3},
 	} {
 		if c.order > 0 {
 			m.Hear(t.Context(), &wire.Assembly{Word: &wire.Assembly_Flush{Flush: c.order}})
 		} else {
 			m.Hear(t.Context(), &wire.Assembly{
-				Word: &wire.Assembly_World{World: &wire.World{Life: c.life, Sources: c.sources}}})
+				Word: &wire.Assembly_World{World: &wire.World{ModelGeneration: c.modelGeneration, Sources: c.sources}}})
 		}
 		if _, flush := m.Heard(0); flush != c.want {
 			t.Errorf("after %+v the flush is %d", c, flush)
@@ -40,9 +40,9 @@ func TestFlushOfAnotherModel(t *testing.T) {
 // A worker that is given a world leaves the older one, in which it may be waiting for a worker that
 // has left.
 func TestWorldEndsTheOneBefore(t *testing.T) {
-	m := New(nil, rpc.NewSelf(identity.Header{Role: pod.Worker, Life: 1}, nil))
-	world := func(formation int64) World {
-		m.Hear(t.Context(), &wire.Assembly{Word: &wire.Assembly_World{World: &wire.World{Formation: formation}}})
+	m := New(nil, rpc.NewSelf(identity.Header{Role: pod.Worker, ModelGeneration: 1}, nil))
+	world := func(generation int64) World {
+		m.Hear(t.Context(), &wire.Assembly{Word: &wire.Assembly_World{World: &wire.World{Generation: generation}}})
 		return <-m.worlds
 	}
 	first := world(1)

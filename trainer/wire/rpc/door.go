@@ -128,8 +128,8 @@ func (g *guest) admit(self identity.Header, call *tap.Info) (identity.Header, er
 	case errors.Is(err, identity.ErrForeign):
 	case !exists:
 		err = fmt.Errorf("%w: %s", errNoCall, call.FullMethodName)
-	case err == nil && listed.Life:
-		err = identity.SameLife(self, caller)
+	case err == nil && listed.ModelGeneration:
+		err = identity.SameModelGeneration(self, caller)
 	}
 	return caller, err
 }

@@ -23,10 +23,10 @@ import (
 // Self holds this process's current identity in its job, and its credential. It is safe for
 // concurrent use.
 type Self struct {
-	fixed        identity.Header
-	credential   *credential.Credential
-	master, life atomic.Int64
-	last         atomic.Pointer[said]
+	fixed                   identity.Header
+	credential              *credential.Credential
+	master, modelGeneration atomic.Int64
+	last                    atomic.Pointer[said]
 }
 
 // said is a header, and as it stands in the metadata of calls. Nobody changes it.
@@ -39,14 +39,14 @@ type said struct {
 func NewSelf(h identity.Header, c *credential.Credential) *Self {
 	s := &Self{fixed: h, credential: c}
 	s.master.Store(int64(h.Master))
-	s.life.Store(h.Life)
+	s.modelGeneration.Store(h.ModelGeneration)
 	return s
 }
 
 // Header returns what this process says of itself now.
 func (s *Self) Header() identity.Header {
 	h := s.fixed
-	h.Master, h.Life = int(s.master.Load()), s.life.Load()
+	h.Master, h.ModelGeneration = int(s.master.Load()), s.modelGeneration.Load()
 	return h
 }
 
@@ -56,9 +56,9 @@ func (s *Self) Credential() *credential.Credential { return s.credential }
 func newSaid(h identity.Header) *said { return &said{h, metadata.Pairs(HeaderKey, Text(h))} }
 
 // in returns the same of another generation.
-func (s *said) in(life int64) *said {
+func (s *said) in(modelGeneration int64) *said {
 	h := s.Header
-	h.Life = life
+	h.ModelGeneration = modelGeneration
 	return newSaid(h)
 }
 
@@ -73,11 +73,11 @@ func (s *Self) say() *said {
 	return last
 }
 
-// Life returns the model generation that this process works with.
-func (s *Self) Life() int64 { return s.life.Load() }
+// ModelGeneration returns the model generation that this process works with.
+func (s *Self) ModelGeneration() int64 { return s.modelGeneration.Load() }
 
-// SetLife makes this process one that works with the model of that generation.
-func (s *Self) SetLife(life int64) { s.life.Store(life) }
+// SetModelGeneration makes this process one that works with the model of that generation.
+func (s *Self) SetModelGeneration(modelGeneration int64) { s.modelGeneration.Store(modelGeneration) }
 
 // hear notes which incarnation of the master has spoken. The newest counts.
 func (s *Self) hear(master int) {
@@ -89,13 +89,13 @@ func (s *Self) hear(master int) {
 	}
 }
 
-// lifeKey finds in a context the generation that its calls are of.
-type lifeKey struct{}
+// modelGenerationKey finds in a context the generation that its calls are of.
+type modelGenerationKey struct{}
 
-// InLife returns a context for a call that tells of the model as it was in that generation,
-// whichever the process has come to.
-func InLife(ctx context.Context, life int64) context.Context {
-	return context.WithValue(ctx, lifeKey{}, life)
+// InModelGeneration returns a context for a call that tells of the model as it was in that
+// generation, whichever the process has come to.
+func InModelGeneration(ctx context.Context, modelGeneration int64) context.Context {
+	return context.WithValue(ctx, modelGenerationKey{}, modelGeneration)
 }
 
 // HeaderKey names the metadata of a call, and of its answer, that says who speaks: [Text].
@@ -127,7 +127,7 @@ var refusals = []struct {
 }{
 	{identity.ErrForeign, codes.Unauthenticated},
 	{identity.ErrForbidden, codes.PermissionDenied},
-	{identity.ErrLife, codes.Aborted},
+	{identity.ErrModelGeneration, codes.Aborted},
 	{identity.ErrReplaced, codes.Unavailable}, // the one that is called may yet answer
 	{errNoCall, codes.Unimplemented},
 }
@@ -226,8 +226,9 @@ type Callee struct {
 func calls(self *Self, callee Callee) []grpc.DialOption {
 	speak := func(ctx context.Context) context.Context {
 		said := self.say()
-		if life, ok := ctx.Value(lifeKey{}).(int64); ok && life != said.Life {
-			said = said.in(life)
+		if modelGeneration, ok := ctx.Value(modelGenerationKey{}).(int64); ok &&
+			modelGeneration != said.ModelGeneration {
+			said = said.in(modelGeneration)
 		}
 		return metadata.NewOutgoingContext(ctx, said.md)
 	}

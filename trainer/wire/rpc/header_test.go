@@ -49,8 +49,8 @@ func (certifying) Certify(context.Context, *wire.CertifyRequest) (*wire.CertifyR
 }
 
 var (
-	theMaster = identity.Header{Job: "uid", Role: pod.Master, Incarnation: 1, Life: 1}
-	aWorker   = identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1, Life: 1}
+	theMaster = identity.Header{Job: "uid", Role: pod.Master, Incarnation: 1, ModelGeneration: 1}
+	aWorker   = identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1, ModelGeneration: 1}
 )
 
 // guarded serves a master until the test ends. With strangers it accepts callers without a
@@ -97,7 +97,7 @@ func nobody(t *testing.T) *credential.Credential {
 var strange = map[string]metadata.MD{
 	"no header": nil,
 	"another's": metadata.Pairs(HeaderKey,
-		Text(identity.Header{Job: "uid", Role: pod.Worker, Index: 1, Incarnation: 1, Life: 1})),
+		Text(identity.Header{Job: "uid", Role: pod.Worker, Index: 1, Incarnation: 1, ModelGeneration: 1})),
 	"two headers": metadata.Pairs(HeaderKey, "a", HeaderKey, "b"),
 	"no base64":   metadata.Pairs(HeaderKey, "{}"),
 }
@@ -174,7 +174,8 @@ func TestWhoAnswers(t *testing.T) {
 		for name, it := range map[string]*Self{
 			"another pod's certificate": NewSelf(theMaster, prove.Of(server)),
 			"another pod's header":      NewSelf(server, prove.Of(theMaster)),
-			"another job":               self(identity.Header{Job: "other", Role: pod.Master, Incarnation: 1, Life: 1}),
+			"another job": self(identity.Header{Job: "other", Role: pod.Master,
+				Incarnation: 1, ModelGeneration: 1}),
 		} {
 			lis := memnet.Listen(64 << 10)
 			srv := NewServer(it, false)
@@ -272,7 +273,7 @@ func (s *scribe) Control(ctx context.Context, _ *wire.ControlRequest) (*wire.Con
 // one was heard.
 func TestWhoSpeaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		job := identity.Header{Job: "uid", Life: 5}
+		job := identity.Header{Job: "uid", ModelGeneration: 5}
 		its, s := job, new(scribe)
 		its.Role = pod.PS
 		server := self(its)
@@ -298,7 +299,7 @@ func TestWhoSpeaks(t *testing.T) {
 		if err := order(t.Context(), 2); err != nil {
 			t.Error(err)
 		}
-		if err := order(InLife(t.Context(), 3), 2); err != nil {
+		if err := order(InModelGeneration(t.Context(), 3), 2); err != nil {
 			t.Error(err)
 		}
 		if err := order(t.Context(), 1); status.Code(err) != codes.Unavailable ||
@@ -308,7 +309,8 @@ func TestWhoSpeaks(t *testing.T) {
 		if err := order(t.Context(), 3); err != nil {
 			t.Error(err)
 		}
-		if len(s.heard) != 3 || s.heard[0].Life != 5 || s.heard[1].Life != 3 || server.Header().Master != 3 {
+		if len(s.heard) != 3 || s.heard[0].ModelGeneration != 5 || s.heard[1].ModelGeneration != 3 ||
+			server.Header().Master != 3 {
 			t.Errorf("heard %v, at last master %d", s.heard, server.Header().Master)
 		}
 	})

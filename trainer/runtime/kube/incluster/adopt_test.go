@@ -17,7 +17,7 @@ import (
 
 // brief returns an event as a short text.
 func brief(e pod.Event) string {
-	return strings.TrimSpace(fmt.Sprintf("%v/%d %v %s %d", e.ID, e.Launch, e.Phase, e.Node, e.Exit.Code))
+	return strings.TrimSpace(fmt.Sprintf("%v/%d %v %s %d", e.ID, e.Incarnation, e.Phase, e.Node, e.Exit.Code))
 }
 
 func (s *apiServer) next(r *Runtime, n int) []string {

@@ -39,7 +39,7 @@ type certifierConfig struct {
 type roster interface {
 	// whose returns which start of which pod of the job a pod object is, whether it has ended, and
 	// whether it is known.
-	whose(types.UID) (id pod.ID, launch int, ended, known bool)
+	whose(types.UID) (id pod.ID, incarnation int, ended, known bool)
 	// pin notes the key of a pod, until the pod is deleted, and reports whether it is the only one
 	// that was noted. Of a pod that is not known there is none.
 	pin(types.UID, fingerprint) bool
@@ -146,12 +146,12 @@ func (c *certifier) bearer(ctx context.Context, token string) (bearer, error) {
 		return bearer{}, fmt.Errorf("a token of namespace %q and pod %q, expected one that is bound "+
 			"to a pod of namespace %q, and expires", its.Namespace, its.Pod.Name, c.Namespace)
 	}
-	id, launch, ended, known := c.Pods.whose(its.Pod.UID)
+	id, incarnation, ended, known := c.Pods.whose(its.Pod.UID)
 	switch {
 	case !known:
 		return bearer{}, fmt.Errorf("%w: pod %s (%s) is not known", errNotYet, its.Pod.Name, its.Pod.UID)
 	case ended:
 		return bearer{}, fmt.Errorf("a token of pod %s, which has ended", its.Pod.Name)
 	}
-	return bearer{its.Pod.UID, identity.Name{Job: c.Job, ID: id, Incarnation: launch}}, nil
+	return bearer{its.Pod.UID, identity.Name{Job: c.Job, ID: id, Incarnation: incarnation}}, nil
 }

@@ -113,9 +113,9 @@ func jwks(issuers ...*issuer) []byte {
 func crowd() *Runtime {
 	r := NewRuntime(RuntimeConfig{Client: fake.NewClientset(), Job: &job.Job{Name: "test", Namespace: "default"}})
 	for uid, e := range map[types.UID]pod.Event{
-		"w": {ID: pod.ID{Role: pod.Worker, Index: 3}, Launch: 2},
-		"p": {ID: pod.ID{Role: pod.PS, Index: 0}, Launch: 7},
-		"e": {ID: pod.ID{Role: pod.Worker, Index: 1}, Launch: 1, Phase: pod.Failed},
+		"w": {ID: pod.ID{Role: pod.Worker, Index: 3}, Incarnation: 2},
+		"p": {ID: pod.ID{Role: pod.PS, Index: 0}, Incarnation: 7},
+		"e": {ID: pod.ID{Role: pod.Worker, Index: 1}, Incarnation: 1, Phase: pod.Failed},
 	} {
 		r.known[uid] = &known{told: e, gone: e}
 	}
@@ -315,7 +315,7 @@ func TestKeysGoWithTheirPods(t *testing.T) {
 		t.Error("a pod is held to the key of another")
 	}
 	r.mu.Lock()
-	r.forget("w", r.known["w"], pod.Event{ID: pod.ID{Role: pod.Worker, Index: 3}, Launch: 2, Phase: pod.Deleted})
+	r.forget("w", r.known["w"], pod.Event{ID: pod.ID{Role: pod.Worker, Index: 3}, Incarnation: 2, Phase: pod.Deleted})
 	r.mu.Unlock()
 	if r.pin("w", key) {
 		t.Error("a deleted pod has a key")

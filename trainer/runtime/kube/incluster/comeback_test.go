@@ -83,7 +83,7 @@ func TestMasterComesBackToItsPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := c.status()
-	if s.State != "Succeeded" || s.RecordsDone != epochs*512 || s.Relaunched != 0 || s.Life != 1 ||
+	if s.State != "Succeeded" || s.RecordsDone != epochs*512 || s.Relaunched != 0 || s.ModelGeneration != 1 ||
 		c.state()[keyIncarnation] != "2" {
 		t.Errorf("%v", s)
 	}

@@ -32,7 +32,7 @@ const (
 	reasonSucceeded = "TrainingSucceeded"
 	reasonFailed    = "TrainingFailed"
 	reasonStopped   = "TrainingStopped"
-	reasonPodFailed = "PodFailed"    // by its own fault, which is charged
+	reasonPodFailed = "PodFailed"    // by its own fault, which is counted
 	reasonRejected  = "PodRejected"  // by its node
 	reasonReplaced  = "PodReplaced"  // because it does not do its work
 	reasonCreate    = "FailedCreate" // as Kubernetes' own controllers call it
@@ -156,7 +156,7 @@ func (w *eventWriter) describe(e master.Event) (kind, why, message string) {
 		case e.GivenUp:
 			return core.EventTypeWarning, reasonPodFailed,
 				text + "; it is not replaced: --relaunch_on_worker_failure allows no more"
-		case e.Charged:
+		case e.Counted:
 			return core.EventTypeWarning, reasonPodFailed, text
 		case e.Rejected:
 			return core.EventTypeWarning, reasonRejected, text

@@ -48,8 +48,9 @@ func written(t *testing.T, set *fake.Clientset) []core.Event {
 }
 
 var (
-	begunAnew = master.BegunAnew{Life: 2, Reason: "ps-0 was lost with its part of the model: node lost", Records: 512}
-	crashed   = master.PodEnded{ID: worker0, Launch: 1, Reason: "exit code 1: no such file", Charged: true}
+	begunAnew = master.BegunAnew{ModelGeneration: 2,
+		Reason: "ps-0 was lost with its part of the model: node lost", Records: 512}
+	crashed = master.PodEnded{ID: worker0, Incarnation: 1, Reason: "exit code 1: no such file", Counted: true}
 )
 
 // TestEventWords checks which events of a master become events of its Job, and with which texts.
@@ -61,14 +62,14 @@ func TestEventWords(t *testing.T) {
 		{begunAnew, "Warning", "TrainingBegunAnew",
 			"the training starts over from the initial values: ps-0 was lost with its part of the " +
 				"model: node lost; 512 records were trained on till then"},
-		{master.RolledBack{Life: 2, Reason: "ps-0 was lost", Checkpoint: 12, Version: 340, Records: 512,
+		{master.RolledBack{ModelGeneration: 2, Reason: "ps-0 was lost", Checkpoint: 12, Version: 340, Records: 512,
 			Kept: 384}, "Warning", "TrainingRolledBack",
 			"the training returns to checkpoint 12 at version 340, with 384 of 512 records: ps-0 was lost"},
-		{master.ProgramResumed{Life: 2, Reason: "every worker was lost", Step: 20200, Records: 803200,
+		{master.ProgramResumed{ModelGeneration: 2, Reason: "every worker was lost", Step: 20200, Records: 803200,
 			Repeated: 224}, "Warning", "TrainingRolledBack",
 			"resumed from the checkpoint at step 20,200, with 803,200 records; 224 records are " +
 				"repeated: every worker was lost"},
-		{master.ProgramResumed{Life: 2, Reason: "every worker was lost", Step: 9, Repeated: 7,
+		{master.ProgramResumed{ModelGeneration: 2, Reason: "every worker was lost", Step: 9, Repeated: 7,
 			AtLeast: true}, "Warning", "TrainingRolledBack",
 			"resumed from the checkpoint at step 9; at least 7 records are repeated: every worker was lost"},
 		{master.CheckpointDamaged{Number: 12,
@@ -77,7 +78,7 @@ func TestEventWords(t *testing.T) {
 		{master.CheckpointFailed{Number: 13, Reason: "no space left on device"}, "Warning",
 			"CheckpointFailed", "checkpoint 13 was given up, and is tried again: no space left on device"},
 		{crashed, "Warning", "PodFailed", "elasticdl-test-worker-0: exit code 1: no such file"},
-		{master.PodEnded{ID: worker0, Reason: "exit code 1", Charged: true, GivenUp: true}, "Warning",
+		{master.PodEnded{ID: worker0, Reason: "exit code 1", Counted: true, GivenUp: true}, "Warning",
 			"PodFailed", "elasticdl-test-worker-0: exit code 1; it is not replaced: " +
 				"--relaunch_on_worker_failure allows no more"},
 		{master.PodEnded{ID: ps0, Reason: "rejected by its node: OutOfcpu", Rejected: true}, "Warning",
@@ -214,7 +215,7 @@ func TestEventsWait(t *testing.T) {
 		for range 10_000 {
 			w.hear(crashed)
 		}
-		w.hear(master.BegunAnew{Life: 3, Reason: "again"})
+		w.hear(master.BegunAnew{ModelGeneration: 3, Reason: "again"})
 		time.Sleep(time.Minute)
 		back.Store(true)
 		time.Sleep(time.Minute)
@@ -320,8 +321,8 @@ func TestMasterTellsEvents(t *testing.T) {
 	if told := c.written(); !slices.Equal(told, []string{"Warning TrainingBegunAnew", "Warning TrainingStopped"}) {
 		t.Errorf("reported %q", told)
 	}
-	if s := c.status(); s.Life < 2 || s.Anew == "" {
-		t.Errorf("model generation %d, %q", s.Life, s.Anew)
+	if s := c.status(); s.ModelGeneration < 2 || s.Anew == "" {
+		t.Errorf("model generation %d, %q", s.ModelGeneration, s.Anew)
 	}
 }
 

@@ -272,7 +272,7 @@ func (m *kubeMaster) train(ctx context.Context, before past) (*wire.JobStatus, e
 		return nil, err
 	}
 	defer config.Listener.Close()
-	h := identity.Header{Job: m.env[job.EnvUID], Role: pod.Master, Incarnation: m.state.incarnation, Life: 1}
+	h := identity.Header{Job: m.env[job.EnvUID], Role: pod.Master, Incarnation: m.state.incarnation, ModelGeneration: 1}
 	if config.Self, err = self(authority, h); err != nil {
 		return nil, err
 	}
@@ -329,7 +329,7 @@ func growth(j *job.Job) (map[pod.Role]int, error) {
 	times := make(map[pod.Role]int)
 	for _, role := range []pod.Role{pod.PS, pod.Worker} {
 		memory := func(ooms int) (int64, error) {
-			p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Launch: 1, OOMs: ooms},
+			p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Incarnation: 1, OOMs: ooms},
 				meta.OwnerReference{})
 			if err != nil {
 				return 0, err

@@ -162,9 +162,9 @@ func (c *nodes) environ(p *core.Pod) func(name string) string {
 
 // run runs a pod until it ends.
 func (c *nodes) run(ctx context.Context, p *core.Pod) {
-	_, id, launch, _ := manifest.ParseLabels(p.Labels)
+	_, id, incarnation, _ := manifest.ParseLabels(p.Labels)
 	c.mu.Lock()
-	its := role.Role{Master: c.master, Index: id.Index, Launch: launch, Threads: 1, Log: c.Output()}
+	its := role.Role{Master: c.master, Index: id.Index, Incarnation: incarnation, Threads: 1, Log: c.Output()}
 	c.mu.Unlock()
 	its.Identify(c.environ(p), nil)
 	if c.host != "" {

@@ -150,7 +150,7 @@ func (r *Runtime) Events() <-chan pod.Event { return r.events }
 func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 	r.start()
 	object, err := manifest.Pod(r.config.Job, manifest.PodSpec{
-		ID: p.ID, Launch: p.Launch, Slot: p.Slot, OOMs: p.OOMs, Environ: r.config.Environ,
+		ID: p.ID, Incarnation: p.Incarnation, Slot: p.Slot, OOMs: p.OOMs, Environ: r.config.Environ,
 		Authority: r.config.Authority,
 	}, r.config.Owner)
 	if err != nil {
@@ -198,7 +198,7 @@ func (r *Runtime) occupied(ctx context.Context, object *core.Pod) (*core.Pod, er
 		return nil, errOccupied
 	case !r.owns(there):
 		return nil, fmt.Errorf("pod %s is there already, and is not this job's", object.Name)
-	case there.Labels[manifest.LabelLaunch] == object.Labels[manifest.LabelLaunch]:
+	case there.Labels[manifest.LabelIncarnation] == object.Labels[manifest.LabelIncarnation]:
 		return there, nil
 	case there.DeletionTimestamp == nil:
 		err = r.remove(ctx, there.Name, there.UID, nil)
@@ -233,14 +233,14 @@ func (r *Runtime) made(id pod.ID, p *core.Pod) {
 
 // whose returns which start of which pod of the job a pod object is. known is false of one that was
 // not heard of, yet or any more.
-func (r *Runtime) whose(uid types.UID) (id pod.ID, launch int, ended, known bool) {
+func (r *Runtime) whose(uid types.UID) (id pod.ID, incarnation int, ended, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.known[uid]
 	if k == nil {
 		return pod.ID{}, 0, false, false
 	}
-	return k.gone.ID, k.gone.Launch, k.told.Phase.Ended(), true
+	return k.gone.ID, k.gone.Incarnation, k.told.Phase.Ended(), true
 }
 
 // pin implements [roster]. The note ends with the pod, and with the master.

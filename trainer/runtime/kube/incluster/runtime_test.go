@@ -41,25 +41,25 @@ func testRuntime(t *testing.T, s *apiServer) *Runtime {
 	return r
 }
 
-func (s *apiServer) create(r *Runtime, id pod.ID, launch int) {
+func (s *apiServer) create(r *Runtime, id pod.ID, incarnation int) {
 	s.Helper()
-	if err := r.Create(s.Context(), master.Pod{ID: id, Launch: launch}); err != nil {
+	if err := r.Create(s.Context(), master.Pod{ID: id, Incarnation: incarnation}); err != nil {
 		s.Fatal(err)
 	}
 }
 
-// expect returns the next event, and checks that it is about the pod, of that launch and with that
-// phase.
-func (s *apiServer) expect(r *Runtime, id pod.ID, launch int, phase pod.Phase) pod.Event {
+// expect returns the next event, and checks that it is about the pod, of that incarnation and with
+// that phase.
+func (s *apiServer) expect(r *Runtime, id pod.ID, incarnation int, phase pod.Phase) pod.Event {
 	s.Helper()
 	select {
 	case e := <-r.Events():
-		if e.ID != id || e.Launch != launch || e.Phase != phase {
-			s.Fatalf("%+v, expected %v (launch %d) %v", e, id, launch, phase)
+		if e.ID != id || e.Incarnation != incarnation || e.Phase != phase {
+			s.Fatalf("%+v, expected %v (incarnation %d) %v", e, id, incarnation, phase)
 		}
 		return e
 	case <-time.After(30 * time.Second):
-		s.Fatalf("no event, expected %v (launch %d) %v", id, launch, phase)
+		s.Fatalf("no event, expected %v (incarnation %d) %v", id, incarnation, phase)
 	}
 	panic("unreachable")
 }
@@ -78,7 +78,7 @@ func TestRuntimeTellsThePodsLives(t *testing.T) {
 	s.create(r, worker0, 1)
 	s.expect(r, worker0, 1, pod.Pending)
 	p := s.get("elasticdl-test-worker-0")
-	if o := p.OwnerReferences; len(o) != 1 || o[0].UID != "the-job" || p.Labels[manifest.LabelLaunch] != "1" {
+	if o := p.OwnerReferences; len(o) != 1 || o[0].UID != "the-job" || p.Labels[manifest.LabelIncarnation] != "1" {
 		t.Errorf("%v is owned by %v, labels %v", p.Name, o, p.Labels)
 	}
 	s.change(p.Name, runs)
@@ -141,7 +141,7 @@ func TestRuntimeSurvivesAnOutage(t *testing.T) {
 	s.away(true)
 	worker1 := pod.ID{Role: pod.Worker, Index: 1}
 	asked := make(chan error, 2)
-	go func() { asked <- r.Create(t.Context(), master.Pod{ID: worker1, Launch: 1}) }()
+	go func() { asked <- r.Create(t.Context(), master.Pod{ID: worker1, Incarnation: 1}) }()
 	go func() { asked <- r.Delete(t.Context(), ps0) }()
 	s.change("elasticdl-test-worker-0", nil)
 	s.compact()
@@ -177,7 +177,7 @@ func TestRuntimeSurvivesAnOutage(t *testing.T) {
 
 // If a server was deleted and another was created under its name while the API server was away,
 // both the end and the beginning are reported.
-func TestRuntimeTellsLaunchesApart(t *testing.T) {
+func TestRuntimeDistinguishesIncarnations(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
 	s.create(r, ps0, 1)
@@ -187,7 +187,7 @@ func TestRuntimeTellsLaunchesApart(t *testing.T) {
 	s.away(true)
 	again := s.get("elasticdl-test-ps-0").DeepCopy()
 	s.change("elasticdl-test-ps-0", nil)
-	again.Labels[manifest.LabelLaunch] = "2"
+	again.Labels[manifest.LabelIncarnation] = "2"
 	s.put(again)
 	s.compact()
 	s.away(false)
@@ -262,9 +262,9 @@ func TestRuntimeCreatesOnce(t *testing.T) {
 	s.expect(r, worker0, 1, pod.Leaving)
 }
 
-// The pod of an earlier launch of a server is deleted to free space for the next, which has the
-// same name.
-func TestRuntimeRemovesTheFormerLaunch(t *testing.T) {
+// The pod of an earlier incarnation of a server is deleted to free space for the next, which has
+// the same name.
+func TestRuntimeRemovesTheFormerIncarnation(t *testing.T) {
 	for name, gone := range map[string]func(*apiServer, *Runtime){
 		"failed": func(s *apiServer, r *Runtime) {
 			s.change("elasticdl-test-ps-0", exits(1))
@@ -297,7 +297,7 @@ func TestRuntimeRemovesTheFormerLaunch(t *testing.T) {
 // The pods of an earlier job of the same name are neither taken over nor deleted.
 func TestRuntimeLeavesOthersAlone(t *testing.T) {
 	s := newAPIServer(t)
-	old, err := manifest.Pod(kubetest.Job(), manifest.PodSpec{ID: worker0, Launch: 1},
+	old, err := manifest.Pod(kubetest.Job(), manifest.PodSpec{ID: worker0, Incarnation: 1},
 		manifest.Owner("elasticdl-test-master", "the-job-before"))
 	if err != nil {
 		t.Fatal(err)
@@ -305,7 +305,7 @@ func TestRuntimeLeavesOthersAlone(t *testing.T) {
 	s.put(old)
 	s.change(old.Name, runs)
 	r := testRuntime(t, s)
-	err = r.Create(t.Context(), master.Pod{ID: worker0, Launch: 1})
+	err = r.Create(t.Context(), master.Pod{ID: worker0, Incarnation: 1})
 	if err == nil || !strings.Contains(err.Error(), "not this job's") || errors.Is(err, master.ErrHopeless) {
 		t.Errorf("create a pod where another is: %v", err)
 	}
@@ -362,7 +362,7 @@ func TestRuntimeTellsRefusalsFromDelays(t *testing.T) {
 				return tt.err
 			}
 			s.mu.Unlock()
-			err := r.Create(t.Context(), master.Pod{ID: worker0, Launch: 1})
+			err := r.Create(t.Context(), master.Pod{ID: worker0, Incarnation: 1})
 			if tt.refused == "" {
 				if err != nil || s.get("elasticdl-test-worker-0") == nil {
 					t.Errorf("created: %v, error %v", s.get("elasticdl-test-worker-0") != nil, err)
@@ -413,7 +413,7 @@ func TestRuntimeTellsWhatIsBroken(t *testing.T) {
 	s.mu.Lock()
 	s.refuse = func(string, string) error { return api.NewInternalError(errors.New("failed calling webhook")) }
 	s.mu.Unlock()
-	if err := r.Create(t.Context(), master.Pod{ID: worker0, Launch: 1}); err == nil ||
+	if err := r.Create(t.Context(), master.Pod{ID: worker0, Incarnation: 1}); err == nil ||
 		!strings.Contains(err.Error(), "failed calling webhook") || errors.Is(err, master.ErrHopeless) {
 		t.Errorf("%v", err)
 	}
@@ -426,7 +426,7 @@ func TestRuntimeStopsCreating(t *testing.T) {
 	s.away(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := r.Create(ctx, master.Pod{ID: worker0, Launch: 1}); !errors.Is(err, context.Canceled) {
+	if err := r.Create(ctx, master.Pod{ID: worker0, Incarnation: 1}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }

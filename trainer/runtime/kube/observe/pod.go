@@ -16,8 +16,8 @@ import (
 
 // Pod returns what the cluster says of a server's or worker's pod.
 func Pod(p *core.Pod) pod.Event {
-	_, id, launch, _ := manifest.ParseLabels(p.Labels)
-	e := pod.Event{ID: id, Launch: launch, Node: p.Spec.NodeName}
+	_, id, incarnation, _ := manifest.ParseLabels(p.Labels)
+	e := pod.Event{ID: id, Incarnation: incarnation, Node: p.Spec.NodeName}
 	switch p.Status.Phase {
 	case core.PodSucceeded:
 		e.Phase, e.Exit = pod.Succeeded, Exit(p)

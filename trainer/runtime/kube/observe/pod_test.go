@@ -10,7 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// parsePod returns the pod of a text in YAML, as launch 1 of worker-3 of job test.
+// parsePod returns the pod of a text in YAML, as incarnation 1 of worker-3 of job test.
 func parsePod(t *testing.T, text string) *core.Pod {
 	t.Helper()
 	p := new(core.Pod)
@@ -199,7 +199,7 @@ func TestObserve(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.want.ID, tt.want.Launch = pod.ID{Role: pod.Worker, Index: 3}, 1
+			tt.want.ID, tt.want.Incarnation = pod.ID{Role: pod.Worker, Index: 3}, 1
 			if got := Pod(parsePod(t, tt.status)); got != tt.want {
 				t.Errorf("observed\n%+v, expected\n%+v", got, tt.want)
 			}

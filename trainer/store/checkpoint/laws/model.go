@@ -77,7 +77,7 @@ func (m model) write(d checkpoint.Dir, number int64, n int) error {
 func (m model) record(number int64) checkpoint.Commit {
 	c := checkpoint.Commit{
 		Format: checkpoint.Format, Number: number, Claim: m.claim, Time: time.Unix(1e9, 0).UTC(),
-		JobName: "test", Job: cmp.Or(m.job, "uid"), ModelDef: "mnist", Life: 1, Version: 10 * number,
+		JobName: "test", Job: cmp.Or(m.job, "uid"), ModelDef: "mnist", ModelGeneration: 1, Version: 10 * number,
 		Layout: checkpoint.VariablesOf(m.layout), Optimizer: "Adam", Slots: len(m.slots), Records: 7,
 		Evaluations: []checkpoint.Evaluation{{Version: 3, Metrics: map[string]float64{"accuracy": 0.5}}},
 	}

@@ -43,7 +43,7 @@ func TestServerLost(t *testing.T) {
 				w.pods.end(ps(0), pod.Exit{NodeLost: true})
 				time.Sleep(2 * time.Second)
 				// Reports and leases of the earlier generation do not count.
-				old := identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1, Life: 1}
+				old := identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1, ModelGeneration: 1}
 				before := wire.NewMasterClient(w.speaker(func(context.Context, any) identity.Header { return old }))
 				_, err := before.ReportTask(t.Context(), &wire.ReportTaskRequest{Lease: held.Lease})
 				wantCode(t, err, codes.Aborted)
@@ -52,21 +52,21 @@ func TestServerLost(t *testing.T) {
 				if reply, err := before.Heartbeat(t.Context(),
 					&wire.HeartbeatRequest{Role: wire.Role_WORKER,
 						Leases: []*wire.LeaseProgress{{Lease: held.Lease, Done: 4}}}); err != nil ||
-					reply.Unknown || reply.Life != 2 {
+					reply.Unknown || reply.ModelGeneration != 2 {
 					t.Error(reply, err)
 				}
 				s, err := w.Status(t.Context(), &wire.StatusRequest{})
-				if err != nil || s.RecordsDone != 0 || s.Life != 2 || s.Rewinds != 1 ||
+				if err != nil || s.RecordsDone != 0 || s.ModelGeneration != 2 || s.Rewinds != 1 ||
 					!strings.Contains(s.Anew, "ps-0 was lost with its part of the model") {
 					t.Error(s, err)
 				}
 				anew := slices.DeleteFunc(events, func(e Event) bool { _, ok := e.(BegunAnew); return !ok })
-				if want := (BegunAnew{Life: 2, Reason: "ps-0 was lost with its part of the model: " +
+				if want := (BegunAnew{ModelGeneration: 2, Reason: "ps-0 was lost with its part of the model: " +
 					"node lost", Records: 4}); len(anew) != 1 || anew[0] != want {
 					t.Errorf("reported %+v, want %+v", anew, want)
 				}
 				w.join()
-				if o := w.servers[1].last(); o.Life != 2 || o.Settled != 0 {
+				if o := w.servers[1].last(); o.ModelGeneration != 2 || o.Settled != 0 {
 					t.Error("the other server is reported", o)
 				}
 				if again := w.task(1); again.Lease <= held.Lease || again.Start != first.Start || again.Done != 0 {
@@ -95,8 +95,8 @@ func TestServerStartedAgainInPlace(t *testing.T) {
 		first := w.task(0)
 		w.done(0, first)
 		for range 2 {
-			if reply := join(8); reply.Life != 3 {
-				t.Errorf("the new process is notified of generation %d", reply.Life)
+			if reply := join(8); reply.ModelGeneration != 3 {
+				t.Errorf("the new process is notified of generation %d", reply.ModelGeneration)
 			}
 		}
 		s := w.look()
@@ -105,7 +105,7 @@ func TestServerStartedAgainInPlace(t *testing.T) {
 			t.Errorf("%d records, %q, want %q", s.RecordsDone, s.Anew, want)
 		}
 		for i := range 2 {
-			if o := w.servers[i].last(); o.Life != 3 {
+			if o := w.servers[i].last(); o.ModelGeneration != 3 {
 				t.Errorf("server %d is reported %v", i, o)
 			}
 		}
@@ -130,8 +130,9 @@ func TestServerStartedAgainAtTheEnd(t *testing.T) {
 		if code := status.Code(err); code != codes.NotFound {
 			t.Errorf("a server of a job that is over joins: %v", err)
 		}
-		if s := w.look(); s.RecordsDone != before.RecordsDone || s.RecordsDone == 0 || s.Life != 1 || s.Anew != "" {
-			t.Errorf("%d records in generation %d, there were %d; %q", s.RecordsDone, s.Life,
+		if s := w.look(); s.RecordsDone != before.RecordsDone || s.RecordsDone == 0 ||
+			s.ModelGeneration != 1 || s.Anew != "" {
+			t.Errorf("%d records in generation %d, there were %d; %q", s.RecordsDone, s.ModelGeneration,
 				before.RecordsDone, s.Anew)
 		}
 		<-w.ended
@@ -148,7 +149,7 @@ func TestServerLostAtFirst(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		w.join()
 		s, err := w.Status(t.Context(), &wire.StatusRequest{})
-		if err != nil || s.Anew != "" || s.Life != 2 {
+		if err != nil || s.Anew != "" || s.ModelGeneration != 2 {
 			t.Error(s, err)
 		}
 	})
@@ -175,10 +176,11 @@ func TestServerLostAgain(t *testing.T) {
 		}
 		s := w.look()
 		if want := "the training started over: ps-1 was lost with its part of the model: node lost; " +
-			"nothing was trained on since the time before"; s.Life != 3 || s.Rewinds != 2 || s.Anew != want {
-			t.Errorf("generation %d, %q, want %q", s.Life, s.Anew, want)
+			"nothing was trained on since the time before"; s.ModelGeneration != 3 || s.Rewinds != 2 || s.Anew != want {
+			t.Errorf("generation %d, %q, want %q", s.ModelGeneration, s.Anew, want)
 		}
-		if len(lives) != 2 || lives[0].Life != 2 || lives[1].Life != 3 || !strings.Contains(lives[1].Reason, "ps-1") {
+		if len(lives) != 2 || lives[0].ModelGeneration != 2 || lives[1].ModelGeneration != 3 ||
+			!strings.Contains(lives[1].Reason, "ps-1") {
 			t.Errorf("it was notified that the training starts over: %+v", lives)
 		}
 		w.join()
@@ -270,7 +272,7 @@ func TestHungServerHoldsNobody(t *testing.T) {
 
 // An older incarnation of a server is refused. It may still run, if its node has lost its
 // connection to the cluster but not to the master.
-func TestOldLaunchIsRefused(t *testing.T) {
+func TestOldIncarnationIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
 		w.join()
@@ -317,10 +319,10 @@ func TestForgedCalls(t *testing.T) {
 			change func(*identity.Header)
 			want   codes.Code
 		}{
-			"another job":    {func(h *identity.Header) { h.Job = "another" }, codes.Unauthenticated},
-			"a later launch": {func(h *identity.Header) { h.Incarnation++ }, codes.Unauthenticated},
-			"another role":   {func(h *identity.Header) { h.Role = identity.User }, codes.PermissionDenied},
-			"another worker": {func(h *identity.Header) { h.Index = 1 }, codes.PermissionDenied},
+			"another job":         {func(h *identity.Header) { h.Job = "another" }, codes.Unauthenticated},
+			"a later incarnation": {func(h *identity.Header) { h.Incarnation++ }, codes.Unauthenticated},
+			"another role":        {func(h *identity.Header) { h.Role = identity.User }, codes.PermissionDenied},
+			"another worker":      {func(h *identity.Header) { h.Index = 1 }, codes.PermissionDenied},
 		} {
 			m, j := as(c.change)
 			for call, err := range map[string]error{

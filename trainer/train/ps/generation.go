@@ -17,41 +17,43 @@ import (
 
 // failure is why the server has nothing: it cannot read what the generation begins with.
 type failure struct {
-	life int64
+	modelGeneration int64
 	// the first try
 	since time.Time
 	// of the last one, which is not to be tried again; nil: it is
 	err error
 }
 
-// beginLife begins a model generation, unless the server is in it, or in a later one. The server's
-// state is dropped, and nobody reads it: calls in flight lose their connection. The error is
-// [checkpoint.ErrDamaged] if another try would not help.
-func (s *Server) beginLife(ctx context.Context, life int64, base custody.Base) error {
+// beginModelGeneration begins a model generation, unless the server is in it, or in a later one.
+// The server's state is dropped, and nobody reads it: calls in flight lose their connection. The
+// error is [checkpoint.ErrDamaged] if another try would not help.
+func (s *Server) beginModelGeneration(ctx context.Context, modelGeneration int64, base custody.Base) error {
 	if err := s.takeTurn(ctx); err != nil {
 		return err
 	}
 	defer s.yieldTurn()
 	s.mu.Lock()
-	before, version, failed := s.life, s.rule.version, s.failed
+	before, version, failed := s.modelGeneration, s.rule.version, s.failed
 	s.mu.Unlock()
 	switch {
-	case life <= before:
+	case modelGeneration <= before:
 		return nil
-	case life == failed.life && failed.err != nil:
+	case modelGeneration == failed.modelGeneration && failed.err != nil:
 		return failed.err
 	case base.Number == 0:
-		s.log.Info("The model starts over, from its initial values", "life", life, "version", version)
-		return s.fill(life)
+		s.log.Info("The model starts over, from its initial values", "model_generation",
+			modelGeneration, "version", version)
+		return s.fill(modelGeneration)
 	}
-	s.log.Info("The model returns to a checkpoint", "life", life, "version", version, "checkpoint",
+	s.log.Info("The model returns to a checkpoint", "model_generation", modelGeneration, "version",
+		version, "checkpoint",
 		base.Number, "directory", base.Dir)
-	err := s.restore(life, base)
+	err := s.restore(modelGeneration, base)
 	if err == nil {
 		return nil
 	}
-	if failed.life != life {
-		failed = failure{life: life, since: time.Now()}
+	if failed.modelGeneration != modelGeneration {
+		failed = failure{modelGeneration: modelGeneration, since: time.Now()}
 	}
 	if errors.Is(err, checkpoint.ErrDamaged) {
 		failed.err = err
@@ -67,7 +69,7 @@ func (s *Server) beginLife(ctx context.Context, life int64, base custody.Base) e
 
 // fill makes the server one that knows nothing but the model's initial values, in that generation.
 // Until they are made it has none, and is in no generation: there is not the memory for both.
-func (s *Server) fill(life int64) error {
+func (s *Server) fill(modelGeneration int64) error {
 	s.empty()
 	layout, values, err := s.config.Initial()
 	if err == nil {
@@ -88,12 +90,12 @@ func (s *Server) fill(life int64) error {
 	if span.Len() < len(values) {
 		collect(len(values))
 	}
-	s.enterLife(life, layout, new(ledger.Ledger), 0)
+	s.enterModelGeneration(modelGeneration, layout, new(ledger.Ledger), 0)
 	return nil
 }
 
 // restore makes the server one that has what a checkpoint has of its elements, in that generation.
-func (s *Server) restore(life int64, base custody.Base) error {
+func (s *Server) restore(modelGeneration int64, base custody.Base) error {
 	s.empty()
 	dir, err := s.config.Open.Open(base.Dir)
 	if err != nil {
@@ -114,7 +116,7 @@ func (s *Server) restore(life int64, base custody.Base) error {
 	if base.Fresh {
 		had = new(ledger.Ledger)
 	}
-	s.enterLife(life, layout, had, c.Version)
+	s.enterModelGeneration(modelGeneration, layout, had, c.Version)
 	return nil
 }
 
@@ -122,18 +124,18 @@ func (s *Server) spanOf(layout param.Layout) param.Range {
 	return param.Partition(layout.Len(), s.config.Servers)[s.config.Index]
 }
 
-// enterLife makes what is in the store that of a generation, at a version, with what the ledger
-// says in it. The caller has the turn, or is the only one to know the server.
-func (s *Server) enterLife(life int64, layout param.Layout, had *ledger.Ledger, version int64) {
+// enterModelGeneration makes what is in the store that of a generation, at a version, with what the
+// ledger says in it. The caller has the turn, or is the only one to know the server.
+func (s *Server) enterModelGeneration(modelGeneration int64, layout param.Layout, had *ledger.Ledger, version int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// the same in each generation, and read without a lock
 	if s.layout == nil {
 		s.layout, s.span = layout, s.spanOf(layout)
 	}
-	s.rule, s.life, s.failed = newRule(s.config), life, failure{}
+	s.rule, s.modelGeneration, s.failed = newRule(s.config), modelGeneration, failure{}
 	s.rule.had, s.rule.version = had.Clone(), version
-	s.self.SetLife(life)
+	s.self.SetModelGeneration(modelGeneration)
 	s.releaseCut(custody.Report{})
 	if s.config.CheckpointDir != "" { // gradients wait for the first copy, too
 		s.copy.Prepare(s.store.part(), nil)
@@ -144,7 +146,7 @@ func (s *Server) enterLife(life int64, layout param.Layout, had *ledger.Ledger, 
 // it.
 func (s *Server) empty() {
 	s.mu.Lock()
-	s.life = 0
+	s.modelGeneration = 0
 	for conn := range s.data {
 		conn.Close()
 	}
