@@ -23,7 +23,7 @@ func (j *submitted) begunAnew(epochs int64) {
 	if len(grep(j.log("master"), "The training starts over")) == 0 {
 		j.t.Error("the master's log does not say that the training started over")
 	}
-	if out := j.elasticdl("status", j.job); len(grep(out, "(?i)anew")) == 0 {
+	if out := j.elasticdl("status", j.job); len(grep(out, "started over")) == 0 {
 		j.t.Errorf("elasticdl status does not say that the training started over:\n%s", out)
 	}
 	if !j.eventReported("Warning", "TrainingBegunAnew") {

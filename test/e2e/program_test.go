@@ -182,7 +182,7 @@ func (r *running) after(what string, size int, since time.Time, without ...strin
 // ended waits for the job's success.
 func (r *running) ended() {
 	r.t.Helper()
-	if out, err := r.try(*elasticdl, "wait", r.job, "--timeout=4m"); err != nil {
+	if out, err := r.try(*elasticdl, "wait", r.job, "--timeout=10m"); err != nil {
 		r.t.Fatalf("%v\n%s", err, out)
 	}
 }
@@ -369,7 +369,7 @@ func TestProgramFails(t *testing.T) {
 	const why = "ValueError: the vocabulary has no word 17"
 	ns := newNamespace(t)
 	r := ns.program("sick", []string{"--num_workers=2", "--max_restarts=1"}, "cured.py")
-	out, err := r.try(*elasticdl, "wait", "sick", "--timeout=4m")
+	out, err := r.try(*elasticdl, "wait", "sick", "--timeout=10m")
 	if exitCode(err) != 1 || len(grep(out, "sick Failed: .*"+why)) == 0 {
 		t.Errorf("elasticdl wait sick: exit code %d\n%s", exitCode(err), out)
 	}

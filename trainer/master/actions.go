@@ -49,9 +49,9 @@ func (m *master) enqueue(actions []pod.Action) {
 	}
 }
 
-// doom hands actions to the executor, and stops giving work to the workers that they delete. The
+// apply hands actions to the executor, and stops giving work to the workers that they delete. The
 // caller holds the mutex.
-func (m *master) doom(actions []pod.Action) {
+func (m *master) apply(actions []pod.Action) {
 	m.enqueue(actions)
 	for _, a := range actions {
 		if a.Verb == pod.Delete {
@@ -72,7 +72,7 @@ func (m *master) forget(id pod.ID, incarnation int, reason string) {
 
 // execute performs actions: those of one pod in order, those of different pods concurrently.
 func (m *master) execute(ctx context.Context) {
-	e := executor{m: m, busy: make(map[pod.ID]*deeds), slots: make(chan struct{}, creating)}
+	e := executor{m: m, busy: make(map[pod.ID]*actionQueue), slots: make(chan struct{}, creating)}
 	for {
 		select {
 		case <-m.acting:
@@ -89,7 +89,7 @@ func (m *master) execute(ctx context.Context) {
 		}
 		m.mu.Unlock()
 		for _, a := range actions {
-			e.dispatch(ctx, deed{a, number})
+			e.dispatch(ctx, recordedAction{a, number})
 		}
 	}
 }
@@ -100,24 +100,25 @@ type executor struct {
 	slots chan struct{} // limits concurrent creations
 
 	mu   sync.Mutex
-	busy map[pod.ID]*deeds
+	busy map[pod.ID]*actionQueue
 }
 
-// deed is an action, with the number of the record that must be written before it; 0: none.
-type deed struct {
+// recordedAction is an action, with the number of the record that must be written before it; 0:
+// none.
+type recordedAction struct {
 	pod.Action
 	record int64
 }
 
-// deeds is the queue of a pod's actions behind the one that is being performed.
-type deeds struct {
-	next []deed
+// actionQueue is the queue of a pod's actions behind the one that is being performed.
+type actionQueue struct {
+	next []recordedAction
 	// cancels the action that is being performed
 	cancel context.CancelFunc
 }
 
 // dispatch gives an action to its pod's goroutine. A deletion cancels the creation before it.
-func (e *executor) dispatch(ctx context.Context, a deed) {
+func (e *executor) dispatch(ctx context.Context, a recordedAction) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if d := e.busy[a.ID]; d != nil {
@@ -127,13 +128,13 @@ func (e *executor) dispatch(ctx context.Context, a deed) {
 		}
 		return
 	}
-	d := &deeds{next: []deed{a}, cancel: func() {}}
+	d := &actionQueue{next: []recordedAction{a}, cancel: func() {}}
 	e.busy[a.ID] = d
 	e.m.background.Go(func() { e.work(ctx, a.ID, d) })
 }
 
 // work performs the actions of a pod until none is left.
-func (e *executor) work(ctx context.Context, id pod.ID, d *deeds) {
+func (e *executor) work(ctx context.Context, id pod.ID, d *actionQueue) {
 	for {
 		e.mu.Lock()
 		if len(d.next) == 0 {
@@ -156,12 +157,12 @@ func (e *executor) work(ctx context.Context, id pod.ID, d *deeds) {
 
 // perform performs one action; those that may take long run in goroutines of their own. The context
 // doing ends when the action is not wanted any more.
-func (e *executor) perform(ctx, doing context.Context, d deed) {
+func (e *executor) perform(ctx, doing context.Context, d recordedAction) {
 	a := d.Action
 	switch a.Verb {
 	case pod.Create:
 		// without the record, the next master might give out the number again
-		if d.record > 0 && errors.Is(e.m.scribe.wait(doing, d.record), ErrSuperseded) {
+		if d.record > 0 && errors.Is(e.m.recorder.wait(doing, d.record), ErrSuperseded) {
 			return
 		}
 		select {
@@ -198,7 +199,7 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 	now := time.Now()
 	why := pod.Refusal{Reason: err.Error(), Full: errors.Is(err, ErrFull),
 		Denied: errors.Is(err, ErrDenied), Hopeless: errors.Is(err, ErrHopeless)}
-	m.doom(m.table.Refused(a.ID, a.Incarnation, why, now))
+	m.apply(m.table.Refused(a.ID, a.Incarnation, why, now))
 	m.advance(now)
 	signal(m.poke)
 }

@@ -166,7 +166,7 @@ type master struct {
 	away time.Duration
 
 	// writes records for the next master; nil: this master is the last
-	scribe *scribe
+	recorder *recorder
 	// ends when Run returns
 	lasting context.Context
 	// record of the previous master; nil: this is the first
@@ -259,7 +259,7 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 			m.stop(job.Failed, fmt.Errorf("serve %v: %w", c.Listener.Addr(), err))
 		}
 	})
-	if m.scribe != nil {
+	if m.recorder != nil {
 		m.background.Go(func() { m.write(lasting) })
 		m.background.Go(func() { m.hint(lasting) })
 	}
@@ -318,7 +318,7 @@ func newMaster(c Config) (*master, error) {
 		return nil, err
 	}
 	if c.Memory != nil {
-		m.scribe = newScribe(c.Memory)
+		m.recorder = newRecorder(c.Memory)
 	}
 	m.specified = c.Job.NumWorkers
 	m.begins(c.Job.NumWorkers)

@@ -48,8 +48,8 @@ const (
 	recordEvery = 10 * time.Second       // interval at which hints are written
 )
 
-// scribe writes records, one at a time: of several that wait, only the newest.
-type scribe struct {
+// recorder writes records, one at a time: of several that wait, only the newest.
+type recorder struct {
 	memory Memory
 	fresh  chan struct{}
 
@@ -68,12 +68,12 @@ type scribe struct {
 	sealed bool
 }
 
-func newScribe(m Memory) *scribe {
-	return &scribe{memory: m, fresh: make(chan struct{}, 1), changed: make(chan struct{})}
+func newRecorder(m Memory) *recorder {
+	return &recorder{memory: m, fresh: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// seal makes the last record the last one: no other is taken. It does nothing without a scribe.
-func (s *scribe) seal() {
+// seal makes the last record the last one: no other is taken. It does nothing without a recorder.
+func (s *recorder) seal() {
 	if s == nil {
 		return
 	}
@@ -82,8 +82,8 @@ func (s *scribe) seal() {
 	s.sealed = true
 }
 
-// takes reports whether there is a scribe that takes records.
-func (s *scribe) takes() bool {
+// takes reports whether there is a recorder that takes records.
+func (s *recorder) takes() bool {
 	if s == nil {
 		return false
 	}
@@ -93,7 +93,7 @@ func (s *scribe) takes() bool {
 }
 
 // put queues a record to be written, and returns its number.
-func (s *scribe) put(record []byte) int64 {
+func (s *recorder) put(record []byte) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.next = record
@@ -103,7 +103,7 @@ func (s *scribe) put(record []byte) int64 {
 }
 
 // wait returns when the record of that number, or a later one, is written.
-func (s *scribe) wait(ctx context.Context, number int64) error {
+func (s *recorder) wait(ctx context.Context, number int64) error {
 	for {
 		s.mu.Lock()
 		written, err, changed := s.written, s.err, s.changed
@@ -123,7 +123,7 @@ func (s *scribe) wait(ctx context.Context, number int64) error {
 }
 
 // run writes records until ctx ends. It returns an error if another master has begun.
-func (s *scribe) run(ctx context.Context, complain func(error)) error {
+func (s *recorder) run(ctx context.Context, complain func(error)) error {
 	pausing := recordPause
 	for {
 		select {
@@ -163,7 +163,7 @@ func (s *scribe) run(ctx context.Context, complain func(error)) error {
 }
 
 // failing returns for how long writing has failed.
-func (s *scribe) failing() time.Duration {
+func (s *recorder) failing() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fails.IsZero() {
@@ -172,7 +172,7 @@ func (s *scribe) failing() time.Duration {
 	return time.Since(s.fails)
 }
 
-func (s *scribe) wrote(written int64, err error) {
+func (s *recorder) wrote(written int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.written, s.err = max(s.written, written), err
@@ -189,10 +189,10 @@ func (m *master) remember() error {
 	if !ok {
 		return nil
 	}
-	most := max(0, recordLimit-m.scribe.failing())
+	most := max(0, recordLimit-m.recorder.failing())
 	ctx, cancel := context.WithTimeoutCause(context.Background(), most, fmt.Errorf("timed out after %v", recordLimit))
 	defer cancel()
-	err := m.scribe.wait(ctx, number)
+	err := m.recorder.wait(ctx, number)
 	if err != nil {
 		m.Log.Warn("Writing the state for the next master failed", "error", err)
 	}
@@ -203,7 +203,7 @@ func (m *master) remember() error {
 // numbers that were given out, the model generation, the world of a ring, the end. The rest is
 // hints, which may be outdated. The holders of the model report what is in it.
 func (m *master) record() (number int64, ok bool) {
-	if !m.scribe.takes() || !m.stage.Planned() && !m.stage.Over() {
+	if !m.recorder.takes() || !m.stage.Planned() && !m.stage.Over() {
 		return 0, false
 	}
 	text, err := m.memoir()
@@ -211,5 +211,5 @@ func (m *master) record() (number int64, ok bool) {
 		m.Log.Error("Encoding the state for the next master failed", "error", err)
 		return 0, false
 	}
-	return m.scribe.put(text), true
+	return m.recorder.put(text), true
 }

@@ -93,7 +93,7 @@ func (m *master) perform(actions []lifecycle.Action, now time.Time) {
 			err = m.remember()
 		case lifecycle.Seal:
 			err = m.remember()
-			m.scribe.seal()
+			m.recorder.seal()
 			m.logSealed()
 		case lifecycle.Hold:
 			m.table.Hold()
@@ -146,7 +146,7 @@ func (m *master) reportEnd() {
 // quit ends Run, and leaves the pods unchanged: another master has begun. The caller holds the
 // mutex.
 func (m *master) quit(err error) {
-	m.scribe.seal()
+	m.recorder.seal()
 	if m.stage.Left() == nil {
 		m.Log.Info("The master leaves", "reason", err)
 	}
@@ -155,7 +155,7 @@ func (m *master) quit(err error) {
 
 // write writes the records for the next master, and ends this one if another has begun.
 func (m *master) write(ctx context.Context) {
-	err := m.scribe.run(ctx, func(err error) {
+	err := m.recorder.run(ctx, func(err error) {
 		m.Log.Warn("Writing the state for the next master failed; retrying", "error", err)
 	})
 	if err != nil {

@@ -193,13 +193,13 @@ func (g *program) source(w rendezvous.World) rendezvous.World {
 	g.loaded, g.behind, g.rewound, g.had = false, false, false, nil
 	// the state may have been read after a world of this generation had begun without training
 	if len(w.Sources) > 0 {
-		trained := g.ring.seats[w.Members[w.Sources[0]].Worker].arrival.Version > 0
+		trained := g.ring.participants[w.Members[w.Sources[0]].Worker].arrival.Version > 0
 		g.behind = g.dataset != nil && (lost || g.host.tasks().Stats().Done == 0 && trained)
 		return w
 	}
 	newest := int64(0)
 	for rank, m := range w.Members {
-		if a := g.ring.seats[m.Worker].arrival; a.Round >= 0 && a.Version > newest {
+		if a := g.ring.participants[m.Worker].arrival; a.Round >= 0 && a.Version > newest {
 			w.Sources, newest, g.loaded = []int{rank}, a.Version, true
 		}
 	}

@@ -122,7 +122,7 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 		m.enqueue(m.ring.ended())
 	}
 	if m.specified != r.Spec { // it was changed while there was no master
-		m.doom(m.table.Scale(m.specified, now))
+		m.apply(m.table.Scale(m.specified, now))
 	}
 	m.askHolders()
 	return nil
@@ -337,13 +337,13 @@ func (r *ring) restore(saved *savedRing, modelGeneration, highestGeneration int6
 	}
 	world, _ := r.meeting.World()
 	r.custody = custody.RestoreRing(modelGeneration, highestGeneration, world, saved.Custody)
-	r.expected, r.turned, r.called = s.Expected, now, s.Told == rendezvous.Abort
+	r.expected, r.turned, r.called = s.Expected, now, s.Notified == rendezvous.Abort
 	for _, it := range s.Members {
 		if it.Left {
 			continue
 		}
 		process := saved.Processes[it.Worker]
-		r.seats[it.Worker] = &seat{worker: it.Worker, process: process, session: it.Session,
+		r.participants[it.Worker] = &participant{worker: it.Worker, process: process, session: it.Session,
 			given: s.Generation, away: true}
 		r.host.contact(pod.ID{Role: pod.Worker, Index: it.Worker}).process = process
 	}
@@ -353,7 +353,7 @@ func (r *ring) restore(saved *savedRing, modelGeneration, highestGeneration int6
 // ended returns the end of those members of the restored world that the table does not know. They
 // were asked to leave while there was no master: the ring does not wait for them any more.
 func (r *ring) ended() (lost []pod.Action) {
-	for _, worker := range slices.Sorted(maps.Keys(r.seats)) {
+	for _, worker := range slices.Sorted(maps.Keys(r.participants)) {
 		id := pod.ID{Role: pod.Worker, Index: worker}
 		if _, ok := r.host.pod(id); !ok {
 			lost = append(lost, pod.Action{Verb: pod.Lost, ID: id, Incarnation: 1,
@@ -367,8 +367,8 @@ func (r *ring) ended() (lost []pod.Action) {
 func (r *ring) save() *savedRing {
 	s := &savedRing{Meeting: r.meeting.Snapshot(), Custody: r.custody.Save(), Processes: make(map[int]uint64)}
 	for _, it := range s.Meeting.Members {
-		if seat := r.seats[it.Worker]; seat != nil && seat.session == it.Session {
-			s.Processes[it.Worker] = seat.process
+		if participant := r.participants[it.Worker]; participant != nil && participant.session == it.Session {
+			s.Processes[it.Worker] = participant.process
 		}
 	}
 	return s

@@ -31,7 +31,7 @@ type ring struct {
 	custody *custody.Ring
 	meeting *rendezvous.Rendezvous
 	// by worker
-	seats map[int]*seat
+	participants map[int]*participant
 	// the newest session number that was given out
 	session int64
 	todo    []rendezvous.Action
@@ -100,10 +100,10 @@ type ringHost interface {
 func newRing(m *master) *ring {
 	r := &ring{
 		shared: m.share(), host: m, checkpoints: m.checkpoints, program: m.program,
-		writer:  -1,
-		custody: custody.NewRing(1, 0),
-		seats:   make(map[int]*seat),
-		session: m.firstNumber(),
+		writer:       -1,
+		custody:      custody.NewRing(1, 0),
+		participants: make(map[int]*participant),
+		session:      m.firstNumber(),
 	}
 	r.meeting = rendezvous.New(r.policy())
 	return r
@@ -207,7 +207,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	}
 	for _, m := range w.Members {
 		world.Members = append(world.Members, &wire.Member{Worker: int32(m.Worker), Address: m.Address,
-			Crew: r.seats[m.Worker].arrival.GetCrew()})
+			Crew: r.participants[m.Worker].arrival.GetCrew()})
 	}
 	if r.program != nil {
 		judge := r.program.judge
@@ -215,7 +215,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		world.Restarts, world.Beginning = int32(judge.Again()), w.Generation
 		world.MaxRestarts = world.Restarts + int32(judge.Left())
 		if len(w.Sources) > 0 && !r.program.loaded {
-			world.Beginning = r.seats[w.Members[w.Sources[0]].Worker].arrival.Beginning
+			world.Beginning = r.participants[w.Members[w.Sources[0]].Worker].arrival.Beginning
 		}
 	}
 	for _, rank := range w.Sources {
@@ -223,7 +223,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	}
 	r.broadcast(w.Members, &wire.Assembly{Word: &wire.Assembly_World{World: world}})
 	for _, m := range w.Members {
-		s := r.seats[m.Worker]
+		s := r.participants[m.Worker]
 		s.waits, s.given = false, w.Generation
 	}
 	r.orderFlush(w.Members)
@@ -242,7 +242,7 @@ func (r *ring) beginning(w rendezvous.World) (state string, had ledger.Ledger, v
 	switch {
 	case len(w.Sources) > 0:
 		source := w.Members[w.Sources[0]]
-		a := r.seats[source.Worker].arrival
+		a := r.participants[source.Worker].arrival
 		had, _ := ledger.Parse(a.Ledger) // it was checked when it came
 		return fmt.Sprintf("state of %v at version %s", source, logline.Thousands(a.Version)), had, a.Version
 	case base.commit != nil:
@@ -264,9 +264,9 @@ func wireBase(b custody.Base) *wire.Base {
 	return &wire.Base{Dir: b.Dir, Number: b.Number, Claim: b.Claim, Checksum: b.Checksum, Fresh: b.Fresh}
 }
 
-// seated reports whether a worker is still a member.
-func (r *ring) seated(m rendezvous.Member) bool {
-	s := r.seats[m.Worker]
+// participates reports whether a worker is still a member.
+func (r *ring) participates(m rendezvous.Member) bool {
+	s := r.participants[m.Worker]
 	return s != nil && s.session == m.Session
 }
 
@@ -331,15 +331,15 @@ func (r *ring) newGeneration(reason string) {
 // survives reports whether a member of the last world is still there.
 func (r *ring) survives() bool {
 	return slices.ContainsFunc(r.custody.World().Members, func(m rendezvous.Member) bool {
-		return r.seats[m.Worker] != nil
+		return r.participants[m.Worker] != nil
 	})
 }
 
 // broadcast sends a message to the connected members of a world.
 func (r *ring) broadcast(members []rendezvous.Member, word *wire.Assembly) {
 	for _, m := range members {
-		if r.seated(m) {
-			r.seats[m.Worker].send(word)
+		if r.participates(m) {
+			r.participants[m.Worker].send(word)
 		}
 	}
 }
@@ -397,11 +397,11 @@ func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wir
 
 // copy makes a member of the world copy what it has; preferably one that was not asked to leave.
 func (r *ring) copy(o custody.CutOrder) {
-	var copier *seat
+	var copier *participant
 	for _, member := range r.custody.World().Members {
 		leaves := r.host.contact(pod.ID{Role: pod.Worker, Index: member.Worker}).leaves
-		if r.seated(member) && (copier == nil || !leaves) {
-			if copier = r.seats[member.Worker]; !leaves {
+		if r.participates(member) && (copier == nil || !leaves) {
+			if copier = r.participants[member.Worker]; !leaves {
 				break
 			}
 		}
@@ -483,7 +483,7 @@ func (r *ring) tick() {
 // works reports whether the members of a world go on, even if they will be recalled after a round.
 func (r *ring) works() bool {
 	return !r.called && slices.ContainsFunc(r.custody.World().Members, func(m rendezvous.Member) bool {
-		s := r.seats[m.Worker]
+		s := r.participants[m.Worker]
 		return s != nil && s.session == m.Session && !s.waits
 	})
 }
@@ -491,7 +491,7 @@ func (r *ring) works() bool {
 // remain returns how many members of the last world are left.
 func (r *ring) remain() (n int32) {
 	for _, m := range r.custody.World().Members {
-		if seat := r.seats[m.Worker]; seat != nil && seat.session == m.Session {
+		if participant := r.participants[m.Worker]; participant != nil && participant.session == m.Session {
 			n++
 		}
 	}

@@ -55,7 +55,7 @@ func (r *ring) bereft(worker int) {
 
 // lost recalls the others when a worker has ended.
 func (r *ring) lost(id pod.ID, _ int, reason string) {
-	delete(r.seats, id.Index)
+	delete(r.participants, id.Index)
 	r.bereft(id.Index)
 	if !r.stage.Over() {
 		r.perform(r.meeting.Leave(id.Index, 0, reason, r.now()))
@@ -64,7 +64,7 @@ func (r *ring) lost(id pod.ID, _ int, reason string) {
 
 // departs makes the others go on without a worker that was asked to leave, as soon as they can.
 func (r *ring) departs(worker int) {
-	s := r.seats[worker]
+	s := r.participants[worker]
 	switch {
 	case r.stage.Over():
 		return
@@ -134,7 +134,7 @@ func (r *ring) stragglers(overdue []int) []int {
 	rested := r.now().Sub(r.turned) >= r.Job.TaskTimeout.Duration
 	named := false
 	return slices.DeleteFunc(overdue, func(worker int) bool {
-		s := r.seats[worker]
+		s := r.participants[worker]
 		switch {
 		case s == nil || s.away && s.waits:
 			return r.custody.Missed(worker)

@@ -101,12 +101,12 @@ func TestSupersededMasterFormsNoWorld(t *testing.T) {
 			}
 			m.table = pod.New(m.podPolicy())
 			m.stage.Plan(time.Now())
-			m.scribe.wrote(math.MaxInt64, nil)
+			m.recorder.wrote(math.MaxInt64, nil)
 			if superseded {
-				m.scribe.written, m.scribe.err = 0, ErrSuperseded
+				m.recorder.written, m.recorder.err = 0, ErrSuperseded
 			}
-			s := &seat{session: 1, spoken: make(chan struct{}, 1)}
-			m.ring.seats[0] = s
+			s := &participant{session: 1, spoken: make(chan struct{}, 1)}
+			m.ring.participants[0] = s
 			m.ring.admit(s, &wire.Arrival{Address: "worker-0:1", Round: -1})
 			if quits := m.stage.Left() != nil; quits != superseded || len(s.words) > 0 != !superseded {
 				t.Errorf("superseded %v, the master goes: %v, and says %v", superseded, m.stage.Left(), s.words)

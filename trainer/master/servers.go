@@ -324,7 +324,7 @@ func (s *servers) command(ctx context.Context, l *line) {
 			continue
 		}
 		s.mu.Lock()
-		s.custody.Told(l.index, incarnation, want, reply.Version)
+		s.custody.Acknowledged(l.index, incarnation, want, reply.Version)
 		s.host.advance(time.Now())
 		s.mu.Unlock()
 	}

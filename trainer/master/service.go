@@ -415,7 +415,7 @@ func (m *master) scale(n int) (before int, err error) {
 		m.begins(n)
 		return before, nil
 	}
-	m.doom(m.table.Scale(n, now))
+	m.apply(m.table.Scale(n, now))
 	m.advance(now)
 	signal(m.poke)
 	return before, nil

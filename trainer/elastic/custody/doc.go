@@ -8,7 +8,7 @@
 // [Servers] is for a job with parameter servers: each holds a range of the values, the optimizer's
 // slots of it, and a ledger of the records that were applied to it.
 //
-//	          Join                     Told(order of this generation)
+//	          Join                  Acknowledged(order of this generation)
 //	absent ─────────> joined, behind ───────────────────────────> current
 //	  ^                    ^                                         │
 //	  ├── Leave ───────────┼────────────────── Leave, a later Join ──┤

@@ -137,7 +137,7 @@ func (s *serversStage) event(c *narration.Command) []string {
 		if generation := c.IntOf("model_generation", 0); generation > 0 {
 			o = Order{ModelGeneration: int64(generation)}
 		}
-		s.s.Told(index, incarnation, o, int64(c.IntOf("version", 0)))
+		s.s.Acknowledged(index, incarnation, o, int64(c.IntOf("version", 0)))
 	case "report":
 		index, incarnation := who(c)
 		if !s.s.Heard(index, incarnation, int64(c.IntOf("model_generation", int(s.s.ModelGeneration()))),

@@ -70,7 +70,7 @@ type server struct {
 	// the order is acknowledged and agrees with its reports
 	knows bool
 	// the last order that it acknowledged
-	told Order
+	acknowledged Order
 	// the newest that it reported in this model generation
 	version int64
 	// version of the snapshot that it holds in this model generation; 0: none
@@ -222,16 +222,17 @@ func (s *Servers) Want(contributors, settled int, release int64, cut CutOrder) {
 // false if there is none, or no server.
 func (s *Servers) Due(index int) (o Order, incarnation int, ok bool) {
 	it := s.all[index]
-	return s.want, it.incarnation, it.here && !s.asks && !(it.knows && it.told == s.want)
+	return s.want, it.incarnation, it.here && !s.asks && !(it.knows && it.acknowledged == s.want)
 }
 
-// Told notes that an incarnation of a server has acknowledged an order, and is at a version.
-func (s *Servers) Told(index, incarnation int, o Order, version int64) {
+// Acknowledged notes that an incarnation of a server has acknowledged an order, and is at a
+// version.
+func (s *Servers) Acknowledged(index, incarnation int, o Order, version int64) {
 	it := &s.all[index]
 	if !it.here || incarnation != it.incarnation {
 		return
 	}
-	it.knows, it.told = true, o
+	it.knows, it.acknowledged = true, o
 	if o.ModelGeneration == s.modelGeneration {
 		it.version = max(it.version, version)
 	}
@@ -246,7 +247,7 @@ func (s *Servers) Heard(index, incarnation int, modelGeneration, version, snapsh
 		return false
 	}
 	it.version, it.snapshot = max(it.version, version), snapshot
-	if snapshot > 0 && snapshot <= it.told.Release {
+	if snapshot > 0 && snapshot <= it.acknowledged.Release {
 		it.knows = false
 	}
 	return true
@@ -268,7 +269,8 @@ func (s *Servers) Version() int64 {
 // that many epochs are settled.
 func (s *Servers) Applied(epochs int) bool {
 	for _, it := range s.all {
-		if !it.here || !it.knows || it.told.ModelGeneration != s.modelGeneration || it.told.Settled < epochs {
+		if !it.here || !it.knows || it.acknowledged.ModelGeneration != s.modelGeneration ||
+			it.acknowledged.Settled < epochs {
 			return false
 		}
 	}

@@ -111,7 +111,7 @@ func TestServersModel(t *testing.T) {
 					t.Fatalf("incarnation %d is to get the order, %d is present", incarnation, there[i].incarnation)
 				}
 				of := rapid.IntRange(0, started[i]).Draw(t, "incarnation")
-				s.Told(i, of, o, 1)
+				s.Acknowledged(i, of, o, 1)
 				if there[i].here && of == there[i].incarnation {
 					acknowledged[i] = o
 				}

@@ -30,7 +30,7 @@ func (m *model) unfinished(p *peer) bool {
 // ignores reports whether a peer that was called back has finished in its world, and is not called
 // at once. It may come back, or not.
 func (m *model) ignores(p *peer) bool {
-	return m.told == Recall && slices.Contains(m.old, p) && p.generation == p.given && m.finished[p.Member]
+	return m.notified == Recall && slices.Contains(m.old, p) && p.generation == p.given && m.finished[p.Member]
 }
 
 // divided reports whether a member has finished, and another has come back before it had.

@@ -179,7 +179,7 @@ func (r *Rendezvous) form() {
 	}
 	r.forgo()
 	r.did = append(r.did, Action{Verb: Form, World: w, Reason: r.cause})
-	r.world, r.told, r.cause = w, 0, ""
+	r.world, r.notified, r.cause = w, 0, ""
 }
 
 // list returns the members of the processes.

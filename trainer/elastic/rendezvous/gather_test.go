@@ -4,7 +4,7 @@ package rendezvous
 // and nobody has a state.
 func (m *model) short() bool {
 	if m.policy.Gather == 0 || m.newest().Exists() || m.lacking() || m.over() || len(m.old) > 0 &&
-		!m.broken && m.told == 0 {
+		!m.broken && m.notified == 0 {
 		return false
 	}
 	for _, p := range m.old {

@@ -16,7 +16,7 @@ type Rendezvous struct {
 	// by worker: its newest process
 	known map[int]*process
 	// processes that have left, the oldest first
-	graves []*process
+	departed []*process
 
 	// the last world; its slices are never changed
 	world World
@@ -31,7 +31,7 @@ type Rendezvous struct {
 	strays []*process
 
 	// Recall or Abort: the members have been called back from the world; 0: they have not
-	told Verb
+	notified Verb
 	// why they were called back
 	cause string
 
@@ -156,7 +156,7 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 		if len(r.finished) == 0 {
 			r.call(Recall, fmt.Sprintf("%v has come to take part", p))
 		}
-	case r.told == 0:
+	case r.notified == 0:
 		r.call(Abort, fmt.Sprintf("%v came back", p))
 	case a.BrokeOff:
 		// it was recalled, and the others would wait for it in the middle of a round
@@ -239,7 +239,7 @@ func (r *Rendezvous) Depart(worker int, now time.Time) []Action {
 // spent reports whether a process is a member that nobody misses: it has finished and has not come
 // back, or takes no part in a world that another has finished, and that stays.
 func (r *Rendezvous) spent(p *process) bool {
-	stays := len(r.finished) > 0 && r.told != Abort
+	stays := len(r.finished) > 0 && r.notified != Abort
 	return p.place == working && r.finished[p.Worker] || (p.place == working || p.place == back) &&
 		r.aside[p.Worker] && stays
 }
@@ -300,10 +300,10 @@ func (r *Rendezvous) Waiting() (arrived int, why string) {
 	missing := r.missing()
 	there := len(r.members) + len(r.guests)
 	switch {
-	case len(r.members) > 0 && r.told == 0, r.Over():
-	case r.told != 0 && len(missing) == 0 && r.lacking(), len(r.members) == 0 && r.lacking():
+	case len(r.members) > 0 && r.notified == 0, r.Over():
+	case r.notified != 0 && len(missing) == 0 && r.lacking(), len(r.members) == 0 && r.lacking():
 		why = fmt.Sprintf("waiting for %s to come back", names(list(r.strays)))
-	case len(missing) > 0 && len(r.finished) > 0 && r.told == Recall:
+	case len(missing) > 0 && len(r.finished) > 0 && r.notified == Recall:
 		why = fmt.Sprintf("waiting for %s to finish", names(list(slices.DeleteFunc(missing, r.spent))))
 	case len(missing) > 0:
 		why = fmt.Sprintf("waiting for %s to come back", names(list(missing)))
@@ -365,7 +365,7 @@ func (r *Rendezvous) nextStep() (do func(), w wait) {
 		if there >= r.policy.Min && !r.lacking() {
 			return r.form, settle
 		}
-	case r.told == 0:
+	case r.notified == 0:
 		switch {
 		case len(r.finished) > 0: // the others are at their end, too
 		case r.spared():
@@ -400,7 +400,7 @@ func (r *Rendezvous) wanted() int {
 // latest: nobody is at work, nobody has a state, and fewer processes are there than the last world
 // had, or than are expected if there was none.
 func (r *Rendezvous) Gathers() bool {
-	idle := len(r.members) == 0 || r.told != 0 && len(r.missing()) == 0
+	idle := len(r.members) == 0 || r.notified != 0 && len(r.missing()) == 0
 	return r.policy.Gather > 0 && idle && !r.Over() && !r.newest().Exists() && !r.lacking() &&
 		r.gathered() >= r.policy.Min && r.gathered() < r.goal()
 }
@@ -458,10 +458,10 @@ func (r *Rendezvous) missing() []*process {
 // call adds the action that calls the missing members back, unless they were called by this verb or
 // a more urgent one already.
 func (r *Rendezvous) call(v Verb, reason string) {
-	if v <= r.told {
+	if v <= r.notified {
 		return
 	}
-	r.told, r.cause = v, reason
+	r.notified, r.cause = v, reason
 	if missing := r.missing(); len(missing) > 0 {
 		r.did = append(r.did, Action{Verb: v, Generation: r.world.Generation, Members: list(missing), Reason: reason})
 	}
@@ -499,7 +499,7 @@ func (r *Rendezvous) drop(p *process, reason string) {
 	is := func(o *process) bool { return o == p }
 	r.members, r.guests, r.strays = slices.DeleteFunc(r.members, is), slices.DeleteFunc(r.guests, is),
 		slices.DeleteFunc(r.strays, is)
-	r.bury(p)
+	r.retire(p)
 	if missed {
 		r.call(Abort, reason)
 	}
@@ -510,17 +510,17 @@ func (r *Rendezvous) drop(p *process, reason string) {
 func (r *Rendezvous) release(p *process) {
 	is := func(o *process) bool { return o == p }
 	r.members, r.guests = slices.DeleteFunc(r.members, is), slices.DeleteFunc(r.guests, is)
-	r.bury(p)
+	r.retire(p)
 	r.did = append(r.did, Action{Verb: Release, Member: p.Member})
 }
 
-func (r *Rendezvous) bury(p *process) {
+func (r *Rendezvous) retire(p *process) {
 	p.place = gone
-	r.graves = append(r.graves, p)
-	if len(r.graves) > remembered {
-		if oldest := r.graves[0]; r.known[oldest.Worker] == oldest {
+	r.departed = append(r.departed, p)
+	if len(r.departed) > remembered {
+		if oldest := r.departed[0]; r.known[oldest.Worker] == oldest {
 			delete(r.known, oldest.Worker)
 		}
-		r.graves = r.graves[1:]
+		r.departed = r.departed[1:]
 	}
 }

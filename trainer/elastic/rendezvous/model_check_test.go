@@ -25,7 +25,7 @@ func (m *model) Check(t *rapid.T) {
 	if m.over() {
 		return
 	}
-	changing := len(m.old) > 0 && (m.told != 0 || m.broken)
+	changing := len(m.old) > 0 && (m.notified != 0 || m.broken)
 	working := len(m.old) > 0 && !changing
 	if (why == "") != working {
 		t.Fatalf("waiting: %q, working: %t", why, working)
@@ -33,10 +33,10 @@ func (m *model) Check(t *rapid.T) {
 	if changing && back == len(m.old) && there >= m.policy.Min && !m.lacking() && !m.short() {
 		t.Fatalf("all are back, and there is no world: %q", why)
 	}
-	if changing && back < len(m.old) && m.told == 0 {
+	if changing && back < len(m.old) && m.notified == 0 {
 		t.Fatalf("nobody was asked to come back: %q", why)
 	}
-	if changing && back < len(m.old) && m.told != Abort && m.divided() {
+	if changing && back < len(m.old) && m.notified != Abort && m.divided() {
 		t.Fatalf("some have finished, and others that came back wait for them: %q", why)
 	}
 	if working && m.spares() && len(m.finished) == 0 {

@@ -78,9 +78,9 @@ type model struct {
 	// newcomers in the order of their first arrivals
 	guests []*peer
 	// members of the last world that have not left, by rank
-	old  []*peer
-	eras []era
-	told Verb
+	old      []*peer
+	eras     []era
+	notified Verb
 	// members of the last world that have finished, and those that take no part
 	finished map[Member]bool
 	aside    map[Member]bool
@@ -120,7 +120,7 @@ func (m *model) all(do func(r *Rendezvous) []Action) []Action {
 	}
 	if !slices.ContainsFunc(m.old, func(p *peer) bool { return !p.arrived() }) {
 		// by no action: nobody is present to be notified
-		m.told = m.r.told
+		m.notified = m.r.notified
 	}
 	return did
 }
@@ -131,8 +131,8 @@ func (m *model) take(a Action, anew bool) {
 	case Form:
 		m.form(a.World, anew)
 	case Recall, Abort:
-		if a.Generation != m.last().Generation || a.Verb <= m.told || len(a.Members) == 0 {
-			m.t.Fatalf("%v, notified of %v before, in %+v", a, m.told, m.last())
+		if a.Generation != m.last().Generation || a.Verb <= m.notified || len(a.Members) == 0 {
+			m.t.Fatalf("%v, notified of %v before, in %+v", a, m.notified, m.last())
 		}
 		if settled := !m.joinable.IsZero() &&
 			!m.now.Before(m.joinable.Add(m.policy.Settle)); a.Verb == Recall && !settled && !m.comes &&
@@ -142,7 +142,7 @@ func (m *model) take(a Action, anew bool) {
 		if a.Verb == Recall && len(m.finished) > 0 {
 			m.t.Fatalf("%v, and some have finished", a)
 		}
-		m.told = a.Verb
+		m.notified = a.Verb
 		for _, who := range a.Members {
 			p := m.peer(who)
 			if !slices.Contains(m.old, p) || p.arrived() {
@@ -294,7 +294,7 @@ func (m *model) form(w World, anew bool) {
 		p.given = w.Generation
 		p.down = append(p.down, Action{Verb: Form, World: w})
 	}
-	m.old, m.told, m.joinable, m.gathers = members, 0, time.Time{}, time.Time{}
+	m.old, m.notified, m.joinable, m.gathers = members, 0, time.Time{}, time.Time{}
 	m.eras = append(m.eras, era{World: w})
 }
 
@@ -421,8 +421,8 @@ func (m *model) hear(p *peer) {
 	if waits := func(o *peer) bool {
 		return !o.arrived()
 	}; a.BrokeOff && a.Generation == from && m.last().Generation == from && slices.Contains(m.old, p) &&
-		!m.aside[p.Member] && m.told != Abort && slices.ContainsFunc(m.old, waits) {
-		m.t.Fatalf("%+v broke off, and the others wait for it: notified of %v", p, m.told)
+		!m.aside[p.Member] && m.notified != Abort && slices.ContainsFunc(m.old, waits) {
+		m.t.Fatalf("%+v broke off, and the others wait for it: notified of %v", p, m.notified)
 	}
 }
 

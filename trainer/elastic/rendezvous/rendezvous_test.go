@@ -11,8 +11,8 @@ func TestSessionsAreForgotten(t *testing.T) {
 		r.Leave(w, member.Session, "killed", start)
 		r.Arrive(Arrival{Member: member}, start) // a late arrival
 	}
-	if arrived, why := r.Waiting(); arrived != 0 || len(r.known) != remembered || len(r.graves) != remembered {
-		t.Fatalf("%d have arrived, %s; %d known, %d graves", arrived, why, len(r.known), len(r.graves))
+	if arrived, why := r.Waiting(); arrived != 0 || len(r.known) != remembered || len(r.departed) != remembered {
+		t.Fatalf("%d have arrived, %s; %d known, %d departed", arrived, why, len(r.known), len(r.departed))
 	}
 }
 

@@ -21,8 +21,8 @@ type Snapshot struct {
 	// by rank
 	Members []Saved `json:"members,omitempty"`
 	// Recall or Abort: the members have been called back
-	Told  Verb   `json:"told,omitempty"`
-	Cause string `json:"cause,omitempty"`
+	Notified Verb   `json:"told,omitempty"`
+	Cause    string `json:"cause,omitempty"`
 	// number of worlds in a row of these members that broke without a round
 	Stuck    int `json:"stuck,omitempty"`
 	Expected int `json:"expected,omitempty"`
@@ -56,8 +56,8 @@ const mostCause = 300
 func (r *Rendezvous) Snapshot() Snapshot {
 	s := Snapshot{
 		ID: r.world.ID, Generation: r.world.Generation, Given: r.generations, Position: r.world.Position,
-		Sources: slices.Clone(r.world.Sources),
-		Told:    r.told, Cause: r.cause[:min(len(r.cause), mostCause)], Stuck: r.stuck, Expected: r.expected,
+		Sources:  slices.Clone(r.world.Sources),
+		Notified: r.notified, Cause: r.cause[:min(len(r.cause), mostCause)], Stuck: r.stuck, Expected: r.expected,
 	}
 	for _, m := range r.world.Members {
 		it := Saved{Worker: m.Worker, Session: m.Session, Address: m.Address, Left: true,
@@ -88,7 +88,8 @@ func (s *Snapshot) validate() error {
 	check((s.Generation == 0) == (len(s.Members) == 0), "%d members of generation %d", len(s.Members), s.Generation)
 	check(s.Round >= 0 && s.Beginning >= 0 && s.Stuck >= 0 && s.Expected >= 0,
 		"round %d since generation %d, broken %d times, %d workers expected", s.Round, s.Beginning, s.Stuck, s.Expected)
-	check(s.Told == 0 || (s.Told == Recall || s.Told == Abort) && s.Generation > 0, "%v was notified", s.Told)
+	check(s.Notified == 0 || (s.Notified == Recall || s.Notified == Abort) && s.Generation > 0,
+		"%v was notified", s.Notified)
 	before := -1
 	for _, rank := range s.Sources {
 		check(rank > before && rank < len(s.Members), "rank %d as a source, of %d members", rank, len(s.Members))
@@ -104,7 +105,7 @@ func (s *Snapshot) validate() error {
 			m.Worker, m.Brought-1, m.Since, m.Suspected)
 		workers[m.Worker], left = true, left || m.Left && !m.Finished && !(m.Aside && finished)
 	}
-	check(!left || s.Told == Abort || s.alone(), "a member left that the others miss, and they were not notified")
+	check(!left || s.Notified == Abort || s.alone(), "a member left that the others miss, and they were not notified")
 	return errors.Join(problems...)
 }
 
@@ -123,7 +124,7 @@ func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
 	r := New(p)
 	r.world = World{ID: s.ID, Generation: s.Generation, Position: s.Position, Sources: slices.Clone(s.Sources)}
 	r.generations = max(s.Given, s.Generation)
-	r.told, r.cause, r.stuck, r.expected = s.Told, s.Cause, s.Stuck, s.Expected
+	r.notified, r.cause, r.stuck, r.expected = s.Notified, s.Cause, s.Stuck, s.Expected
 	for _, it := range s.Members {
 		m := Member{Worker: it.Worker, Session: it.Session, Address: it.Address}
 		r.world.Members = append(r.world.Members, m)
@@ -174,7 +175,7 @@ func (r *Rendezvous) Present(m Member, generation int64, now time.Time) []Action
 	verb, reason := Abort, "the others went on without it"
 	if p := r.known[m.Worker]; p != nil && p.Session == m.Session && p.place == working && generation == p.given {
 		p.away, p.cut = time.Time{}, false
-		if verb, reason = r.told, r.cause; verb == 0 {
+		if verb, reason = r.notified, r.cause; verb == 0 {
 			return r.step(now)
 		}
 	}
@@ -193,7 +194,7 @@ func (r *Rendezvous) absent(now time.Time) {
 		return true
 	})
 	for _, p := range late {
-		r.bury(p)
+		r.retire(p)
 	}
 	if missed {
 		r.call(Abort, fmt.Sprintf("%s not heard for %v", names(list(late)), r.policy.Absence))

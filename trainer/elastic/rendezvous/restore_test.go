@@ -88,7 +88,7 @@ func (m *model) back(p *peer) {
 	if a, b := fmt.Sprint(did), fmt.Sprint(twin); a != b {
 		m.t.Fatalf("same calls, other actions:\n%s\n%s", a, b)
 	}
-	verb := m.told
+	verb := m.notified
 	if !slices.Contains(m.old, p) || p.generation != p.given {
 		verb = Abort
 	}
@@ -187,8 +187,8 @@ func TestRestoreRefuses(t *testing.T) {
 		{Snapshot{Given: -1}, "-1 generations were given out"},
 		{Snapshot{Position: NoState}, "round -1 since generation 0, broken 0 times, 0 workers expected"},
 		{Snapshot{Position: Position{Beginning: -1}}, "round 0 since generation -1"},
-		{Snapshot{Told: Recall}, "recall was notified"},
-		{Snapshot{ID: 1, Generation: 1, Members: one, Told: Evict}, "evict was notified"},
+		{Snapshot{Notified: Recall}, "recall was notified"},
+		{Snapshot{ID: 1, Generation: 1, Members: one, Notified: Evict}, "evict was notified"},
 		{Snapshot{ID: 1, Generation: 1, Members: one, Sources: []int{0, 0, 1}},
 			"rank 0 as a source, of 1 members\nrank 1 as a source, of 1 members"},
 		{Snapshot{ID: 1, Generation: 1, Members: []Saved{{Worker: 1}}}, "worker 1 of session 0, or it is there twice"},

@@ -13,7 +13,7 @@ func (r *Rendezvous) stray(p *process, reason string) {
 	has := p.place == back && p.Exists()
 	r.drop(p, fmt.Sprintf("%v left: %s", p, reason))
 	if has {
-		r.unbury(p)
+		r.reinstate(p)
 		p.place = astray
 		r.strays = append(r.strays, p)
 	}
@@ -26,8 +26,8 @@ func (r *Rendezvous) Knows(worker int, session int64) bool {
 	return p != nil && p.Session == session && p.place != gone
 }
 
-// unbury undoes the bury of a process that was called just before.
-func (r *Rendezvous) unbury(p *process) { r.graves = r.graves[:len(r.graves)-1] }
+// reinstate undoes the retirement of a process that was called just before.
+func (r *Rendezvous) reinstate(p *process) { r.departed = r.departed[:len(r.departed)-1] }
 
 // regain makes a stray a member again, at its former place in the order of ranks.
 func (r *Rendezvous) regain(p *process) {
@@ -43,10 +43,10 @@ func (r *Rendezvous) regain(p *process) {
 	p.place = working
 }
 
-// forgo buries the strays, as a world is formed without them.
+// forgo retires the strays, as a world is formed without them.
 func (r *Rendezvous) forgo() {
 	for _, p := range r.strays {
-		r.bury(p)
+		r.retire(p)
 	}
 	r.strays = nil
 }

@@ -21,22 +21,23 @@ func TestOffersFollowTheLedger(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		had     int64 // records of task 1 in the state
-		hand    []piece
+		queued  []piece
 		want    []string
 		reports []string
 	}{
-		{name: "as it should be", had: 2, hand: []piece{of(1, 1, 4), of(1, 1, 6), of(2, 2, 2)},
+		{name: "as it should be", had: 2, queued: []piece{of(1, 1, 4), of(1, 1, 6), of(2, 2, 2)},
 			want: []string{"1: 2+2", "1: 4+2", "2: 0+2"}},
 		{name: "some of it is in the state", had: 3,
-			hand: []piece{of(1, 1, 2), of(1, 1, 4), of(1, 1, 6)}, want: []string{"1: 3+1", "1: 4+2"}},
-		{name: "all of it is", had: 8, hand: []piece{of(1, 1, 2), of(1, 1, 4), of(2, 2, 2)}, want: []string{"2: 0+2"}},
-		{name: "there would be a gap", had: 0, hand: []piece{of(1, 1, 4), of(1, 1, 6), of(2, 2, 2)},
+			queued: []piece{of(1, 1, 2), of(1, 1, 4), of(1, 1, 6)}, want: []string{"1: 3+1", "1: 4+2"}},
+		{name: "all of it is", had: 8, queued: []piece{of(1, 1, 2), of(1, 1, 4), of(2, 2, 2)},
+			want: []string{"2: 0+2"}},
+		{name: "there would be a gap", had: 0, queued: []piece{of(1, 1, 4), of(1, 1, 6), of(2, 2, 2)},
 			want:    []string{"2: 0+2"},
 			reports: []string{"the lease continues at record 2, but the model has 0 records of the task"}},
-		{name: "a gap comes later", had: 0, hand: []piece{of(2, 2, 2), of(1, 1, 4)}, want: []string{"2: 0+2"}},
+		{name: "a gap comes later", had: 0, queued: []piece{of(2, 2, 2), of(1, 1, 4)}, want: []string{"2: 0+2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, reports := atHand(c.hand...)
+			r, reports := withQueued(c.queued...)
 			r.Meeting, r.Job = membership.New(nil, nil), &job.Job{ModelSettings: job.ModelSettings{MinibatchSize: 2}}
 			r.batch = 100 // it offers all that it has
 			r.ledger.Add(ledger.Task{Epoch: 1, Number: 1}, c.had, 8)

@@ -90,7 +90,7 @@ func TestSnapshotThatIsGone(t *testing.T) {
 // straggler. A worker that has brought nothing does not.
 func TestRoundShowsProgress(t *testing.T) {
 	r, _ := loner(t)
-	r.batch, r.state.pending, r.hand = 2, make([]float32, lessons), []piece{minibatch(training(5, 0, 4, 0), 1)}
+	r.batch, r.state.pending, r.queued = 2, make([]float32, lessons), []piece{minibatch(training(5, 0, 4, 0), 1)}
 	r.leases.hold(&wire.Task{Lease: 5, Done: 0})
 	for _, c := range []struct {
 		what      string
@@ -110,7 +110,7 @@ func TestRoundShowsProgress(t *testing.T) {
 		a := agreement{records: 2, takes: [][]int64{{2}, c.mine},
 			offers: [][]offer{{{task: ledger.Task{Epoch: 1, Number: 9}, of: 100, records: 2}}, nil}}
 		if !c.idle {
-			a.offers[1] = []offer{r.hand[0].offer(1)}
+			a.offers[1] = []offer{r.queued[0].offer(1)}
 		}
 		r.finish(&world{World: membership.Of(t.Context(), &wire.World{}), rank: 1, size: 2}, a, []float32{1})
 		if told := r.leases.progress()[0]; told.Effort != c.told || told.Done != c.confirmed {

@@ -68,7 +68,7 @@ func TestRoundIsToldWhenTheNextHasBegun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, node := loner(t)
 		r.leases.hold(&wire.Task{Lease: 5})
-		r.hand = []piece{{item: item{task: training(5, 0, 2, 0),
+		r.queued = []piece{{item: item{task: training(5, 0, 2, 0),
 			batch: &zoo.Batch{Size: 2, Labels: []int32{0, 1}}, done: 2, last: true}}}
 		r.restart(r.values)
 		links, err := node.Connect(t.Context(), mesh.Group{Generation: 3, Peers: []mesh.Peer{{Address: "0"}}})
@@ -123,17 +123,17 @@ func TestReconcile(t *testing.T) {
 	r := new(member)
 	r.ledger.Add(ledger.Task{Epoch: 1, Number: 1}, 3, 6)
 	r.ledger.Add(ledger.Task{Epoch: 1, Number: 2}, 4, 6)
-	r.hand, r.applied = []piece{of(1, 2), of(1, 4), of(1, 6)}, []piece{of(2, 4), of(3, 2)}
+	r.queued, r.applied = []piece{of(1, 2), of(1, 4), of(1, 6)}, []piece{of(2, 4), of(3, 2)}
 	r.reconcile()
 	var got []string
 	for _, p := range r.applied {
 		got = append(got, fmt.Sprintf("lease %d up to %d applied", p.task.Lease, p.done))
 	}
-	for _, p := range r.hand {
-		got = append(got, fmt.Sprintf("lease %d from %d to %d in hand", p.task.Lease, p.from(), p.done))
+	for _, p := range r.queued {
+		got = append(got, fmt.Sprintf("lease %d from %d to %d queued", p.task.Lease, p.from(), p.done))
 	}
 	want := []string{"lease 2 up to 4 applied", "lease 1 up to 2 applied",
-		"lease 3 from 0 to 2 in hand", "lease 1 from 3 to 4 in hand", "lease 1 from 4 to 6 in hand"}
+		"lease 3 from 0 to 2 queued", "lease 1 from 3 to 4 queued", "lease 1 from 4 to 6 queued"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -144,7 +144,7 @@ func TestWorldVoidsLeases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, _ := loner(t)
 		r.leases.hold(&wire.Task{Lease: 5})
-		r.hand = []piece{{item: item{task: training(5, 0, 4, 0),
+		r.queued = []piece{{item: item{task: training(5, 0, 4, 0),
 			batch: &zoo.Batch{Size: 2, Labels: []int32{0, 1}}, done: 2}}}
 		world := &wire.World{Id: 2, Generation: 2, Floor: 6, Members: []*wire.Member{{Address: "0"}}}
 		in := membership.Of(t.Context(), world)
@@ -152,8 +152,8 @@ func TestWorldVoidsLeases(t *testing.T) {
 		if broken, _, err := r.live(in); !broken || err != nil {
 			t.Fatal(broken, err)
 		}
-		if steps := r.Engine.(*lesson).steps; len(r.hand) != 0 || len(r.leases.ids()) != 0 || len(steps) != 0 {
-			t.Errorf("%d minibatches in hand, leases %v, steps %v", len(r.hand), r.leases.ids(), steps)
+		if steps := r.Engine.(*lesson).steps; len(r.queued) != 0 || len(r.leases.ids()) != 0 || len(steps) != 0 {
+			t.Errorf("%d minibatches queued, leases %v, steps %v", len(r.queued), r.leases.ids(), steps)
 		}
 	})
 }
@@ -189,12 +189,12 @@ func TestReleaseOfAnotherModel(t *testing.T) {
 	}
 }
 
-// atHand returns a member with pieces in hand, and the channel of its reports.
-func atHand(pieces ...piece) (*member, chan *wire.ReportTaskRequest) {
+// withQueued returns a member with pieces queued, and the channel of its reports.
+func withQueued(pieces ...piece) (*member, chan *wire.ReportTaskRequest) {
 	w := &worker{leases: newLeases(), reports: make(chan *wire.ReportTaskRequest, 2), metrics: model().Metrics()}
 	w.Engine, w.Log = newLesson(), slog.New(slog.DiscardHandler)
 	r := &member{worker: w, feed: &feeder{worker: w, items: make(chan item),
-		free: make(chan *zoo.Batch, 4)}, hand: pieces}
+		free: make(chan *zoo.Batch, 4)}, queued: pieces}
 	for _, p := range pieces {
 		w.leases.hold(&wire.Task{Lease: p.task.Lease})
 	}
@@ -211,7 +211,7 @@ func minibatch(task *wire.Task, n int64) piece {
 func TestEvaluationIsCutShort(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		task := &wire.Task{Kind: wire.TaskKind_EVALUATION, Lease: 1, End: 4}
-		r, reports := atHand(minibatch(task, 1), minibatch(task, 2))
+		r, reports := withQueued(minibatch(task, 1), minibatch(task, 2))
 		gone := errors.New("gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(gone)
@@ -234,7 +234,7 @@ func TestFailureOfTheRestOfAMinibatch(t *testing.T) {
 	task := &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: 1, Epoch: 1, End: 4}
 	failed, next := minibatch(task, 1), minibatch(task, 2)
 	failed.err, failed.taken = errors.New("broken"), 1
-	r, reports := atHand(failed, next)
+	r, reports := withQueued(failed, next)
 	r.ledger.Add(ledger.Task{Epoch: 1}, 1, 4)
 	if err := r.meanwhile(t.Context(), nil); err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestFailureOfTheRestOfAMinibatch(t *testing.T) {
 	if got := <-reports; got.Error != "broken" || got.Done != 1 {
 		t.Errorf("report %v, want one record done", got)
 	}
-	if len(r.hand) != 0 || len(r.feed.free) != 2 {
-		t.Errorf("%d pieces in hand, %d batches free", len(r.hand), len(r.feed.free))
+	if len(r.queued) != 0 || len(r.feed.free) != 2 {
+		t.Errorf("%d pieces queued, %d batches free", len(r.queued), len(r.feed.free))
 	}
 }

@@ -47,7 +47,7 @@ type member struct {
 
 	feed *feeder
 	// minibatches that are not in the state yet, and evaluations, in order
-	hand []piece
+	queued []piece
 	// in the state, but a death could still take it back
 	applied []piece
 	sum     []float32
@@ -255,7 +255,7 @@ func (r *member) void(floor int64) {
 		}
 		return kept
 	}
-	r.applied, r.hand = keep(r.applied), keep(r.hand)
+	r.applied, r.queued = keep(r.applied), keep(r.queued)
 }
 
 // synchronize makes this rank's state the newest that a member of the last world had; if no member
@@ -375,11 +375,11 @@ func relayBytes(l ring.Link, from, to int, b []byte) ([]byte, error) {
 // reconcile makes what this rank holds agree with the ledger: it brings the records that are not in
 // the state, and none that are.
 func (r *member) reconcile() {
-	pieces := append(r.applied, r.hand...)
-	r.applied, r.hand = nil, nil
+	pieces := append(r.applied, r.queued...)
+	r.applied, r.queued = nil, nil
 	for _, p := range pieces {
 		if !p.trains() {
-			r.hand = append(r.hand, p)
+			r.queued = append(r.queued, p)
 			continue
 		}
 		first := p.done - int64(p.batch.Size)
@@ -387,7 +387,7 @@ func (r *member) reconcile() {
 		if p.taken == p.batch.Size {
 			r.applied = append(r.applied, p)
 		} else {
-			r.hand = append(r.hand, p)
+			r.queued = append(r.queued, p)
 		}
 	}
 }

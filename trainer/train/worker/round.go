@@ -31,7 +31,7 @@ func (r *member) rounds(in *world) error {
 	defer runtime.UnlockOSThread()
 	for {
 		r.copyState()
-		if err := r.fillHand(in); err != nil {
+		if err := r.fillQueue(in); err != nil {
 			return err
 		}
 		a, err := r.round(in)
@@ -48,13 +48,13 @@ func (r *member) rounds(in *world) error {
 	}
 }
 
-// fillHand fills the hand from the feeder. If the hand is empty, an idle rank waits for an item,
+// fillQueue fills the queue from the feeder. If the queue is empty, an idle rank waits for an item,
 // for a peer that begins a round, or for word from the master.
-func (r *member) fillHand(in *world) error {
+func (r *member) fillQueue(in *world) error {
 	var impatient <-chan time.Time
 	var begun <-chan struct{}
-	for len(r.hand) < r.wanted(in) {
-		if r.idle && len(r.hand) == 0 {
+	for len(r.queued) < r.wanted(in) {
+		if r.idle && len(r.queued) == 0 {
 			if recalled, flush := r.Heard(in.Generation); recalled || flush > r.flushed {
 				return nil
 			}
@@ -95,19 +95,19 @@ func (r *member) wanted(in *world) int {
 	return int(min((r.need()+each-1)/each, maxOffers))
 }
 
-// hold takes an item in hand, unless its lease has failed or is void. An item that cannot be read
+// hold queues an item, unless its lease has failed or is void. An item that cannot be read
 // waits there for its turn.
 func (r *member) hold(it item) {
 	if r.leases.abandoned(it.task.Lease) {
 		r.feed.recycle(it.batch)
 		return
 	}
-	r.hand = append(r.hand, piece{item: it})
+	r.queued = append(r.queued, piece{item: it})
 }
 
-// drop removes the pieces of a lease from the hand, because the lease is not worked on any more.
+// drop removes the pieces of a lease from the queue, because the lease is not worked on any more.
 func (r *member) drop(lease int64) {
-	r.hand = slices.DeleteFunc(r.hand, func(p piece) bool {
+	r.queued = slices.DeleteFunc(r.queued, func(p piece) bool {
 		if p.task.Lease == lease {
 			r.feed.recycle(p.batch)
 		}
@@ -115,11 +115,11 @@ func (r *member) drop(lease int64) {
 	})
 }
 
-// tidy makes the next piece in hand begin where the state's ledger of its task ends, whatever was
+// tidy makes the next piece queued begin where the state's ledger of its task ends, whatever was
 // leased: records that are in the state are skipped, and a piece that would leave a gap fails.
 func (r *member) tidy(ctx context.Context) error {
-	for len(r.hand) > 0 && r.hand[0].trains() {
-		p := r.hand[0]
+	for len(r.queued) > 0 && r.queued[0].trains() {
+		p := r.queued[0]
 		switch had := r.had(p.task); {
 		case had == p.from():
 			return nil
@@ -137,7 +137,7 @@ func (r *member) tidy(ctx context.Context) error {
 	return nil
 }
 
-// header returns what this rank brings: the next minibatches in its hand, as far as they follow
+// header returns what this rank brings: the next minibatches in its queue, as far as they follow
 // what the state has of their tasks.
 func (r *member) header(in *world) header {
 	h := header{at: r.at}
@@ -146,7 +146,7 @@ func (r *member) header(in *world) header {
 	r.mu.Lock()
 	h.release = r.release
 	r.mu.Unlock()
-	for _, p := range r.hand[:min(len(r.hand), r.wanted(in))] {
+	for _, p := range r.queued[:min(len(r.queued), r.wanted(in))] {
 		if !p.trains() {
 			break
 		}
@@ -273,11 +273,11 @@ func (r *member) round(in *world) (agreement, error) {
 	return a, nil
 }
 
-// yield drops from the hand a task that an earlier rank offers, too. If its gradient was computed
+// yield drops from the queue a task that an earlier rank offers, too. If its gradient was computed
 // already, and so would be in the sum, the round is repeated.
 func (r *member) yield(in *world, o offer, computed bool) error {
 	r.Log.Warn("Giving up a lease: another worker brings the same records", "task", o.task, "from", o.from)
-	for _, p := range r.hand {
+	for _, p := range r.queued {
 		if p.trains() && key(p.task) == o.task {
 			r.leases.abandon(p.task.Lease)
 			r.drop(p.task.Lease)
@@ -322,12 +322,12 @@ func (r *member) conclude(in *world, a agreement, c *collective) error {
 	return cmp.Or(err, failed)
 }
 
-// compute brings the gradients of the given numbers of records of the minibatches in hand.
+// compute brings the gradients of the given numbers of records of the minibatches queued.
 func (r *member) compute(in *world, records []int64) ([]float32, error) {
 	clear(r.sum)
 	var losses []float32
 	for i, n := range records {
-		p := r.hand[i]
+		p := r.queued[i]
 		if r.unsound = nil; i == len(records)-1 {
 			r.weight = float32(n)
 		}
@@ -342,7 +342,7 @@ func (r *member) compute(in *world, records []int64) ([]float32, error) {
 		// the other ranks finish without this rank, then the round is repeated
 		if err != nil {
 			in.Break(err)
-			r.hand[i].err = err
+			r.queued[i].err = err
 			return nil, err
 		}
 		losses = append(losses, loss)
@@ -423,9 +423,9 @@ func noise(seed uint64, t *wire.Task, from int64) uint64 {
 	return h.Sum64()
 }
 
-// pending reports whether the next piece in hand is not for a round.
+// pending reports whether the next piece queued is not for a round.
 func (r *member) pending() (bool, error) {
-	if len(r.hand) == 0 {
+	if len(r.queued) == 0 {
 		select {
 		case it, ok := <-r.feed.items:
 			if !ok {
@@ -435,17 +435,17 @@ func (r *member) pending() (bool, error) {
 		default:
 		}
 	}
-	return len(r.hand) > 0 && !r.hand[0].trains(), nil
+	return len(r.queued) > 0 && !r.queued[0].trains(), nil
 }
 
-// meanwhile processes pieces in hand that are not for a round until this round is done, one
+// meanwhile processes pieces queued that are not for a round until this round is done, one
 // minibatch at least. The last round's records are confirmed by now.
 func (r *member) meanwhile(ctx context.Context, done <-chan struct{}) error {
 	for {
 		if more, err := r.pending(); !more {
 			return err
 		}
-		if err := r.aside(ctx, &r.hand[0]); err != nil {
+		if err := r.aside(ctx, &r.queued[0]); err != nil {
 			return err
 		}
 		select {
@@ -456,8 +456,8 @@ func (r *member) meanwhile(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// aside processes the first piece in hand: one minibatch of an evaluation, the export, or the
-// report of a failure. After an error the piece is still in hand, and is not processed twice.
+// aside processes the first piece queued: one minibatch of an evaluation, the export, or the
+// report of a failure. After an error the piece is still queued, and is not processed twice.
 func (r *member) aside(ctx context.Context, p *piece) error {
 	if p.err == nil && !p.seen {
 		p.err, p.seen = r.evaluate(ctx, p.item), true
@@ -482,7 +482,7 @@ func (r *member) aside(ctx context.Context, p *piece) error {
 		}
 	}
 	r.feed.recycle(p.batch)
-	r.hand = r.hand[1:]
+	r.queued = r.queued[1:]
 	return nil
 }
 
@@ -540,18 +540,18 @@ func (r *member) disclose() {
 // finish brings a complete round into the state.
 func (r *member) finish(in *world, a agreement, losses []float32) {
 	// no straggler: it waits for its turn, or for other ranks to make its records safe
-	if len(a.offers[in.rank]) > 0 && len(r.hand) > 0 {
-		r.leases.turn(r.hand[0].task.Lease)
+	if len(a.offers[in.rank]) > 0 && len(r.queued) > 0 {
+		r.leases.turn(r.queued[0].task.Lease)
 	}
 	updated := r.apply(a, r.sum, func(version int64) float64 { return r.rate(version, in.size) })
 	for i, n := range a.takes[in.rank] {
-		p := &r.hand[i]
+		p := &r.queued[i]
 		if p.taken += int(n); p.taken == p.batch.Size {
 			r.applied = append(r.applied, *p)
 		}
 		r.learnt(losses[i])
 	}
-	r.hand = slices.DeleteFunc(r.hand, func(p piece) bool { return p.batch != nil && p.taken == p.batch.Size })
+	r.queued = slices.DeleteFunc(r.queued, func(p piece) bool { return p.batch != nil && p.taken == p.batch.Size })
 	if updated == 0 {
 		return
 	}

@@ -262,15 +262,15 @@ func TestWorkerSaysWhatItWaitsFor(t *testing.T) {
 // In a ring the wait of an export ends with the world, and goes on in the next.
 func TestExportIsCutShort(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, reports := atHand(piece{item: item{task: &wire.Task{Kind: wire.TaskKind_EXPORT, Lease: 1}, last: true}})
+		r, reports := withQueued(piece{item: item{task: &wire.Task{Kind: wire.TaskKind_EXPORT, Lease: 1}, last: true}})
 		path, appear := absent(t)
 		r.Config.Engine, r.Job, r.Log = newLesson(), job.Default(), slog.New(slog.DiscardHandler)
 		r.Job.Output = path
 		gone := errors.New("gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(10*time.Second, func() { cancel(gone) })
-		if err := r.meanwhile(ctx, nil); err != gone || len(r.hand) != 1 {
-			t.Fatalf("meanwhile gave %v, %d in hand", err, len(r.hand))
+		if err := r.meanwhile(ctx, nil); err != gone || len(r.queued) != 1 {
+			t.Fatalf("meanwhile gave %v, %d queued", err, len(r.queued))
 		}
 		appear()
 		if err := r.meanwhile(t.Context(), nil); err != nil {
@@ -327,7 +327,7 @@ func TestEffortIsOfWaiting(t *testing.T) {
 // Records that a leaving worker cannot read are neither done nor failed: it is handed back with the
 // rest.
 func TestStorageOfWorkerThatLeaves(t *testing.T) {
-	r, reports := atHand()
+	r, reports := withQueued()
 	r.asked = make(chan struct{})
 	close(r.asked)
 	r.leases.hold(&wire.Task{Lease: 1, Done: 4})

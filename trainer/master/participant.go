@@ -23,7 +23,7 @@ import (
 // A worker's membership in the rendezvous. It lasts as long as the worker's stream, and longer if
 // the worker works in a world, or if no other worker has the model. The master's mutex guards all
 // fields but the channels.
-type seat struct {
+type participant struct {
 	worker int
 	// number of the worker's process; 0: not notified
 	process uint64
@@ -48,7 +48,7 @@ type seat struct {
 }
 
 // send queues a message if there is a stream. It does not wait.
-func (s *seat) send(word *wire.Assembly) {
+func (s *participant) send(word *wire.Assembly) {
 	if s.away {
 		return
 	}
@@ -89,7 +89,7 @@ func (m *master) Rendezvous(stream grpc.BidiStreamingServer[wire.Arrival, wire.A
 
 // enter makes a worker a member. If it was one, its stream is broken: the same process takes over
 // the membership, another process becomes another member.
-func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
+func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*participant, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.host.known(ctx); err != nil {
@@ -98,7 +98,7 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	if caller := rpc.Caller(ctx).ID(); caller.Index != int(first.Worker) {
 		return nil, status.Errorf(codes.PermissionDenied, "%v arrives as worker-%d", caller, first.Worker)
 	}
-	s := &seat{worker: int(first.Worker), process: first.Process, spoken: make(chan struct{}, 1),
+	s := &participant{worker: int(first.Worker), process: first.Process, spoken: make(chan struct{}, 1),
 		left: make(chan struct{})}
 	if err := s.checkArrival(first); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	if err := r.sameProcess(ctx, s); err != nil {
 		return nil, err
 	}
-	before := r.seats[s.worker]
+	before := r.participants[s.worker]
 	if before != nil && before.process == s.process && s.process != 0 && r.meeting.Knows(s.worker, before.session) {
 		s.session, s.arrival, s.given, s.unsure = before.session, before.arrival, before.given, true
 		s.waits = before.waits && !before.away // otherwise it has yet to arrive again
@@ -121,7 +121,7 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 		r.session++
 		s.session = r.session
 	}
-	r.seats[s.worker] = s
+	r.participants[s.worker] = s
 	r.host.runs(s.worker, first.Address)
 	if first.Works {
 		r.present(s, first.Generation)
@@ -134,7 +134,7 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 // present handles the report that a worker works in a world, and repeats what is asked of the
 // members of that world. A worker in any other world is recalled from it. The caller holds the
 // mutex.
-func (r *ring) present(s *seat, generation int64) {
+func (r *ring) present(s *participant, generation int64) {
 	r.host.heardFrom(r.host.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
 	if r.stage.Over() {
 		return
@@ -149,7 +149,7 @@ func (r *ring) present(s *seat, generation int64) {
 // sameProcess replaces a worker that was restarted in its pod. Its state is lost, and its leases
 // belong to the process before: which of their records are in the model is known when a world
 // without that process is formed. The caller holds the mutex.
-func (r *ring) sameProcess(ctx context.Context, s *seat) error {
+func (r *ring) sameProcess(ctx context.Context, s *participant) error {
 	id := pod.ID{Role: pod.Worker, Index: s.worker}
 	c := r.host.contact(id)
 	if c.process == 0 || s.process == 0 || c.process == s.process || r.stage.Over() {
@@ -162,10 +162,10 @@ func (r *ring) sameProcess(ctx context.Context, s *seat) error {
 }
 
 // arrive handles what a worker sends on its stream after the first arrival.
-func (r *ring) arrive(s *seat, a *wire.Arrival) error {
+func (r *ring) arrive(s *participant, a *wire.Arrival) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.seats[s.worker] != s {
+	if r.participants[s.worker] != s {
 		return status.Errorf(codes.Aborted, "worker-%d is no longer a member", s.worker)
 	}
 	if err := s.checkArrival(a); err != nil {
@@ -178,7 +178,7 @@ func (r *ring) arrive(s *seat, a *wire.Arrival) error {
 	return nil
 }
 
-func (s *seat) checkArrival(a *wire.Arrival) error {
+func (s *participant) checkArrival(a *wire.Arrival) error {
 	if int(a.Worker) != s.worker || a.Address == "" {
 		return status.Errorf(codes.InvalidArgument,
 			"arrival of worker %d at address %q with the stream of worker-%d", a.Worker, a.Address, s.worker)
@@ -193,7 +193,7 @@ func (s *seat) checkArrival(a *wire.Arrival) error {
 
 // admit passes an arrival to the rendezvous, once for each world that the worker was given: a late
 // or repeated one tells nothing of its state. The caller holds the mutex.
-func (r *ring) admit(s *seat, a *wire.Arrival) {
+func (r *ring) admit(s *participant, a *wire.Arrival) {
 	// it is in no world: the last world was lost with the stream, or the previous master could not
 	// write it
 	if s.unsure {
@@ -232,7 +232,7 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 
 // departed makes the others go on without a worker that was asked to leave before it had this
 // stream. The caller holds the mutex.
-func (r *ring) departed(s *seat) {
+func (r *ring) departed(s *participant) {
 	if r.host.contact(pod.ID{Role: pod.Worker, Index: s.worker}).departs {
 		r.perform(r.meeting.Depart(s.worker, r.now()))
 	}
@@ -241,11 +241,11 @@ func (r *ring) departed(s *seat) {
 
 // closeStream ends a stream. The worker stays a member if it may return as the same one: it works
 // in a world, or no other worker has the model.
-func (r *ring) closeStream(s *seat, err error) {
+func (r *ring) closeStream(s *participant, err error) {
 	close(s.left)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.seats[s.worker] != s {
+	if r.participants[s.worker] != s {
 		return
 	}
 	reason := fmt.Sprintf("its stream ended: %v", err)
@@ -262,7 +262,7 @@ func (r *ring) closeStream(s *seat, err error) {
 
 // forgo removes workers that are away and no longer waited for. The caller holds the mutex.
 func (r *ring) forgo() {
-	for _, s := range r.seats {
+	for _, s := range r.participants {
 		if s.away && !r.meeting.Knows(s.worker, s.session) {
 			r.vacate(s, "it is away")
 		}
@@ -270,8 +270,8 @@ func (r *ring) forgo() {
 }
 
 // vacate removes a member, and recalls the others. The caller holds the mutex.
-func (r *ring) vacate(s *seat, reason string) {
-	delete(r.seats, s.worker)
+func (r *ring) vacate(s *participant, reason string) {
+	delete(r.participants, s.worker)
 	r.bereft(s.worker)
 	if !r.stage.Over() {
 		r.Log.Debug("Worker left the ring", "worker", s.worker, "reason", reason)
@@ -280,7 +280,7 @@ func (r *ring) vacate(s *seat, reason string) {
 }
 
 // speak sends the queued messages until the stream ends.
-func (r *ring) speak(s *seat, stream grpc.BidiStreamingServer[wire.Arrival, wire.Assembly]) {
+func (r *ring) speak(s *participant, stream grpc.BidiStreamingServer[wire.Arrival, wire.Assembly]) {
 	for {
 		select {
 		case <-s.spoken:
