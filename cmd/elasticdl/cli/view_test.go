@@ -268,8 +268,9 @@ func TestAnew(t *testing.T) {
 	}
 	text := asJSON(lost(running()))
 	var of struct {
-		ModelGeneration, Rewinds int
-		Anew                     string
+		ModelGeneration int `json:"life"`
+		Rewinds         int
+		Anew            string
 	}
 	if err := json.Unmarshal(text, &of); err != nil || of.ModelGeneration != 102 || of.Rewinds != 1 ||
 		!strings.HasPrefix(of.Anew, "the training started over: ps-1 was lost") {

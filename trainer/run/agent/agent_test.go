@@ -94,7 +94,7 @@ func speak(does []string) {
 		var w struct {
 			Op, Why    string
 			Q          *int64
-			Generation int64
+			Generation int64 `json:"formation"`
 		}
 		json.Unmarshal(lines.Bytes(), &w)
 		if w.Q != nil {
