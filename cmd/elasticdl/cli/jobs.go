@@ -320,11 +320,8 @@ func scaleCommand() *cobra.Command {
 				return hint(err)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d -> %s\n", args[0], before, count(int64(workers), "worker"))
-			if ofStack(cmd.Context(), home, args[0]) {
-				fmt.Fprintf(cmd.ErrOrStderr(),
-					"note: job %s is a Pulumi stack's, which may set that back; to keep it: pulumi "+
-						"config set --path job.numWorkers %d && pulumi up\n", args[0], workers)
-			}
+			noteStack(cmd.Context(), cmd, home, args[0], fmt.Sprintf("may set that back; to keep it: "+
+				"pulumi config set --path job.numWorkers %d && pulumi up", workers))
 			if client, ok := home.(*kube.Client); ok && err == nil {
 				return scaled(cmd, client, status)
 			}
@@ -422,12 +419,9 @@ func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) er
 	if err != nil {
 		return hint(err)
 	}
+	noteStack(ctx, cmd, home, name, "runs it again after pulumi refresh; to end it for good: "+
+		"pulumi config rm job && pulumi up")
 	out := cmd.OutOrStdout()
-	if ofStack(ctx, home, name) {
-		fmt.Fprintf(cmd.ErrOrStderr(),
-			"note: job %s is a Pulumi stack's, which runs it again after pulumi refresh; to end it "+
-				"for good: pulumi config rm job && pulumi up\n", name)
-	}
 	before, err := home.Status(ctx, name)
 	_, cluster := home.(*kube.Client)
 	switch {
@@ -459,10 +453,11 @@ func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) er
 	return err
 }
 
-// ofStack reports whether somebody else, too, sees to it that there is a job.
-func ofStack(ctx context.Context, home home, name string) bool {
-	client, ok := home.(*kube.Client)
-	return ok && client.OfStack(ctx, name)
+// noteStack notes that a job is of a Pulumi stack, and what the stack does.
+func noteStack(ctx context.Context, cmd *cobra.Command, home home, name, does string) {
+	if client, ok := home.(*kube.Client); ok && client.OfStack(ctx, name) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: job %s is a Pulumi stack's, which %s\n", name, does)
+	}
 }
 
 // hint adds to an error about a job that is not there what to do, and its exit code.

@@ -55,12 +55,9 @@ func suspend(ctx context.Context, cmd *cobra.Command, where *where, name string)
 	if err != nil {
 		return hint(err)
 	}
+	noteStack(ctx, cmd, home, name, "may set that back; to keep it: "+
+		"pulumi config set --path job.suspend true && pulumi up")
 	out := cmd.OutOrStdout()
-	if ofStack(ctx, home, name) {
-		fmt.Fprintf(cmd.ErrOrStderr(),
-			"note: job %s is a Pulumi stack's, which may set that back; to keep it: pulumi config "+
-				"set --path job.suspend true && pulumi up\n", name)
-	}
 	said := sayWaits(ctx, home, name, out)
 	err = home.Suspend(ctx, name, func(pods int) {
 		fmt.Fprintf(out, "job %s: waiting for %s to end\n", name, count(int64(pods), "pod"))

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -69,22 +71,8 @@ func sweep(session int) error {
 // members returns the live processes of a session. It reaps those that have ended and whose parent
 // is this process.
 func members(session int) []int {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
 	var live []int
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		text, err := os.ReadFile("/proc/" + name + "/stat")
-		if err != nil {
-			continue
-		}
+	for pid, text := range stats() {
 		state, parent, of, ok := parseStat(text)
 		switch {
 		case !ok || of != session:
@@ -95,6 +83,28 @@ func members(session int) []int {
 		}
 	}
 	return live
+}
+
+// stats yields the ID and the text of /proc/<pid>/stat of each process that this process may see.
+func stats() iter.Seq2[int, []byte] {
+	return func(yield func(int, []byte) bool) {
+		dir, err := os.Open("/proc")
+		if err != nil {
+			return
+		}
+		defer dir.Close()
+		names, _ := dir.Readdirnames(-1)
+		for _, name := range names {
+			pid, err := strconv.Atoi(name)
+			if err != nil {
+				continue
+			}
+			text, err := os.ReadFile(filepath.Join("/proc", name, "stat"))
+			if err == nil && !yield(pid, text) { // after an error: it has ended
+				return
+			}
+		}
+	}
 }
 
 // parseStat takes state, parent and session from the text of /proc/<pid>/stat.

@@ -2,8 +2,6 @@ package program
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 )
@@ -90,22 +88,8 @@ func leaderOf(p Running, byPid map[int]Running, leaders map[int]int64) int {
 
 // Processes returns the processes of this machine that this process may see.
 func Processes() []Running {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
 	var all []Running
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		text, err := os.ReadFile(filepath.Join("/proc", name, "stat"))
-		if err != nil { // it has ended
-			continue
-		}
+	for pid, text := range stats() {
 		if p, ok := parseRunning(pid, text); ok {
 			all = append(all, p)
 		}
