@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,7 +22,6 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
@@ -428,17 +426,11 @@ func Permissions(namespace, serviceAccount string, jobs ...string) ([]byte, erro
 	return manifest.YAML(account, role, binding)
 }
 
-// ReadClusterSpec reads a file of --cluster_spec, YAML or JSON, and returns it as the JSON object
-// of the job.
+// ReadClusterSpec reads a file of --cluster_spec as [manifest.ClusterSpec] does.
 func ReadClusterSpec(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
 	}
-	var fields map[string]any
-	if err := yaml.Unmarshal(text, &fields); err != nil || fields == nil {
-		return "", errors.New("expected YAML or JSON: an object")
-	}
-	text, err = json.Marshal(fields)
-	return string(text), err
+	return manifest.ClusterSpec(text)
 }

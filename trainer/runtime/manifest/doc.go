@@ -24,8 +24,7 @@
 //  1. The same job makes the same objects, byte by byte.
 //  2. The objects of a valid job have names and labels that Kubernetes accepts. No two objects of
 //     one kind have the same name, in one job or in two.
-//  3. Names and labels identify a pod: [ParsePodName] and [ParseLabels] return what [PodName] and
-//     [PodLabels] were given.
+//  3. Names and labels identify a pod: [ParseLabels] returns what [PodLabels] was given.
 //  4. The master has exactly the permissions that it needs. Servers and workers run under its
 //     ServiceAccount, for the rights that a cloud grants it, and have no token of it for the
 //     cluster's API.

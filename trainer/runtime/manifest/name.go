@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
-	"strings"
 
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -90,23 +89,6 @@ func MasterName(jobName string) string { return PodName(jobName, pod.ID{Role: po
 // PodName returns the name of a server or worker, and of a server's Service:
 // "elasticdl-test-mnist-worker-0".
 func PodName(jobName string, id pod.ID) string { return SpecName(jobName) + "-" + id.String() }
-
-// ParsePodName returns the pod of the job that has that name; ok is false if none can have it. The
-// master's pod is named by its Job, "elasticdl-test-mnist-master-x7k2p".
-func ParsePodName(jobName, name string) (id pod.ID, ok bool) {
-	rest, ok := strings.CutPrefix(name, SpecName(jobName)+"-")
-	if !ok {
-		return pod.ID{}, false
-	}
-	role, index, found := strings.Cut(rest, "-")
-	if role == pod.Master.String() {
-		return pod.ID{Role: pod.Master}, true
-	}
-	if !found {
-		return pod.ID{}, false
-	}
-	return parseID(role, index)
-}
 
 // parseID parses a role and an index. It refuses other ways to write an index, such as "07" or
 // "+7".

@@ -40,9 +40,6 @@ func TestNamesComeBack(t *testing.T) {
 		if errs := validation.IsDNS1123Label(podName); len(errs) > 0 {
 			t.Errorf("%s: %v", podName, errs)
 		}
-		if got, ok := ParsePodName(name, podName); !ok || got != id {
-			t.Errorf("%s is %v, %t", podName, got, ok)
-		}
 		all := PodLabels(name, id)
 		if incarnation := rapid.IntRange(0, 9).Draw(t, "incarnation"); incarnation > 0 {
 			all[LabelIncarnation] = fmt.Sprint(incarnation)
@@ -64,13 +61,6 @@ func TestNamesComeBack(t *testing.T) {
 }
 
 func TestNoNames(t *testing.T) {
-	for _, name := range []string{"", "elasticdl-j", "elasticdl-j-", "elasticdl-j-worker",
-		"elasticdl-j-worker-", "elasticdl-j-worker--1", "elasticdl-j-worker-01", "elasticdl-j-worker-+1",
-		"elasticdl-j-worker-1-2", "elasticdl-j-chief-0", "elasticdl-k-worker-0", "worker-0", "elasticdl-j-state"} {
-		if id, ok := ParsePodName("j", name); ok {
-			t.Errorf("%q is %v", name, id)
-		}
-	}
 	for _, change := range []map[string]string{{LabelApp: "x"}, {LabelJob: ""}, {LabelRole: "chief"},
 		{LabelIndex: ""}, {LabelIndex: "x"}, {LabelRole: "master", LabelIndex: "1"}} {
 		all := PodLabels("j", worker(1))
