@@ -20,8 +20,8 @@
 // A server makes the initial values itself, from the model and the job's seed. Its state is of one
 // model generation. Where a server is lost, the master raises the generation: each server drops all
 // that it has, and begins again from the initial values, or with its elements of a checkpoint of
-// any writer (generation.go). It serves nobody who works in another generation than its own, and says
-// both.
+// any writer (generation.go). It serves nobody who works in another generation than its own, and
+// says both.
 //
 // # Checkpoints
 //
