@@ -226,7 +226,7 @@ var laws = []law{
 					"key:{nvidia.com/gpu} value:{present}]}]")...)
 				j := own().Job
 				j.Worker.Limit = job.Resources{"nvidia.com/gpu": "1"}
-				p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: pod.Worker}, Launch: 1},
+				p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: pod.Worker}, Incarnation: 1},
 					meta.OwnerReference{})
 				if err != nil {
 					return append(wrong, err.Error())
@@ -510,7 +510,7 @@ func jobAccounts(j *job.Job) (map[string]bool, error) {
 	}
 	m := map[string]bool{j.Namespace + "/" + all.Job.Spec.Template.Spec.ServiceAccountName: true}
 	for _, role := range []pod.Role{pod.PS, pod.Worker} {
-		p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Launch: 1}, meta.OwnerReference{})
+		p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Incarnation: 1}, meta.OwnerReference{})
 		if err != nil {
 			return nil, err
 		}
