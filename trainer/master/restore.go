@@ -32,16 +32,16 @@ const numbers = 1 << 32
 // firstNumber returns the number before the first one of this master.
 func (m *master) firstNumber() int64 { return int64(m.Self.Header().Incarnation-1) * numbers }
 
-// Limits of how far a record may be behind. It is written before each generation and each
-// generation, unless writing fails. A new generation needs the loss of the workers, or of a server,
-// of the previous one, and no pod is created while writing fails.
+// Limits of how far a record may be behind. It is written before each world's generation and each
+// model generation, unless writing fails. A new model generation needs the loss of the workers, or
+// of a server, of the previous one, and no pod is created while writing fails.
 const (
 	generationGap      = 1000
 	modelGenerationGap = 100
 )
 
-// behind returns how many masters in succession may each have begun generations and lives that are
-// not in a record.
+// behind returns how many masters in succession may each have begun worlds and model
+// generations that are not in a record.
 func (m *master) behind(r *record) int64 {
 	if r.Last {
 		return 0
@@ -49,7 +49,7 @@ func (m *master) behind(r *record) int64 {
 	return int64(max(1, m.Self.Header().Incarnation-r.By))
 }
 
-// lives returns the highest model generation that may have begun.
+// highestGeneration returns the highest model generation that may have begun.
 func (m *master) highestGeneration() int64 {
 	if m.ring != nil {
 		return m.ring.custody.HighestGeneration()

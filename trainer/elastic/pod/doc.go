@@ -48,9 +48,9 @@
 //	in the snapshot   in the list         then
 //	wanted, not due   -                   the same number, when it is due
 //	else              there, or its end   as observed: goes on; or judged, counted, replaced
-//	else              - [Lost]; followed under another number (a server: incarnation).
-//	                                      If it comes late: deleted
-//	-                 a live worker in the place of one that is lost; without such a place it
+//	else              -                   [Lost]; followed under another number, a server in
+//	                                      another incarnation. If it comes late: deleted
+//	-                 a live worker       in the place of one that is lost; without such a place it
 //	                                      is deleted, if it does not leave on its own
 //	-                 an ended one        nothing
 //

@@ -110,9 +110,8 @@ const (
 // steady is the time that a pod has to run until its line's rejections are forgotten.
 const steady = time.Minute
 
-// delay returns what a line waits after its n-th counted failure or,
-// up to lower limits, its n-th rejection
-// or refused creation in a row.
+// delay returns the time that a line waits after its n-th counted failure or, up to lower limits,
+// its n-th rejection or refused creation in a row.
 func (p Policy) delay(n int, limit time.Duration) time.Duration {
 	d := p.Backoff
 	for range n - 1 {

@@ -17,7 +17,7 @@ import (
 //	start                           the job starts
 //	started                         the job starts, and all its pods run
 //	pending worker-0 [waiting=why]  the pod is there and does not run; hopeless=yes: it never will
-//	running worker-0 [incarnation=2]the pod runs
+//	running ps-0 [incarnation=2]    the pod runs
 //	leaving worker-0                the pod was asked to go
 //	failed worker-0 code=1          the pod has ended; see event for the other causes
 //	succeeded worker-0              the pod has ended with code 0

@@ -103,9 +103,9 @@ func TestStorageThatComesBack(t *testing.T) {
 	})
 }
 
-// Storage that does not come back costs the worker its lease: the lease is handed back not counted,
-// with the records that are done and the name of the file. The worker asks for the next lease only
-// when the storage answers.
+// Storage that does not come back costs the worker its lease: the lease is handed back, with the
+// records that are done and the name of the file. The worker asks for the next lease only when the
+// storage answers.
 func TestStorageThatStaysAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		away time.Duration
