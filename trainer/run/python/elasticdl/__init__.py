@@ -26,10 +26,10 @@ is a world of one.
 from .doubt import AGENT_GONE, DOUBT, RESTART, Error, WorldChanged
 from .feeding import dataset, lease, records
 from .gradients import DistributedDataParallel, allreduce_gradients
+from .group import World
 from .leases import Lease
 from .loop import init, leaving, run, step, world
 from .saving import checkpoint
-from .session import World
 from .states import State
 
 __all__ = [

@@ -26,7 +26,7 @@ import sys
 import threading
 import time
 from datetime import timedelta
-from typing import Any, Callable, List, Optional, Set
+from typing import Any, Callable, List, NamedTuple, Optional, Set
 
 import torch
 import torch.distributed as dist
@@ -46,6 +46,32 @@ REST = timedelta(seconds=2)
 SETTLE = timedelta(seconds=1)
 
 _MODERN = hasattr(c10d, "_world")  # torch ≥ 2.0: a ProcessGroup has backends
+
+
+#: Messages of torch and gloo when a peer is lost; errors of the script's own code have other words.
+MESSAGES = (
+    "gloo",
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Socket",
+    "NCCL",
+    "DistBackendError",
+    "DistNetworkError",
+    "Timed out waiting",
+    "process group",
+    "the world changed",
+)
+
+
+class World(NamedTuple):
+    """Is the set of processes that train together, and the rank of this one."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    formation: int = 0
+    survivor: bool = False  # it brought state from an earlier world
 
 
 class Group:
@@ -120,19 +146,22 @@ class Group:
         later = {i for i in self._candidates() if not cut.local(tcp.get(i, "127."))}
         return self._own | later
 
-    def condemn(self) -> None:
+    def condemn(self, doubt: Callable[[str], object]) -> None:
         """Cuts the group's connections, again and again until it is buried: so every wait in it
-        ends."""
+        ends. ``doubt`` is called, in a thread of its own, if NCCL's group cannot be aborted."""
         with self._lock:
             if self._condemned:
                 return
             self._condemned = True
             doomed = [self.data] if self.nccl else []  # it may be buried before the thread runs
-        threading.Thread(target=self._cut, args=(doomed,), name="elasticdl-cut", daemon=True).start()
+        threading.Thread(target=self._cut, args=(doomed, doubt), name="elasticdl-cut", daemon=True).start()
 
-    def _cut(self, doomed: List[Any]) -> None:
+    def _cut(self, doomed: List[Any], doubt: Callable[[str], object]) -> None:
         if doomed:
-            nccl.abort(doomed[0])
+            try:
+                nccl.abort(doomed[0])
+            except Exception as e:
+                doubt("aborting NCCL's group failed: %s" % e)
             _go_inside(doomed.clear, "elasticdl-grave")  # if it has the last reference
         after = 0  # how often it was cut since it was buried
         while after < 10:

@@ -8,7 +8,8 @@ from typing import Any, Callable, Optional, TypeVar
 
 from . import saving
 from .doubt import Error, WorldChanged
-from .session import World, current, start
+from .group import World
+from .session import current, start
 from .states import State
 
 T = TypeVar("T")

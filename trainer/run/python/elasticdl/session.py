@@ -8,14 +8,14 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 import torch
 import torch.distributed as dist
 
 from . import cut, nccl
 from .doubt import AGENT_GONE, DOUBT, RESTART, Error, WorldChanged, leave
-from .group import MAKE, Group
+from .group import MAKE, MESSAGES, Group, World
 from .leases import AgentSource, Book, Cut, DataSet, LocalSource, misfit
 from .link import Cancelled, Link, Message
 from .rounds import ENDED, LEAVE, STEPS, STOP, STRETCHES, Credit, Header, Ledger, enter
@@ -23,16 +23,6 @@ from .store import AgentStore
 
 #: The time between two heartbeats, in seconds.
 BEAT = 1.0
-
-
-class World(NamedTuple):
-    """Is the set of processes that train together, and the rank of this one."""
-
-    rank: int = 0
-    size: int = 1
-    local_rank: int = 0
-    formation: int = 0
-    survivor: bool = False  # it brought state from an earlier world
 
 
 class Session:
@@ -143,7 +133,7 @@ class Session:
             self.link.cancel(int(m["formation"]))
             group = self.group
             if group is not None and group.formation <= int(m["formation"]):
-                group.condemn()
+                group.condemn(self.doubt)
 
     def _lost(self) -> None:
         if not self._closing and os.getpid() == self.pid:
@@ -211,7 +201,7 @@ class Session:
             r.reset()
         if self.group is not None:
             if self.recalled():
-                self.group.condemn()
+                self.group.condemn(self.doubt)
             self.group.bury()
             self.group = None
 
@@ -347,7 +337,7 @@ class Session:
             return False
         text = "%s %s" % (type(e).__name__, e)
         if not self.recalled():
-            if not isinstance(e, RuntimeError) or not any(w in text for w in _GROUP_WORDS):
+            if not isinstance(e, RuntimeError) or not any(w in text for w in MESSAGES):
                 # torch raises no other; an OSError is of the script's own connections
                 return False
             self._explain("the script's collective failed: " + text)
@@ -574,22 +564,6 @@ class Session:
             self.link.send("done", round=self.round)
 
 
-#: Messages of torch and gloo when a peer is lost; errors of the script's own code have other words.
-_GROUP_WORDS = (
-    "gloo",
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Broken pipe",
-    "Socket",
-    "NCCL",
-    "DistBackendError",
-    "DistNetworkError",
-    "Timed out waiting",
-    "process group",
-    "the world changed",
-)
-
-
 #: Why nothing is saved of a script that declares no checkpoint.
 NO_CHECKPOINT = "the script declares no checkpoint: elasticdl.checkpoint(path) before elasticdl.init()"
 
@@ -620,7 +594,3 @@ def current() -> Session:
     if _session is None:
         raise Error("call elasticdl.init() first")
     return _session
-
-
-def doubt(why: str) -> NoReturn:
-    current().doubt(why)
