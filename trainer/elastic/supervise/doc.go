@@ -62,7 +62,8 @@
 //  8. A process gets SIGTERM once. It has the restart grace if processes are to start again,
 //     and the whole grace period if the worker leaves or the job ends, whichever is reported first.
 //  9. Messages on the connection of another process than those of this worker have no effect,
-//     and such a process is ordered to end.
+//     and such a process is ordered to end. So is one that connects after it was ordered to end:
+//     it would be killed in its next world.
 //  10. The answer to the master's question about records is never older than the question.
 //  11. The same calls return the same actions. After each call, Deadline is later than now or
 //     zero.

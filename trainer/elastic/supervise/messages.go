@@ -68,6 +68,8 @@ func (s *Supervisor) speaker(e Hello) (p *process, why string) {
 	}
 	p = s.procs[i]
 	switch {
+	case p.lives() && p.conn == nil && p.ordered:
+		return nil, "it was ordered to end before it called elasticdl.init()"
 	case !p.lives():
 		return nil, fmt.Sprintf("the command of local rank %d has ended: it must wait for the script", p.local)
 	case p.conn != nil && p.conn.pid != e.Pid && (p.done || !p.conn.closed):

@@ -34,6 +34,8 @@ type process struct {
 	stopped time.Time
 	// it was killed because it was stopped for too long
 	frozen bool
+	// it was ordered to end
+	ordered bool
 }
 
 // connection is that of a process that uses the package.
@@ -48,7 +50,9 @@ type connection struct {
 func (p *process) lives() bool { return p != nil && p.exit == nil }
 
 // keeps reports whether a process enters the next world with its state.
-func (p *process) keeps() bool { return p.lives() && p.conn != nil && p.conn.keeps && !p.done }
+func (p *process) keeps() bool {
+	return p.lives() && p.conn != nil && p.conn.keeps && !p.done && !p.ordered
+}
 
 // retired reports whether a process needs no further world.
 func (p *process) retired() bool { return p != nil && p.done }

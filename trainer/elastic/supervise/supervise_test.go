@@ -88,6 +88,64 @@ func (b *bench) speaks(local int, keeps bool) {
 	b.tell(Hello{Conn: pid, Pid: pid, Leader: pid, KeepsState: keeps})
 }
 
+// A process that is ordered to end before it uses the package joins no world, even if it goes on: it
+// is killed when its grace period is over.
+func TestOrderedProcessJoinsNoWorld(t *testing.T) {
+	b := newBench(t, 1, nil)
+	b.world(1, -1)
+	b.tell(Lost{1})
+	if kills := did[Kill](b); len(kills) != 1 || kills[0].Grace <= 0 {
+		t.Fatalf("a process that does not use the package is not ended: %v", b.did)
+	}
+	b.speaks(0, true)
+	if len(did[Refuse](b)) != 1 {
+		t.Fatalf("a process that was ordered to end is not refused: %v", b.did)
+	}
+	b.tell(Arrived{Conn: 100})
+	if len(did[Arrive](b)) > 0 {
+		t.Fatalf("it goes to the next world: %v", b.did)
+	}
+	b.tell(Exited{Pid: 100, Code: 1, Stopped: true}, Closed{100})
+	arrivals := did[Arrive](b)
+	if len(arrivals) != 1 || len(arrivals[0].Failures) > 0 {
+		t.Fatalf("it does not arrive without failures: %v", b.did)
+	}
+	b.world(2, -1)
+	if starts := did[Start](b); len(starts) != 1 {
+		t.Errorf("the process is not started again: %v", b.did)
+	}
+}
+
+// A process that was starting as the training ended is ordered to end. If the world is lost then,
+// the process joins none, and starts again when it has ended, also if that was with 0.
+func TestShedProcessStartsAgain(t *testing.T) {
+	for _, code := range []int{0, -15} {
+		b := newBench(t, 2, nil)
+		b.world(1, -1)
+		for local := range 2 {
+			b.speaks(local, true)
+			b.tell(Arrived{Conn: 100 + local})
+		}
+		b.tell(Exited{Pid: 101, Code: -9, Signal: 9}, Closed{101})
+		b.tell(Arrived{Conn: 100, Round: 3})
+		b.world(2, 0)
+		b.speaks(1, true)
+		b.tell(Done{100})
+		b.tell(Arrived{Conn: 201, Round: -1})
+		b.tell(Lost{2})
+		b.tell(Exited{Pid: 100}, Closed{100})
+		arrivals := did[Arrive](b)
+		if len(arrivals) != 1 || arrivals[0].Processes != 0 {
+			t.Fatalf("it arrives otherwise than with no process: %v", b.did)
+		}
+		b.world(3, -1)
+		b.tell(Exited{Pid: 201, Code: code, Stopped: true}, Closed{201})
+		if starts := did[Start](b); len(starts) != 1 || !slices.Equal(starts[0].Locals, []int{1}) {
+			t.Errorf("code %d: local rank 1 does not start again: %v", code, b.did)
+		}
+	}
+}
+
 // Processes that have continued keep the low ranks of their worker, in their order; those that were
 // started again follow, by local rank.
 func TestRanksOfProcesses(t *testing.T) {

@@ -291,10 +291,10 @@ func (s *Supervisor) exited(e Exited) {
 	}
 	stopped := e.Stopped && !p.frozen
 	switch {
-	case !e.Failed(), s.phase == Ending, s.phase == Ended:
+	case s.phase == Ending, s.phase == Ended, !e.Failed() && (p.member || !stopped):
 	case !stopped || s.phase == Preparing:
 		s.failed = append(s.failed, p)
-	case s.works(): // it had not left the previous world
+	case s.works(): // it was to end with the previous world
 		s.restart = true
 	}
 }
@@ -324,7 +324,7 @@ func (s *Supervisor) looked(e Looked) {
 func (s *Supervisor) kill(grace time.Duration, is func(*process) bool) (some bool) {
 	for _, p := range s.procs {
 		if p.lives() && is(p) {
-			some = true
+			some, p.ordered = true, true
 			s.do(Kill{p.local, p.pid, max(0, grace)})
 		}
 	}
