@@ -29,6 +29,10 @@ type observer struct {
 	garble    func() garbling
 	// makes a call once more, in a while
 	later func(call func(context.Context, wire.MasterClient))
+	// hear of the arrivals, and of leases that are granted after their end was reported; nil: none
+	arrives   func(*wire.Arrival)
+	regranted func(lease int64)
+	reported  sync.Map
 }
 
 type garbling int
@@ -70,12 +74,16 @@ func (o *observer) GetTask(ctx context.Context, r *wire.GetTaskRequest,
 	}
 	if err == nil && reply.Task.Kind == wire.TaskKind_TRAINING {
 		o.epoch.Store(reply.Task.Epoch)
+		if _, again := o.reported.Load(reply.Task.Lease); again && o.regranted != nil {
+			o.regranted(reply.Task.Lease)
+		}
 	}
 	return reply, err
 }
 
 func (o *observer) ReportTask(ctx context.Context, r *wire.ReportTaskRequest,
 	_ ...grpc.CallOption) (*wire.ReportTaskReply, error) {
+	o.reported.Store(r.Lease, true)
 	return garbled(ctx, o, r, wire.MasterClient.ReportTask)
 }
 
@@ -87,13 +95,14 @@ func (o *observer) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest,
 func (o *observer) Rendezvous(ctx context.Context,
 	options ...grpc.CallOption) (grpc.BidiStreamingClient[wire.Arrival, wire.Assembly], error) {
 	stream, err := o.MasterClient.Rendezvous(ctx, options...)
-	return &arrivals{BidiStreamingClient: stream, garble: o.garble}, err
+	return &arrivals{BidiStreamingClient: stream, garble: o.garble, heard: o.arrives}, err
 }
 
 // arrivals are a worker's, on one stream.
 type arrivals struct {
 	grpc.BidiStreamingClient[wire.Arrival, wire.Assembly]
 	garble func() garbling
+	heard  func(*wire.Arrival)
 	mu     sync.Mutex
 	before *wire.Arrival
 }
@@ -101,6 +110,9 @@ type arrivals struct {
 func (a *arrivals) Send(r *wire.Arrival) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.heard != nil {
+		a.heard(r)
+	}
 	err := a.BidiStreamingClient.Send(r)
 	g := a.garble()
 	if err == nil && g == twice {

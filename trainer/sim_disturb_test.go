@@ -14,6 +14,8 @@ const (
 	arrives moment = "an arrival"
 	enters  moment = "a process's entry into a world"
 	saving  moment = "a save"
+	// a process hears it
+	exhausted moment = "the end of the records"
 )
 
 // disturbances holds the faults of the processes of a program.
@@ -46,6 +48,9 @@ var disturbances = []fault{
 	}},
 	{name: "kill a process at the end", do: func(s *simulation) string {
 		return s.ambush(trainingEnd, s.killAnyProcess)
+	}},
+	{name: "kill a process at the end of the records", rare: 2, do: func(s *simulation) string {
+		return s.ambush(exhausted, s.killTwice)
 	}},
 	{name: "ask to leave at the end", rare: 2, do: func(s *simulation) string {
 		return s.ambush(trainingEnd, s.askAnyone)
@@ -128,6 +133,70 @@ func (s *simulation) killAnyProcess() func(string) string {
 		})
 		return said(p != nil && p.kill(), "%v gets killed", p)
 	}
+}
+
+// killTwice kills a process, and another one after the training. The first starts again meanwhile.
+func (s *simulation) killTwice() func(string) string {
+	first, second := s.killAnyProcess(), s.killAnyProcess()
+	return func(pod string) string {
+		s.then(trainingEnd, second)
+		return first(pod)
+	}
+}
+
+// loseMasterThen asks a worker to leave. All are recalled, and the master is killed when they have
+// completed the training instead.
+func (s *simulation) loseMasterThen() func(string) string {
+	pick, kill := s.anyone(), s.killMaster()
+	return func(string) string {
+		id, ok := pick()
+		s.then(trainingEnd, kill)
+		return said(ok && s.ask(id, leaveNotice{grace: stopGrace}), "ask %v to leave", id)
+	}
+}
+
+// then has something done at a later moment.
+func (s *simulation) then(at moment, do func(pod string) string) {
+	s.note(func() {
+		s.trap = &trap{at, func(pod string) {
+			if what := do(pod); what != "" {
+				s.say(fmt.Sprintf("%s, after %s of %s", what, at, pod))
+			}
+		}}
+	})
+}
+
+// drawSteady draws that nothing is lost but masters.
+func (w *programWatch) drawSteady() {
+	s := w.simulation
+	w.steady, w.quits, s.stopped, s.refuse, s.delay, s.grace = true, 0, 0, 0, 0, stopGrace
+	w.saveTime = min(w.saveTime, time.Second)
+	s.faults = []fault{grow,
+		{name: "kill the master", rare: 3, do: func(s *simulation) string {
+			return said(s.dethrone(true, s.any(10*time.Millisecond, time.Minute)), "kill the master")
+		}},
+		{name: "kill the master at the end", do: func(s *simulation) string {
+			return s.ambush(trainingEnd, s.killMaster)
+		}},
+		{name: "ask to leave at the end of the records", do: func(s *simulation) string {
+			return s.ambush(exhausted, s.loseMasterThen)
+		}},
+	}
+}
+
+// stopGrace is the time that workers have to leave in jobs in which nobody is lost.
+const stopGrace = 25 * time.Second
+
+// quit reports whether a process is the one that ends with 0 before it uses the package. Without
+// others the job would be over.
+func (w *programWatch) quit(p *fakeProcess) (quits bool) {
+	w.note(func() {
+		if w.quits > 0 && p.position.Generation > 0 && p.position.WorldSize > 1 {
+			w.quits--
+			quits = w.quits == 0
+		}
+	})
+	return quits
 }
 
 func (s *simulation) askAnyone() func(string) string {

@@ -44,6 +44,8 @@ type machine struct {
 	// stores that were listened for, and processes that were started
 	stores, started int
 	procs           []*fakeProcess
+
+	attendance
 }
 
 // errLost is the error of an agent whose machine is lost.
@@ -52,7 +54,7 @@ var errLost = errors.New("the machine is lost")
 // runAgent is the agent itself, on a simulated machine.
 func (s *simulation) runAgent(ctx context.Context, it *process) error {
 	p := s.program
-	m := &machine{simulation: s, pod: it}
+	m := &machine{simulation: s, pod: it, attendance: attendance{absent: make(map[int]*absence)}}
 	s.note(func() {
 		p.starts[it.ID.Index]++
 		m.number = it.ID.Index*mostStarts + p.starts[it.ID.Index]
@@ -66,6 +68,9 @@ func (s *simulation) runAgent(ctx context.Context, it *process) error {
 		return err
 	}
 	defer closing()
+	client.arrives, client.regranted = m.arrives, m.regranted
+	m.begins()
+	defer m.ends()
 	err = worker.Work(ctx, worker.Options{
 		Master: client, Self: who, Dial: s.network.dial(it.host), Leave: it.leave, Log: s.log(it.host.name),
 		Program: func(ctx context.Context, j *job.Job, keeps bool) error {

@@ -26,6 +26,8 @@ type masters struct {
 	away   time.Duration // what passes until the next one
 	lost   int           // that many were
 	lostAt time.Time     // the last
+	// the last was killed, and none has followed
+	killed bool
 	zombie sync.WaitGroup
 }
 
@@ -118,7 +120,7 @@ func (s *simulation) dethrone(kill bool, after time.Duration) bool {
 	s.note(func() {
 		if r = s.reign; r != nil && !s.ending {
 			s.reign, s.away = nil, after
-			s.lost, s.lostAt = s.lost+1, time.Now()
+			s.lost, s.lostAt, s.killed = s.lost+1, time.Now(), kill
 		} else {
 			r = nil
 		}
@@ -141,7 +143,7 @@ func (s *simulation) reigns(ctx context.Context, resume bool) (*wire.JobStatus, 
 		var former []byte
 		s.note(func() {
 			s.number++
-			r.number, former, s.reign = s.number, s.record, r
+			r.number, former, s.reign, s.killed = s.number, s.record, r, false
 			r.host = &host{name: "master", incarnation: s.number}
 		})
 		if len(former) == 0 {

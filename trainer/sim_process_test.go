@@ -56,6 +56,10 @@ type role struct {
 	rank, size int
 	// it has completed the training
 	trained bool
+	// it waits for a world; nil: it does not
+	waits *absence
+	// when it was recalled from its world at once; zero: it was not
+	recalled time.Time
 }
 
 // newProcess makes the process of a local rank, which does not run yet.
@@ -73,6 +77,7 @@ func (m *machine) newProcess(g *group, position program.Position, local int, for
 		living := append(m.program.living, p)
 		slices.SortFunc(living, func(a, b *fakeProcess) int { return a.pid - b.pid })
 		m.program.living = living
+		delete(m.absent, local)
 		if position.Generation > 0 && !m.program.packaged {
 			p.role = role{generation: position.Generation, rank: position.FirstRank + local, size: position.WorldSize}
 		}
@@ -162,6 +167,7 @@ func (p *fakeProcess) end(grace time.Duration) {
 	p.asked = true
 	if grace <= 0 {
 		p.state.Unlock()
+		p.note(func() { p.program.noteKill(p) })
 		p.kill()
 		return
 	}

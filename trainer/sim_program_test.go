@@ -79,6 +79,10 @@ type programWatch struct {
 	path string
 	// rounds between two checkpoints
 	every int64
+	// it handles SIGTERM, and goes on
+	handles bool
+	// number of the start at which a process ends with 0 before it uses the package; 0: none does
+	quits int
 	// the checkpoint; nil: none was written
 	file *packageState
 	// a process has completed the training
@@ -103,11 +107,13 @@ type programWatch struct {
 	// processes that have exited with 0, by world and rank
 	ended0 map[int64]map[int]bool
 	sizes  map[int64]int
+	laws
 }
 
 func newProgramWatch(s *simulation, r *rand.Rand, packaged bool) *programWatch {
 	w := &programWatch{simulation: s, packaged: packaged, prints: make(map[mark]uint32),
-		starts: make(map[int]int), ended0: make(map[int64]map[int]bool), sizes: make(map[int64]int)}
+		starts: make(map[int]int), ended0: make(map[int64]map[int]bool), sizes: make(map[int64]int),
+		laws: laws{left: make(map[int64]bool)}}
 	upTo := func(most time.Duration) time.Duration { return time.Duration(r.Int64N(int64(most))) }
 	w.fetch, w.imports = upTo(2*time.Second), upTo(4*time.Second)
 	w.startup, w.tail, w.saveTime = upTo(2*time.Second), upTo(4*time.Second), upTo(time.Second)
@@ -121,11 +127,18 @@ func newProgramWatch(s *simulation, r *rand.Rand, packaged bool) *programWatch {
 		if r.IntN(4) > 0 {
 			w.path, w.every = "checkpoint.pt", int64(r.IntN(12))
 		}
+		w.handles = r.IntN(2) == 0
+		if r.IntN(4) == 0 {
+			w.quits = 1 + r.IntN(8)
+		}
 		return w
 	}
 	w.script = w.runPlain
 	w.plain = plain{steps: 20 + r.IntN(100), every: 1 + r.IntN(20), save: w.saveTime, inPlace: r.IntN(2) == 0,
 		saves: r.IntN(2) == 0, code: []int{0, 1, 143}[r.IntN(3)]}
+	if r.IntN(3) == 0 { // it saves at the end only
+		w.plain.every = w.plain.steps + 1
+	}
 	if s.job.Program.RestartOnJoin == job.RestartAtCheckpoint || r.IntN(2) == 0 {
 		s.job.Program.Checkpoint = "*.pt"
 	}
@@ -145,9 +158,13 @@ func (w *programWatch) draw(r *rand.Rand) {
 	}
 	switch {
 	case s.calm, s.gentle:
+		w.quiet, w.steady = true, s.calm
 		return
-	case r.IntN(6) == 0: // nothing but what happens to processes
-		s.faults, s.refuse, s.delay = nil, 0, 0
+	case w.packaged && r.IntN(6) == 0:
+		w.drawSteady()
+		return
+	case r.IntN(4) == 0: // nothing but what happens to processes
+		s.faults, s.refuse, s.delay, w.quiet = nil, 0, 0, true
 	}
 	for _, f := range disturbances {
 		if r.IntN(2) == 0 {
@@ -185,6 +202,7 @@ func (w *programWatch) check(m *machine, position program.Position) {
 func (w *programWatch) ended(p *fakeProcess, e program.Exit) {
 	w.note(func() {
 		w.living = slices.DeleteFunc(w.living, func(other *fakeProcess) bool { return other == p })
+		w.noteEnd(p, e.Code, e.Stopped)
 		if e.Code == 0 && !e.Stopped {
 			if w.ended0[p.generation] == nil {
 				w.ended0[p.generation] = make(map[int]bool)
@@ -219,13 +237,16 @@ func (w *programWatch) takes(s *session) {
 
 // forget forgets the worlds of a job that was stopped. The mutex is held.
 func (w *programWatch) forget() {
-	w.complete, w.resumedIn = false, 0
+	w.complete, w.resumedIn, w.trainedIn = false, 0, 0
 	w.prints, w.ended0, w.sizes = make(map[mark]uint32), make(map[int64]map[int]bool), make(map[int64]int)
 }
 
 // hearEvent takes an event of the master's. The mutex is held.
 func (w *programWatch) hearEvent(e master.Event) {
-	if e, ok := e.(master.Ended); ok {
+	switch e := e.(type) {
+	case master.WorldFormed:
+		w.hearWorld(e.World)
+	case master.Ended:
 		w.ending = true
 		if e.State == job.Succeeded {
 			w.checkEnd()

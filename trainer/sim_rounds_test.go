@@ -74,7 +74,12 @@ func (b *book) declare() {
 	s, d := b.session, b.session.data
 	if _, err := s.link.ask("dataset", 0, map[string]any{"size": d.size, "epochs": d.epochs, "shuffle": d.shuffle,
 		"seed": d.seed, "records_per_task": d.task}); err != nil {
-		s.note(func() { s.complain("%v cannot declare its data set: %v", s.process, err) })
+		s.note(func() {
+			// the master may have replaced the worker
+			if !s.hit[s.process.host.name] {
+				s.complain("%v cannot declare its data set: %v", s.process, err)
+			}
+		})
 		s.process.exits(crashed)
 	}
 	b.declared = true
@@ -93,7 +98,10 @@ func (b *book) ask() *lease {
 		if err := json.Unmarshal(reply, l); err != nil {
 			panic(err)
 		}
-		if b.ended = l.Over; l.Over || l.Wait {
+		if b.ended = l.Over; l.Over {
+			s.spring(exhausted, s.process.host.name)
+		}
+		if l.Over || l.Wait {
 			return nil
 		}
 		l.credited = s.Ledger[l.Epoch*s.data.tasks()+l.Number]
@@ -286,7 +294,11 @@ func (s *session) commit(headers []header, own, total int64) error {
 		}
 	}
 	s.Round++
-	s.note(func() { s.takes(s) })
+	s.note(func() {
+		if s.takes(s); s.rank == 0 {
+			s.noteRound(s.generation)
+		}
+	})
 	s.spring(update, s.process.host.name)
 	leases := s.book.credit()
 	s.link.say("round", map[string]any{"formation": s.generation, "round": s.Round, "leases": leases, "loss": 1,

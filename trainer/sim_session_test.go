@@ -76,7 +76,13 @@ var errWorldChanged = errors.New("the world changed")
 
 // runPackaged runs a script that uses the package, and returns its exit code.
 func (w *programWatch) runPackaged(p *fakeProcess) int {
+	if w.handles {
+		p.handle()
+	}
 	p.sleep(p.within(10*time.Millisecond, w.startup+20*time.Millisecond))
+	if w.quit(p) {
+		return 0
+	}
 	s := &session{programWatch: w, process: p, data: w.data, written: -1,
 		packageState: packageState{Counts: make([]byte, w.records), Ledger: make(map[int]int64)}}
 	s.changed = sync.NewCond(&s.mu)
@@ -137,6 +143,11 @@ func (s *session) hear(m told) {
 	case m.Op == "end":
 		s.process.exits(m.Code)
 	case m.Op == "recall" && m.Now:
+		s.note(func() {
+			if s.process.generation == m.Generation && s.process.waits == nil {
+				s.noteBreak(s.process)
+			}
+		})
 		s.link.cancel(m.Generation)
 		if group != nil && group.generation <= m.Generation {
 			group.condemn(errCondemned)
@@ -223,6 +234,10 @@ func (s *session) form() {
 		if s.live || s.loaded != nil {
 			round = s.Round
 		}
+		s.note(func() {
+			s.left[s.generation] = true
+			s.process.waits = &absence{since: time.Now()}
+		})
 		s.spring(arrives, s.process.host.name)
 		s.link.say("arrive", map[string]any{"formation": s.generation, "round": round, "ledger": s.stretches(),
 			"settled": s.Settled, "read": !s.live})
@@ -288,6 +303,7 @@ func (s *session) enter(m told) bool {
 func (s *session) explain(why string) {
 	if !s.isRecalled() {
 		if _, err := s.link.ask("explain", s.generation, nil); err == nil {
+			s.note(func() { s.noteDoubt(s.process) })
 			s.link.say("doubt", map[string]any{"why": why})
 			s.process.exits(codeDoubt)
 		}
@@ -348,6 +364,7 @@ func (s *session) finish() {
 			}
 		}
 		s.process.trained, s.complete = true, true
+		s.trainedIn = max(s.trainedIn, s.generation)
 	})
 	s.link.say("account", map[string]any{"formation": s.generation, "ledger": s.stretches(), "settled": s.Settled})
 	s.link.say("done", map[string]any{"round": s.Round})

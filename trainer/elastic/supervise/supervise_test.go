@@ -88,8 +88,8 @@ func (b *bench) speaks(local int, keeps bool) {
 	b.tell(Hello{Conn: pid, Pid: pid, Leader: pid, KeepsState: keeps})
 }
 
-// A process that is ordered to end before it uses the package joins no world, even if it goes on: it
-// is killed when its grace period is over.
+// A process that is ordered to end before it uses the package joins no world, even if it goes on.
+// It is killed when its grace period is over.
 func TestOrderedProcessJoinsNoWorld(t *testing.T) {
 	b := newBench(t, 1, nil)
 	b.world(1, -1)
