@@ -129,7 +129,7 @@ func newProgramWatch(s *simulation, r *rand.Rand, packaged bool) *programWatch {
 		}
 		w.handles = r.IntN(2) == 0
 		if r.IntN(4) == 0 {
-			w.quits = 1 + r.IntN(8)
+			w.quits = 1 + r.IntN(3)
 		}
 		return w
 	}
