@@ -72,6 +72,7 @@ type reply struct {
 	Ready bool   `json:"ready"`
 	Error string `json:"error"`
 	Pids  []int  `json:"pids"`
+	Went  bool   `json:"went"`
 }
 
 // order asks the fork server to start processes.
@@ -258,11 +259,16 @@ func (f *forkServer) fork(p *Program, g *Group, learn string) error {
 		for _, pid := range r.Pids {
 			p.guard.watch(pid)
 		}
-		if err = f.send(map[string]bool{"go": true}, nil); err == nil {
+		// Without the answer, processes of a fork server that was killed may wait for it, and end
+		// with 1.
+		var run reply
+		if run, err = f.ask(map[string]bool{"go": true}, nil); err == nil && run.Went {
 			for i, it := range g.processes {
 				it.started(r.Pids[i])
 			}
 			return nil
+		} else if err == nil {
+			err = errors.New("the fork server did not report that the processes run")
 		}
 	}
 	// they wait for a message that will not come

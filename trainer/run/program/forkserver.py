@@ -11,7 +11,8 @@ The agent starts this with a socket as descriptor 3 and sends JSON lines:
                   "typed": its stdin is its terminal}, ...]}   with stdin, stdout and stderr of each
                                                                process as descriptors;
                                                                answered by "pids", or by "error"
-  {"go": true}                                                 after "pids": the processes run
+  {"go": true}                                                 after "pids": the processes run;
+                                                               answered by "went"
 
 A process comes from a helper, which exits, so that the agent becomes its parent. It runs only after
 "go", when the agent knows it. Python 3.8 and later; ASCII only.
@@ -349,6 +350,7 @@ def start(order, fds):
         tell(pids=pids)
         receive()
         os.write(go_end, b"g" * len(pids))
+        tell(went=True)
     os.close(go_end)  # who has read nothing ends
     return None
 

@@ -217,6 +217,35 @@ func importers(b *bench) []string {
 	return strings.Fields(strings.ReplaceAll(string(text), "torch ", ""))
 }
 
+// A fork server that is killed before it lets the processes run takes no process of the program with
+// it: another fork server starts them.
+func TestForkServerDiesBeforeGo(t *testing.T) {
+	b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{
+		"main.py": "import torch, sys\nsys.exit(4)\n"})
+	stubs := parseEnviron(b.options.Env)["PYTHONPATH"]
+	if err := os.WriteFile(filepath.Join(stubs, "sitecustomize.py"), []byte(`
+import os
+plain, mark = os.write, os.environ["IMPORTS"] + ".killed"
+def write(fd, data):
+    if data == b"gg" and not os.path.exists(mark):
+        open(mark, "w").close()
+        os.kill(os.getpid(), 9)
+    return plain(fd, data)
+os.write = write
+`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	g := b.start(2)
+	if len(importers(b)) != 2 || g.Method() != Fork {
+		t.Errorf("started by %v after %d imports", g.Method(), len(importers(b)))
+	}
+	for _, e := range b.ends(g) {
+		if e.Code != 4 {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
 // Forked processes are children of the agent and share one import of torch. They go on when the
 // fork server dies.
 func TestForkServerDies(t *testing.T) {
