@@ -302,11 +302,16 @@ func Status(ctx context.Context, name string) (*wire.JobStatus, error) {
 	if err != nil {
 		return nil, err
 	}
+	return d.status(ctx)
+}
+
+// status returns the status of a job as its master reports it, or the last one if none lives.
+func (d dir) status(ctx context.Context) (*wire.JobStatus, error) {
 	if !d.alive() {
 		return d.stored()
 	}
 	var status *wire.JobStatus
-	err = d.ask(ctx, func(ctx context.Context, m wire.JobClient) (err error) {
+	err := d.ask(ctx, func(ctx context.Context, m wire.JobClient) (err error) {
 		status, err = m.Status(ctx, &wire.StatusRequest{})
 		return err
 	})

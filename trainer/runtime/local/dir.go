@@ -154,7 +154,7 @@ func (d dir) lockOver(ctx context.Context) (*os.File, error) {
 	defer cancel()
 	for {
 		lock, err := d.lock()
-		if !errors.Is(err, job.ErrRunning) || !d.over() {
+		if !errors.Is(err, job.ErrRunning) || !d.over(ctx) {
 			return lock, err
 		}
 		select {
@@ -165,9 +165,10 @@ func (d dir) lockOver(ctx context.Context) (*os.File, error) {
 	}
 }
 
-// over reports whether the job's last status says that it has ended or is suspended.
-func (d dir) over() bool {
-	s, err := d.stored()
+// over reports whether the job has ended or is suspended, as its master says, which writes the last
+// status only when its pods have ended, or else as the last status says.
+func (d dir) over(ctx context.Context) bool {
+	s, err := d.status(ctx)
 	return err == nil && (job.State(s.State).Ended() || s.State == string(job.Suspended))
 }
 
