@@ -265,7 +265,7 @@ func (c *contest) kill() {
 	names, pids := c.pods()
 	for range min(1+c.chance.IntN(2), len(names)) {
 		name := names[c.chance.IntN(len(names))]
-		c.note("kill %s (pid %d): %v", name, pids[name], syscall.Kill(pids[name], syscall.SIGKILL))
+		c.note("kill %s (pid %d): %v", name, pids[name], c.signal(pids[name], syscall.SIGKILL))
 	}
 }
 
@@ -276,9 +276,18 @@ func (c *contest) freeze() {
 		return
 	}
 	name := names[c.chance.IntN(len(names))]
-	c.note("stop %s (pid %d): %v", name, pids[name], syscall.Kill(pids[name], syscall.SIGSTOP))
+	c.note("stop %s (pid %d): %v", name, pids[name], c.signal(pids[name], syscall.SIGSTOP))
 	c.pause(1500 * time.Millisecond)
-	syscall.Kill(pids[name], syscall.SIGCONT)
+	c.signal(pids[name], syscall.SIGCONT)
+}
+
+// signal sends a signal to a process of the contest: its number may be another process's by now.
+func (c *contest) signal(pid int, signal syscall.Signal) error {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+	if err != nil || !slices.Contains(strings.Split(string(text), "\x00"), "ELASTICDL_HOME="+c.home) {
+		return errors.Join(err, fmt.Errorf("process %d is none of the job's", pid))
+	}
+	return syscall.Kill(pid, signal)
 }
 
 func (c *contest) suspend() {
@@ -301,7 +310,7 @@ func (c *contest) terminate() {
 		return
 	}
 	signal := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGKILL}[c.chance.IntN(4)]
-	c.note("%v to the launcher (pid %d): %v", signal, launcher, syscall.Kill(launcher, signal))
+	c.note("%v to the launcher (pid %d): %v", signal, launcher, c.signal(launcher, signal))
 	c.await("end of the job", func(s *wire.JobStatus) bool { return job.State(s.State).Ended() })
 	c.resume()
 }

@@ -48,5 +48,5 @@ func (c *contest) killProcess() {
 		return
 	}
 	pid := pids[c.chance.IntN(len(pids))]
-	c.note("kill a process of the script (pid %d): %v", pid, syscall.Kill(pid, syscall.SIGKILL))
+	c.note("kill a process of the script (pid %d): %v", pid, c.signal(pid, syscall.SIGKILL))
 }
