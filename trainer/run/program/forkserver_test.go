@@ -217,8 +217,8 @@ func importers(b *bench) []string {
 	return strings.Fields(strings.ReplaceAll(string(text), "torch ", ""))
 }
 
-// A fork server that is killed before it lets the processes run takes no process of the program with
-// it: another fork server starts them.
+// A fork server that is killed before it lets the processes run takes no process of the program
+// with it: another fork server starts them.
 func TestForkServerDiesBeforeGo(t *testing.T) {
 	b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{
 		"main.py": "import torch, sys\nsys.exit(4)\n"})

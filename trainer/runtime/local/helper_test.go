@@ -220,7 +220,8 @@ func fakeMaster(d dir, incarnation int) int {
 		final.Reason = "terminated"
 	case final.Reason = <-m.stop:
 	}
-	if d.name() == "lags" { // it says how the job has ended, and writes that later
+	// it reports how the job has ended, and writes that later
+	if d.name() == "lags" {
 		<-m.stop
 	}
 	d.store(final)

@@ -57,7 +57,7 @@ func TestLockOfAJobThatIsOver(t *testing.T) {
 	}
 }
 
-// A job is over as soon as its master says so, before the last status is written.
+// A job is over as soon as its master reports it, before the last status is written.
 func TestOverBeforeItIsWritten(t *testing.T) {
 	useHome(t)
 	newLife(t)
