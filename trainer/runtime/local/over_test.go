@@ -63,24 +63,21 @@ func TestOverBeforeItIsWritten(t *testing.T) {
 	newLife(t)
 	h := startJob(t, "lags")
 	d := home(t, "lags")
-	stop := func() {
-		if err := d.ask(t.Context(), func(ctx context.Context, m wire.JobClient) error {
-			_, err := m.Stop(ctx, &wire.StopRequest{})
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if d.over(t.Context()) {
 		t.Error("a job that runs is over")
 	}
-	stop()
+	if err := d.ask(t.Context(), func(ctx context.Context, m wire.JobClient) error {
+		_, err := m.Stop(ctx, &wire.StopRequest{})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
 	if !d.over(t.Context()) {
 		t.Error("a job is not over, and its master says that it was stopped")
 	}
 	if s, err := d.stored(); err != nil || s.State != string(job.Running) {
 		t.Errorf("%v, %v is written", s, err)
 	}
-	stop()
+	h.Kill()
 	h.Wait(t.Context())
 }
