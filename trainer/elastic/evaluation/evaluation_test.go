@@ -27,7 +27,7 @@ func due(t *testing.T, s *Schedule, want int64) {
 	}
 }
 
-// on is a part that was measured on a version in generation 0.
+// on returns a part that was measured on a version of model generation 0.
 func on(version int64, shard string, start int64) Part {
 	return Part{shard, start, Model{Version: version}}
 }
