@@ -19,6 +19,7 @@ type Line struct {
 //     the log that was added first.
 //  3. A line waits for another log at most for the window, counted from the other log's last line.
 //     So a log that is silent, or whose clock is wrong, delays no other one for longer.
+//  4. Without a window the order depends on the logs alone, not on when their lines are put.
 type Merge struct {
 	// Window is the time that lines wait for a log that has none; 0: until it has one, or has
 	// ended.
@@ -75,12 +76,16 @@ func (m *Merge) Next(now time.Time) (line Line, log int, ok bool, wait time.Dura
 	wait, waits := -1, false
 	for i := range m.logs {
 		l := &m.logs[i]
-		if l.there || l.ended || !l.at.Before(m.logs[log].at) {
-			continue // its next line cannot be older
+		if l.there || l.ended || l.at.After(m.logs[log].at) {
+			continue
 		}
 		if m.Window == 0 {
-			waits = true
+			// of two with the same time, the line of the first log is given first
+			waits = waits || i < log || l.at.Before(m.logs[log].at)
 			continue
+		}
+		if l.at.Equal(m.logs[log].at) {
+			continue // its next line cannot be older
 		}
 		if left := m.Window - now.Sub(l.since); left > 0 {
 			waits = true

@@ -2,6 +2,7 @@ package logline_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,6 +163,58 @@ func TestMergeLaws(t *testing.T) {
 		}
 		if fmt.Sprint(put) != fmt.Sprint(got) {
 			t.Fatalf("put %v, got %v", put, got)
+		}
+	})
+}
+
+// Without a window, whenever the lines of each log come, their order is the same.
+func TestMergeWithoutWindow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var m logline.Merge
+		var logs []string
+		for i := range rapid.IntRange(1, 4).Draw(t, "logs") {
+			m.Add(at(0))
+			var lines []string
+			for j := range rapid.IntRange(0, 5).Draw(t, "lines") {
+				lines = append(lines, fmt.Sprintf("%c%d", 'a'+i*6+j, rapid.IntRange(0, 3).Draw(t, "at")))
+			}
+			logs = append(logs, strings.Join(lines, " "))
+		}
+		var got []string
+		next := func() {
+			for {
+				line, _, ok, _ := m.Next(at(0))
+				if !ok {
+					return
+				}
+				got = append(got, line.Text)
+			}
+		}
+		rest := make([][]string, len(logs))
+		open := make([]int, len(logs))
+		for i := range logs {
+			rest[i], open[i] = strings.Fields(logs[i]), i
+		}
+		for len(open) > 0 {
+			next()
+			k := rapid.IntRange(0, len(open)-1).Draw(t, "log")
+			i := open[k]
+			switch {
+			case !m.Wants(i):
+			case len(rest[i]) == 0:
+				m.End(i)
+				open = append(open[:k], open[k+1:]...)
+			default:
+				word := rest[i][0]
+				ms := 0
+				fmt.Sscan(word[1:], &ms)
+				m.Put(i, logline.Line{At: at(ms), Text: word[:1]})
+				rest[i] = rest[i][1:]
+			}
+		}
+		next()
+		if want := mergeAll(logs); !slices.Equal(got, want) {
+			t.Fatalf("logs %q: %v, want %v", logs, got, want)
 		}
 	})
 }

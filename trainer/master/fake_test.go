@@ -285,8 +285,13 @@ func (p *fakePods) Create(ctx context.Context, c Pod) error {
 func (p *fakePods) Adopt(context.Context) ([]pod.Event, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.events) > 0 { // events for the earlier master
-		<-p.events
+	// those for the earlier master; the loop of this one reads as well
+	for stale := true; stale; {
+		select {
+		case <-p.events:
+		default:
+			stale = false
+		}
 	}
 	var all []pod.Event
 	for id, incarnation := range p.live {
