@@ -3,6 +3,8 @@ package trainer_test
 import (
 	"fmt"
 	"hash/crc32"
+	"maps"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -16,6 +18,8 @@ const (
 	saving  moment = "a save"
 	// a process hears it
 	exhausted moment = "the end of the records"
+	// of an unmodified script
+	lastSteps moment = "the last third of the steps"
 )
 
 // disturbances holds the faults of the processes of a program.
@@ -43,11 +47,18 @@ var disturbances = []fault{
 	}},
 	{name: "kill a process after a step", do: func(s *simulation) string { return s.ambush(update, s.killAnyProcess) }},
 	{name: "kill a process in a save", do: func(s *simulation) string { return s.ambush(saving, s.killAnyProcess) }},
+	{name: "kill another than the one that saves", do: func(s *simulation) string {
+		return s.ambush(saving, s.killOtherProcess)
+	}},
+	{name: "kill a process of each worker", rare: 3, do: (*simulation).killOneOfEach},
 	{name: "kill a process as a world forms", do: func(s *simulation) string {
 		return s.ambush(generation, s.killAnyProcess)
 	}},
 	{name: "kill a process at the end", do: func(s *simulation) string {
 		return s.ambush(trainingEnd, s.killAnyProcess)
+	}},
+	{name: "kill a process that has completed the training", do: func(s *simulation) string {
+		return s.ambush(trainingEnd, s.killTrained)
 	}},
 	{name: "kill a process at the end of the records", rare: 2, do: func(s *simulation) string {
 		return s.ambush(exhausted, s.killTwice)
@@ -57,6 +68,7 @@ var disturbances = []fault{
 	}},
 	{name: "ask to leave in a save", rare: 2, do: func(s *simulation) string { return s.ambush(saving, s.askAnyone) }},
 	{name: "grow at the end", rare: 2, do: func(s *simulation) string { return s.ambush(trainingEnd, s.growing) }},
+	{name: "grow before the end", do: func(s *simulation) string { return s.ambush(lastSteps, s.growing) }},
 	{name: "grow in a save", rare: 2, do: func(s *simulation) string { return s.ambush(saving, s.growing) }},
 }
 
@@ -106,33 +118,82 @@ func (s *simulation) killForkServer() string {
 func (s *simulation) killThatProcess() func(string) string {
 	i := s.random.IntN(1 << 20)
 	return func(pod string) string {
-		var some []*fakeProcess
-		s.note(func() {
-			for _, p := range s.program.living {
-				if p.host.name == pod {
-					some = append(some, p)
-				}
-			}
-		})
-		if len(some) == 0 {
-			return ""
-		}
-		p := some[i%len(some)]
-		return said(p.kill(), "%v gets killed", p)
+		return s.killOneOf(i, func(p *fakeProcess) bool { return p.host.name == pod })
 	}
 }
 
 func (s *simulation) killAnyProcess() func(string) string {
 	i := s.random.IntN(1 << 20)
+	return func(string) string { return s.killOneOf(i, func(*fakeProcess) bool { return true }) }
+}
+
+// killOtherProcess kills a process of another worker than that whose moment it is, if there is one.
+func (s *simulation) killOtherProcess() func(string) string {
+	i := s.random.IntN(1 << 20)
+	return func(pod string) string {
+		return s.killOneOf(i, func(p *fakeProcess) bool { return p.host.name != pod })
+	}
+}
+
+// killTrained kills a process that has completed the training, in what it does after that.
+func (s *simulation) killTrained() func(string) string {
+	i, after := s.random.IntN(1<<20), s.between(time.Millisecond, 2*time.Second)
 	return func(string) string {
-		var p *fakeProcess
-		s.note(func() {
-			if all := s.program.living; len(all) > 0 {
-				p = all[i%len(all)]
+		time.AfterFunc(after, func() {
+			if what := s.killOneOf(i, func(p *fakeProcess) bool { return p.trained }); what != "" {
+				s.say(what + " after the training")
 			}
 		})
-		return said(p != nil && p.kill(), "%v gets killed", p)
+		return fmt.Sprintf("the training ends, and in %v a process", after)
 	}
+}
+
+// killOneOf kills a process for which is reports true. It is called with the mutex held.
+func (s *simulation) killOneOf(i int, is func(*fakeProcess) bool) string {
+	var some []*fakeProcess
+	s.note(func() {
+		for _, p := range s.program.living {
+			if is(p) {
+				some = append(some, p)
+			}
+		}
+	})
+	if len(some) == 0 {
+		return ""
+	}
+	p := some[i%len(some)]
+	return said(p.kill(), "%v gets killed", p)
+}
+
+// killOneOfEach kills a process of each worker at once: none has all its processes when it meets
+// the others again.
+func (s *simulation) killOneOfEach() string {
+	chosen := make(map[string]*fakeProcess)
+	s.note(func() {
+		for _, p := range s.program.living {
+			if chosen[p.host.name] == nil || s.random.IntN(2) == 0 {
+				chosen[p.host.name] = p
+			}
+		}
+	})
+	for _, name := range slices.Sorted(maps.Keys(chosen)) {
+		chosen[name].kill()
+	}
+	return said(len(chosen) > 1, "a process of each worker gets killed")
+}
+
+// killWithoutMaster kills the master, and a process while there is none.
+func (s *simulation) killWithoutMaster() string {
+	kill, later := s.killAnyProcess(), s.between(time.Millisecond, 5*time.Second)
+	if !s.dethrone(true, later+s.between(time.Second, time.Minute)) {
+		return ""
+	}
+	time.AfterFunc(later, func() {
+		if what := kill(""); what != "" {
+			s.say(what + " without a master")
+		}
+	})
+	return "kill the master"
 }
 
 // killTwice kills a process, and another one after the training. The first starts again meanwhile.
@@ -147,7 +208,7 @@ func (s *simulation) killTwice() func(string) string {
 // loseMasterThen asks a worker to leave. All are recalled, and the master is killed when they have
 // completed the training instead.
 func (s *simulation) loseMasterThen() func(string) string {
-	pick, kill := s.anyone(), s.killMaster()
+	pick, kill := s.anyone(), s.killMasterFor(stopGrace/3)
 	return func(string) string {
 		id, ok := pick()
 		s.then(trainingEnd, kill)
@@ -173,7 +234,7 @@ func (w *programWatch) drawSteady() {
 	w.saveTime = min(w.saveTime, time.Second)
 	s.faults = []fault{grow,
 		{name: "kill the master", rare: 3, do: func(s *simulation) string {
-			return said(s.dethrone(true, s.any(10*time.Millisecond, time.Minute)), "kill the master")
+			return s.killMasterFor(time.Minute)("")
 		}},
 		{name: "kill the master at the end", do: func(s *simulation) string {
 			return s.ambush(trainingEnd, s.killMaster)

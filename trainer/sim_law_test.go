@@ -77,7 +77,8 @@ func (w *programWatch) hearWorld(world rendezvous.World) {
 func (w *programWatch) noteEnd(p *fakeProcess, code int, stopped bool) {
 	m := p.machine
 	w.left[p.generation], w.left[p.position.Generation] = true, true
-	if p.waits != nil {
+	// one that starts has come to no world yet, and belongs to the newest one nevertheless
+	if p.waits != nil || w.packaged && p.generation == 0 {
 		w.lacks = max(w.lacks, w.world.Generation+1)
 	}
 	if code != 0 && !stopped && code != codeDoubt && p.position.Generation > 0 {

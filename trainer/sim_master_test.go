@@ -232,6 +232,7 @@ var coups = []fault{
 		}
 		return said(ok && some && s.pods.kill(id, killed), "kill the master and %v", id)
 	}},
+	{name: "kill a process without a master", rare: 3, where: inProgram, do: (*simulation).killWithoutMaster},
 	{name: "nothing can be written", rare: 6, do: func(s *simulation) string {
 		d := s.any(100*time.Millisecond, 20*time.Second)
 		s.note(func() { s.deaf = time.Now().Add(d) })
@@ -239,8 +240,11 @@ var coups = []fault{
 	}},
 }
 
-func (s *simulation) killMaster() func(string) string {
-	after := s.any(10*time.Millisecond, 30*time.Second)
+func (s *simulation) killMaster() func(string) string { return s.killMasterFor(30 * time.Second) }
+
+// killMasterFor kills the master, and has another begin within a time.
+func (s *simulation) killMasterFor(most time.Duration) func(string) string {
+	after := s.any(10*time.Millisecond, most)
 	return func(string) string { return said(s.dethrone(true, after), "kill the master") }
 }
 

@@ -85,6 +85,9 @@ func (w *programWatch) runPlain(p *fakeProcess) int {
 			}
 		}
 		w.spring(update, p.host.name)
+		if step == s.steps*2/3 {
+			w.spring(lastSteps, p.host.name)
+		}
 		if p.rank == 0 && (step+1)%s.every == 0 {
 			w.save(p, step+1)
 		}

@@ -83,8 +83,9 @@ type programWatch struct {
 	handles bool
 	// number of the start at which a process ends with 0 before it uses the package; 0: none does
 	quits int
-	// the checkpoint; nil: none was written
-	file *packageState
+	// the checkpoint, and the world that has written it; nil: none was written
+	file   *packageState
+	fileOf int64
 	// a process has completed the training
 	complete bool
 	prints   map[mark]uint32
@@ -117,8 +118,8 @@ func newProgramWatch(s *simulation, r *rand.Rand, packaged bool) *programWatch {
 	upTo := func(most time.Duration) time.Duration { return time.Duration(r.Int64N(int64(most))) }
 	w.fetch, w.imports = upTo(2*time.Second), upTo(4*time.Second)
 	w.startup, w.tail, w.saveTime = upTo(2*time.Second), upTo(4*time.Second), upTo(time.Second)
-	if r.IntN(8) == 0 {
-		w.saveTime = upTo(20 * time.Second)
+	if r.IntN(4) == 0 {
+		w.saveTime = upTo(30 * time.Second)
 	}
 	if packaged {
 		w.script = w.runPackaged
@@ -136,6 +137,8 @@ func newProgramWatch(s *simulation, r *rand.Rand, packaged bool) *programWatch {
 	w.script = w.runPlain
 	w.plain = plain{steps: 20 + r.IntN(100), every: 1 + r.IntN(20), save: w.saveTime, inPlace: r.IntN(2) == 0,
 		saves: r.IntN(2) == 0, code: []int{0, 1, 143}[r.IntN(3)]}
+	const saving = 2 * time.Minute // all saves together
+	w.plain.every = max(w.plain.every, int(time.Duration(w.plain.steps)*w.saveTime/saving))
 	if r.IntN(3) == 0 { // it saves at the end only
 		w.plain.every = w.plain.steps + 1
 	}
@@ -237,7 +240,7 @@ func (w *programWatch) takes(s *session) {
 
 // forget forgets the worlds of a job that was stopped. The mutex is held.
 func (w *programWatch) forget() {
-	w.complete, w.resumedIn, w.trainedIn = false, 0, 0
+	w.complete, w.resumedIn, w.trainedIn, w.fileOf = false, 0, 0, 0
 	w.prints, w.ended0, w.sizes = make(map[mark]uint32), make(map[int64]map[int]bool), make(map[int64]int)
 }
 

@@ -359,7 +359,15 @@ func (s *session) write() {
 	s.spring(saving, s.process.host.name)
 	c := s.clone()
 	s.process.sleep(s.saveTime)
-	s.note(func() { s.file = &c })
+	superseded := false
+	s.note(func() {
+		if superseded = s.file != nil && s.fileOf > s.generation; !superseded {
+			s.file, s.fileOf = &c, s.generation
+		}
+	})
+	if superseded {
+		return
+	}
 	s.written = s.Round
 	s.link.say("saved", map[string]any{"round": s.Round, "path": filepath.Join(s.job.Output, s.path)})
 }

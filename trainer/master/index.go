@@ -158,6 +158,9 @@ func (m *master) plan(training, validation []task.Shard) (err error) {
 	if m.queue, err = task.New(training, m.taskPolicy()); err != nil {
 		return fmt.Errorf("plan the job: %w", err)
 	}
+	if incarnation := m.Self.Header().Incarnation; incarnation > 1 {
+		m.queue.NumberAs(incarnation)
+	}
 	m.evals = evaluation.New(m.evaluationPolicy())
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -524,6 +525,32 @@ func TestProgramDataset(t *testing.T) {
 		a.says(func(r *wire.HeartbeatRequest) { r.Finished = 1 })
 		b.says(func(r *wire.HeartbeatRequest) { r.Finished = 1 })
 		w.finish(a, b)
+	})
+}
+
+// A data set that is declared to a restarted master has leases that no world before has made void.
+func TestProgramDeclaresToTheNextMaster(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := reign(t, runJob(0))
+		r.ends(Leave, ErrLeft)
+		r.follow()
+		a, b := r.stranger(0), r.stranger(1)
+		for _, p := range []*peer{a, b} {
+			go p.live(r.MasterClient)
+		}
+		time.Sleep(2 * timing.Return) // no other may announce leases
+		for _, p := range []*peer{a, b} {
+			p.arrive(&wire.Arrival{Round: -1, Process: 7, Crew: &wire.Crew{Processes: 1}})
+		}
+		world := a.enters("1 [0 1] from []")
+		b.enters("1 [0 1] from []")
+		lease, err := r.asks(0, &wire.Dataset{Size: 8, Epochs: 1, Task: 4})
+		if err != nil || lease.Lease < world.Floor {
+			t.Errorf("lease %v, error %v; those below %d are void", lease, err, world.Floor)
+		}
+		a.says(func(r *wire.HeartbeatRequest) { r.Finished = world.Generation })
+		b.says(func(r *wire.HeartbeatRequest) { r.Finished = world.Generation })
+		r.finish(a, b)
 	})
 }
 

@@ -239,7 +239,7 @@ func (s *ringStage) perform(c *narration.Command) []string {
 func (s *ringStage) event(c *narration.Command) []string {
 	switch c.Name {
 	case "formed":
-		w := rendezvous.World{Generation: int64(c.Int(0)), Sources: c.IntsOf("sources")}
+		w := rendezvous.World{Generation: int64(c.Int(0)), Sources: c.IntsOf("sources"), Behind: c.IntsOf("behind")}
 		for _, n := range c.IntsOf("members") {
 			w.Members = append(w.Members, rendezvous.Member{Worker: n, Session: 1})
 		}

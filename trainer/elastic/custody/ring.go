@@ -87,24 +87,13 @@ func (r *Ring) Version() int64 { return r.version }
 // The state is that of a member, or what the model generation begins with. It returns the leases
 // that can be taken back now.
 func (r *Ring) Formed(w rendezvous.World, had ledger.Ledger, version int64) []Settlement {
-	r.safe, r.shared = !r.behind(w), len(w.Sources) == 0
+	r.safe, r.shared = len(w.Behind) == 0, len(w.Sources) == 0
 	r.world, r.ledger = w, had
 	if len(w.Sources) == 0 {
 		r.first = w.Generation
 	}
 	r.newest, r.version = max(r.newest, version), version
 	return r.settle()
-}
-
-// behind reports whether a world has members that have an older state than the one it begins with.
-// If all sources are lost before they have passed that state on, the older one becomes the model.
-func (r *Ring) behind(w rendezvous.World) bool {
-	for rank, m := range w.Members {
-		if slices.Contains(r.world.Members, m) && !slices.Contains(w.Sources, rank) {
-			return len(w.Sources) > 0
-		}
-	}
-	return false
 }
 
 // settle returns the leases of lost workers, if it is certain which of their records are in the

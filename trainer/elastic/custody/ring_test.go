@@ -71,17 +71,17 @@ func TestRingModel(t *testing.T) {
 					next.Members = append(next.Members, rendezvous.Member{Worker: last, Session: int64(last)})
 				}
 				for rank := range survivors {
-					if rapid.Bool().Draw(t, "has the newest state") {
+					switch {
+					case rank == survivors-1 && next.Sources == nil, rapid.Bool().Draw(t, "has the newest state"):
 						next.Sources = append(next.Sources, rank)
+					case rapid.Bool().Draw(t, "has another state"):
+						next.Behind = append(next.Behind, rank)
 					}
-				}
-				if survivors > 0 && next.Sources == nil {
-					next.Sources = []int{0}
 				}
 				had = ledger.Ledger{}
 				had.Add(ledger.Task{Epoch: 1, Number: 1}, rapid.Int64Range(0, 9).Draw(t, "records"), 10)
 				version := rapid.Int64Range(0, 9).Draw(t, "version")
-				safe, shared = len(next.Sources) == survivors || next.Sources == nil, next.Sources == nil
+				safe, shared = next.Behind == nil, next.Sources == nil
 				world = next
 				got := r.Formed(next, had, version)
 				if next.Sources == nil {

@@ -70,8 +70,9 @@
 //  4. Sources are the survivors that have the newest state among the survivors: that of the latest
 //     beginning, and of those the one with the most rounds. The state that a newcomer brings is
 //     ignored, also after it has become a survivor, until it has taken another: its state may come
-//     from other rounds. If there was a world before and no member has the state, Anew precedes
-//     Form.
+//     from other rounds. Behind are the other survivors that have a state: if all sources are lost
+//     before the others have theirs, one of these becomes the model. If there was a world before
+//     and no member has the state, Anew precedes Form.
 //  5. Recall and Abort are sent to members that have not arrived from that generation, each at most
 //     once, and no Recall after an Abort. So every missing member has been called. When a member
 //     breaks off, the missing members are called at once, even if they are finishing a round

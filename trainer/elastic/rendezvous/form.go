@@ -152,8 +152,11 @@ func (r *Rendezvous) form() {
 	if newest := r.newest(); newest.Exists() {
 		w.Position = newest
 		for rank, p := range r.members {
-			if p.Position == newest {
+			switch {
+			case p.Position == newest:
 				w.Sources = append(w.Sources, rank)
+			case p.Position.Exists():
+				w.Behind = append(w.Behind, rank)
 			}
 		}
 	} else if r.world.Generation > 0 {

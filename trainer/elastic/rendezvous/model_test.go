@@ -247,7 +247,11 @@ func (m *model) form(w World, anew bool) {
 			return !stands(p)
 		}))
 	for rank, p := range members {
-		if newest.Exists() && p.heard[p.given] == newest {
+		switch position := p.heard[p.given]; {
+		case !newest.Exists() || !position.Exists():
+		case position != newest:
+			want.Behind = append(want.Behind, rank)
+		default:
 			want.Sources = append(want.Sources, rank)
 			if p.foreign {
 				m.t.Fatalf("%+v: the state of %+v is its own", w, p)

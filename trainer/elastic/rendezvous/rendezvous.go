@@ -19,6 +19,10 @@ type Member struct {
 // String returns a text like "worker-3".
 func (m Member) String() string { return fmt.Sprintf("worker-%d", m.Worker) }
 
+// Is reports whether m and n are the same process, whatever its address: a program has another one
+// in each world.
+func (m Member) Is(n Member) bool { return m.Worker == n.Worker && m.Session == n.Session }
+
 // Arrival is the message of a worker that is between two rounds and needs a world.
 type Arrival struct {
 	Member
@@ -51,6 +55,9 @@ type World struct {
 	// ranks that have the newest state, which the others take; none: all begin with the initial
 	// state
 	Sources []int
+	// ranks of survivors that have an older state, which becomes the model if all sources are lost
+	// before they have passed theirs on
+	Behind []int
 	// of the sources' state; zero: there are no sources
 	Position
 }
@@ -136,6 +143,9 @@ func (a Action) String() string {
 		s += fmt.Sprintf(" %d.%d %s", a.World.ID, a.World.Generation, names(a.World.Members))
 		if len(a.World.Sources) > 0 {
 			s += fmt.Sprintf(" with round %d of rank %s", a.World.Round, join(a.World.Sources, strconv.Itoa))
+		}
+		if len(a.World.Behind) > 0 {
+			s += fmt.Sprintf(", behind: rank %s", join(a.World.Behind, strconv.Itoa))
 		}
 	case Recall, Abort:
 		s += fmt.Sprintf(" %s from %d", names(a.Members), a.Generation)

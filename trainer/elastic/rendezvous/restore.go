@@ -62,9 +62,7 @@ func (r *Rendezvous) Snapshot() Snapshot {
 	for _, m := range r.world.Members {
 		it := Saved{Worker: m.Worker, Session: m.Session, Address: m.Address, Left: true,
 			Aside: r.aside[m.Worker], Finished: r.finished[m.Worker], Suspected: r.suspicion[m.Worker]}
-		if i := slices.IndexFunc(r.members, func(p *process) bool {
-			return p.Worker == m.Worker && p.Session == m.Session
-		}); i >= 0 {
+		if i := slices.IndexFunc(r.members, func(p *process) bool { return p.Is(m) }); i >= 0 {
 			it.Left, it.Departs = false, r.members[i].departs
 			if brought := r.members[i].brought; brought.Exists() {
 				it.Brought, it.Since = brought.Round+1, brought.Beginning

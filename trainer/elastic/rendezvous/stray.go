@@ -33,7 +33,7 @@ func (r *Rendezvous) reinstate(p *process) { r.departed = r.departed[:len(r.depa
 func (r *Rendezvous) regain(p *process) {
 	r.strays = slices.DeleteFunc(r.strays, func(o *process) bool { return o == p })
 	rank := func(p *process) int {
-		return slices.IndexFunc(r.world.Members, func(m Member) bool { return m == p.Member })
+		return slices.IndexFunc(r.world.Members, p.Is)
 	}
 	at := 0
 	for at < len(r.members) && rank(r.members[at]) < rank(p) {

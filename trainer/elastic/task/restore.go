@@ -59,6 +59,10 @@ const (
 // for that.
 const numbers = 1 << 32
 
+// NumberAs makes the queue of a master that has followed others grant leases with the numbers of
+// its incarnation, from 2. A queue without leases of others grants those from 1 on.
+func (q *Queue) NumberAs(incarnation int) { q.lastID = max(q.lastID, int64(incarnation)*numbers) }
+
 // Snapshot returns the snapshot of the queue, for [Restore].
 func (q *Queue) Snapshot() Snapshot {
 	s := Snapshot{
@@ -145,8 +149,8 @@ func Restore(shards []Shard, p Policy, l *ledger.Ledger, s Snapshot, incarnation
 	if err := q.Rewind(l); err != nil {
 		return nil, err
 	}
-	q.former = int64(incarnation) * numbers
-	q.lastID = q.former
+	q.NumberAs(incarnation)
+	q.former = q.lastID
 	q.longest, q.stats.Requeued, q.stats.Failed = s.Longest, s.Requeued, s.Failed
 	q.slow, q.before = make(map[Kind]int), maps.Clone(s.Before)
 	maps.Copy(q.slow, s.Slow)

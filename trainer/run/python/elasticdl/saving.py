@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import errno
+import fcntl
 import json
 import os
 import re
 import sys
 import time
-from typing import Any, BinaryIO, Dict, Optional
+from typing import IO, Any, BinaryIO, Dict, Iterator, List, Optional
 
 import torch
 
@@ -83,8 +85,9 @@ class Checkpoints:
             )
         return saved
 
-    def write(self, session: Session, state: Any) -> None:
-        """Writes the state to a temporary file and renames it."""
+    def write(self, session: Session, state: Any) -> str:
+        """Writes the state to a temporary file and renames it. Returns why it is not renamed, "" if
+        it is: another world may have gone on meanwhile, and have written a newer one."""
         os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
         beside = "%s.%d.%d.tmp" % (self.path, session.world.rank, os.getpid())
         try:
@@ -93,13 +96,32 @@ class Checkpoints:
                             "ledger": session._stretches(), "cut": session.cut, "state": state.collect()}, f)
                 f.flush()
                 os.fsync(f.fileno())
-            self._check_owner()
-            os.replace(beside, self.path)
+            with self._alone() as written:
+                self._check_owner()
+                newest, own = _world(written), [self._claim, session.world.formation]
+                if newest > own:
+                    return "formation %d has written a checkpoint since" % newest[1]
+                if newest < own and written is not None:
+                    os.pwrite(written, (json.dumps(own).ljust(62) + "\n").encode(), 0)
+                os.replace(beside, self.path)
             self._again = None
             session.saved(self.path)
+            return ""
         finally:
             if os.path.exists(beside):
                 os.unlink(beside)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[Optional[int]]:
+        """Keeps other processes from replacing the checkpoint, where the file system can. Gives the
+        file that has the world of the newest one, None if the job has no claim."""
+        if not self._claim:
+            yield None
+            return
+        file = os.open(os.path.join(self.path + ".owner", "written"), os.O_RDWR | os.O_CREAT, 0o666)
+        with open(file, "r+b", buffering=0) as f:
+            _lock(f)
+            yield file
 
     def _check_owner(self) -> None:
         """Raises an error if another job has claimed the file since this one did: its checkpoint
@@ -154,6 +176,31 @@ _WRONG_PATH = {
     errno.ENAMETOOLONG,
     errno.ELOOP,
 }
+
+
+def _lock(file: IO[bytes]) -> None:
+    """Locks a file until it is closed, unless the file system has no locks, or who has the lock is
+    stopped by a signal."""
+    limit = time.monotonic() + 10
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= limit:
+                return
+            time.sleep(0.05)
+        except OSError:
+            return
+
+
+def _world(file: Optional[int]) -> List[int]:
+    """Returns the claim and the formation that are in a file, none if it has no such numbers."""
+    try:
+        numbers = json.loads(os.pread(file, 100, 0)) if file is not None else []
+        return [int(n) for n in numbers] if len(numbers) == 2 else []
+    except (TypeError, ValueError):
+        return []
 
 
 def _of_storage(e: Optional[BaseException]) -> Optional[OSError]:
@@ -236,10 +283,9 @@ def before_end() -> str:
     if declared is None or state is None:
         return "no function under @elasticdl.run has begun"
     try:
-        declared.write(current(), state)
+        return declared.write(current(), state)
     except Exception as e:
         raise _of_storage(e) or e
-    return ""
 
 
 def after_training() -> None:

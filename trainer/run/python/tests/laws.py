@@ -2,6 +2,7 @@
 checkpoints, each in a world of one."""
 
 import errno
+import glob
 import os
 import sys
 from types import SimpleNamespace
@@ -416,6 +417,17 @@ def taken_over():
     else:
         raise AssertionError("the checkpoint of another job was replaced")
     assert saved._read(open(path, "rb"))["state"] == {"n": 1}
+    later = alone(3)
+    later.world = later.world._replace(formation=7)
+    saved._claim = 11
+    assert saved.write(later, elasticdl.State(n=5)) == ""
+    # a process of an earlier world takes long to write its state, which is an older one
+    assert saved.write(s, elasticdl.State(n=2)) == "formation 7 has written a checkpoint since"
+    assert saved._read(open(path, "rb"))["state"] == {"n": 5} and not glob.glob(path + ".*.tmp")
+    # formations of a resumed job begin at 1
+    saved._claim = 12
+    assert saved.write(s, elasticdl.State(n=2)) == ""
+    assert saved._read(open(path, "rb"))["state"] == {"n": 2}
     saved._claim = 0  # it was not claimed
     saved.write(s, elasticdl.State(n=3))
 
