@@ -87,7 +87,7 @@ class Checkpoints:
 
     def write(self, session: Session, state: Any) -> str:
         """Writes the state to a temporary file and renames it. Returns why it is not renamed, "" if
-        it is: another world may have gone on meanwhile, and have written a newer one."""
+        it is: the processes of a later world may have written a newer one meanwhile."""
         os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
         beside = "%s.%d.%d.tmp" % (self.path, session.world.rank, os.getpid())
         try:
