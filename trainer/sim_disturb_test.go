@@ -50,6 +50,7 @@ var disturbances = []fault{
 	{name: "kill another than the one that saves", do: func(s *simulation) string {
 		return s.ambush(saving, s.killOtherProcess)
 	}},
+	{name: "kill a process without a master", rare: 3, do: (*simulation).killWithoutMaster},
 	{name: "kill a process of each worker", rare: 3, do: (*simulation).killOneOfEach},
 	{name: "kill a process as a world forms", do: func(s *simulation) string {
 		return s.ambush(generation, s.killAnyProcess)

@@ -12,7 +12,7 @@ import (
 // laws holds the observations of agents and of the rendezvous that need more than one moment. The
 // simulation's mutex guards it.
 type laws struct {
-	// nothing goes wrong but what happens to processes, and workers that leave
+	// nothing goes wrong but what happens to processes and to masters, and workers that leave
 	quiet bool
 	// nothing is lost but masters
 	steady bool

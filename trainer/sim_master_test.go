@@ -232,7 +232,6 @@ var coups = []fault{
 		}
 		return said(ok && some && s.pods.kill(id, killed), "kill the master and %v", id)
 	}},
-	{name: "kill a process without a master", rare: 3, where: inProgram, do: (*simulation).killWithoutMaster},
 	{name: "nothing can be written", rare: 6, do: func(s *simulation) string {
 		d := s.any(100*time.Millisecond, 20*time.Second)
 		s.note(func() { s.deaf = time.Now().Add(d) })
