@@ -112,8 +112,8 @@ var packages = map[string]struct {
 	"train/zoo": {model, "elastic/param train/data/example train/nn train/nn/kernel train/optim"},
 
 	"run": {shell, ""},
-	"run/agent": {shell, "elastic/job elastic/ledger elastic/source elastic/supervise elastic/timing run/fetch " +
-		"run/program run/python run/tcpstore store/checkpoint store/outage wire wire/membership wire/rpc"},
+	"run/agent": {shell, "elastic/job elastic/ledger elastic/source elastic/supervise elastic/timing " +
+		"elastic/verdict run/fetch run/program run/python run/tcpstore store/checkpoint store/outage wire wire/membership wire/rpc"},
 	"run/fetch":    {shell, "download elastic/source store/checkpoint"},
 	"run/folder":   {shell, ""},
 	"run/program":  {shell, "console logline"},

@@ -212,6 +212,7 @@ func (s *simulation) loseMasterThen() func(string) string {
 	pick, kill := s.anyone(), s.killMasterFor(stopGrace/3)
 	return func(string) string {
 		id, ok := pick()
+		s.note(func() { s.program.asked = true })
 		s.then(trainingEnd, kill)
 		return said(ok && s.ask(id, leaveNotice{grace: stopGrace}), "ask %v to leave", id)
 	}
@@ -235,7 +236,11 @@ func (w *programWatch) drawSteady() {
 	w.saveTime = min(w.saveTime, time.Second)
 	s.faults = []fault{grow,
 		{name: "kill the master", rare: 3, do: func(s *simulation) string {
-			return s.killMasterFor(time.Minute)("")
+			most := time.Minute
+			if s.isAsked() {
+				most = stopGrace / 3
+			}
+			return s.killMasterFor(most)("")
 		}},
 		{name: "kill the master at the end", do: func(s *simulation) string {
 			return s.ambush(trainingEnd, s.killMaster)
@@ -277,4 +282,11 @@ func (s *simulation) growing() func(string) string {
 		}()
 		return fmt.Sprintf("scale to %d", n)
 	}
+}
+
+// isAsked reports whether a worker of a job in which nobody is lost was asked to leave: no master
+// may be away for longer than its grace period.
+func (s *simulation) isAsked() (asked bool) {
+	s.note(func() { asked = s.program.asked })
+	return asked
 }

@@ -16,6 +16,8 @@ type laws struct {
 	quiet bool
 	// nothing is lost but masters
 	steady bool
+	// a worker of such a job was asked to leave, and has its grace period
+	asked bool
 	// agents that run, in the order of their starts
 	machines []*machine
 	// the newest world

@@ -16,6 +16,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/run/agent"
 	"github.com/elasticdl/elasticdl/trainer/train/ps"
 	"github.com/elasticdl/elasticdl/trainer/train/worker"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -110,11 +111,14 @@ func (p *pods) begin(c master.Pod, delay time.Duration, begins func(*process)) {
 		}
 		begins(it)
 		err := p.run(ctx, it)
+		lost, isKilled := errors.AsType[agent.KilledError](err)
 		switch {
 		case err == nil:
 			p.end(c.ID, it, pod.Exit{})
 		case errors.Is(err, membership.ErrLeft):
 			p.end(c.ID, it, pod.Exit{Code: 143})
+		case isKilled:
+			p.end(c.ID, it, pod.Exit{Code: 128 + lost.Signal, Reason: err.Error()})
 		default:
 			p.end(c.ID, it, pod.Exit{Code: 1, Reason: err.Error()})
 		}

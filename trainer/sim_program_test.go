@@ -59,6 +59,9 @@ func newProgramSimulation(seed uint64, output string) *simulation {
 // the last thing that goes wrong, whatever the processes were waiting for.
 const programLimit = 15 * time.Minute
 
+// allSaves is the greatest time that all checkpoints of a program take together.
+const allSaves = 2 * time.Minute
+
 // programWatch holds the program of a job, and the observations of its processes. The simulation's
 // mutex guards its fields.
 type programWatch struct {
@@ -127,6 +130,10 @@ func newProgramWatch(s *simulation, r *rand.Rand, packaged bool) *programWatch {
 		w.records = w.data.size * w.data.epochs
 		if r.IntN(4) > 0 {
 			w.path, w.every = "checkpoint.pt", int64(r.IntN(12))
+			if w.every > 0 {
+				rounds := w.records/s.job.MinibatchSize + 1
+				w.every = max(w.every, int64(time.Duration(rounds)*w.saveTime/allSaves))
+			}
 		}
 		w.handles = r.IntN(2) == 0
 		if r.IntN(4) == 0 {
@@ -137,8 +144,7 @@ func newProgramWatch(s *simulation, r *rand.Rand, packaged bool) *programWatch {
 	w.script = w.runPlain
 	w.plain = plain{steps: 20 + r.IntN(100), every: 1 + r.IntN(20), save: w.saveTime, inPlace: r.IntN(2) == 0,
 		saves: r.IntN(2) == 0, code: []int{0, 1, 143}[r.IntN(3)]}
-	const saving = 2 * time.Minute // all saves together
-	w.plain.every = max(w.plain.every, int(time.Duration(w.plain.steps)*w.saveTime/saving))
+	w.plain.every = max(w.plain.every, int(time.Duration(w.plain.steps)*w.saveTime/allSaves))
 	if r.IntN(3) == 0 { // it saves at the end only
 		w.plain.every = w.plain.steps + 1
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/trainer/run/agent"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/incluster"
 	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 	"github.com/elasticdl/elasticdl/trainer/runtime/role"
@@ -125,6 +126,9 @@ func roleCommand(name, short string, main func(context.Context, role.Role) error
 			err = main(ctx, *r)
 			if errors.Is(err, role.ErrLeft) {
 				return failure{err, exitLeft}
+			}
+			if lost, ok := errors.AsType[agent.KilledError](err); ok {
+				return failure{err, exitSignal + lost.Signal}
 			}
 			return err
 		}),

@@ -22,6 +22,7 @@ const (
 	exitUsage       = 2
 	exitMissing     = 3
 	exitTimeout     = 124
+	exitSignal      = 128 // and the number of the signal
 	exitInterrupted = 130
 	exitLeft        = 143
 )
@@ -35,6 +36,7 @@ const exitCodes = `Exit codes:
     4  the job has failed: its program ended in the same way 3 times in a row without progress
   124  --timeout was reached
   130  interrupted by Ctrl-C, SIGTERM, SIGHUP or SIGQUIT
+  137  for a pod: its program was killed by SIGKILL before it joined (by others: 128 + signal)
   143  for a pod: stopped by SIGTERM as planned
 `
 

@@ -53,7 +53,7 @@ var causes = []cause{
 	{inDoubt, 2, false, false, func(f Failure) bool { return f.Doubt }},
 	{excused, 3, false, false, func(f Failure) bool { return f.Excused }},
 	{afterFork, 1, false, false, func(f Failure) bool { return f.Forked }},
-	{"killed from outside", 1, false, true, Failure.fromOutside},
+	{"killed from outside", 1, false, true, Failure.FromOutside},
 	{"its own failure", 4, true, true, func(Failure) bool { return true }},
 }
 
@@ -62,9 +62,9 @@ func (f Failure) cause() cause {
 	return causes[slices.IndexFunc(causes, func(c cause) bool { return c.is(f) })]
 }
 
-// fromOutside reports whether a process was ended from outside: by a signal that a failing program
+// FromOutside reports whether a process was ended from outside: by a signal that a failing program
 // does not cause itself. The system's, as the worker was out of memory, is the program's own fault.
-func (f Failure) fromOutside() bool {
+func (f Failure) FromOutside() bool {
 	if f.Memory {
 		return false
 	}

@@ -38,7 +38,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -49,7 +48,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/supervise"
 	"github.com/elasticdl/elasticdl/trainer/run/program"
-	"github.com/elasticdl/elasticdl/trainer/run/tcpstore"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
@@ -118,13 +116,10 @@ type agent struct {
 	// connections of processes, by number
 	conns map[int]*script
 	// by local rank: the processes that were started last; nil: none was
-	procs []*process
-	world current
-	// store of the current world, or for the next one
-	store *tcpstore.Server
-	// store of the previous world, until the next one is formed
-	last *tcpstore.Server
-	// arrivals, stores that are being closed, and preparations of the program
+	procs  []*process
+	world  current
+	stores stores
+	// arrivals, and preparations of the program
 	group   sync.WaitGroup
 	beats   beats
 	stages  stages
@@ -164,6 +159,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	a.scripts = newScripts(listener, c.Backend.DialStore, a.records, a.unexplained, func(m message) { a.mail.put(m) })
 	defer a.scripts.close()
+	defer a.stores.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var background sync.WaitGroup
 	defer background.Wait()
@@ -178,12 +174,12 @@ func Run(ctx context.Context, c Config) error {
 		return a.verdict(ctx, err)
 	}
 	defer a.program.Close()
+	a.world.ooms = a.program.OOMKills()
 	background.Go(func() { a.report(ctx) })
 	background.Go(func() { a.observe(ctx) })
 	background.Go(func() { cancel(a.meeting.Attend(ctx)) })
 	a.Log.Info("Agent started", "program", c.Job.Title(), "processes", a.count, "host", c.Host)
 	err = a.work(ctx)
-	a.last, a.store = a.release(a.last), a.release(a.store)
 	a.group.Wait()
 	return a.verdict(ctx, err)
 }
@@ -193,7 +189,15 @@ func newAgent(c Config, count int) *agent {
 	a := &agent{Config: c, count: count, meeting: membership.New(c.Master, c.Self),
 		incarnation: 1 + rand.Uint64N(math.MaxUint64), mail: newMailbox(), conns: make(map[int]*script),
 		procs: make([]*process, count), contact: newContact(c.Abandoned), beats: beats{urgent: make(chan struct{}, 1)},
-		blame: errorFile{path: c.ErrorFile}, reports: make(chan *wire.ReportTaskRequest, 1024)}
+		stores: stores{listen: c.Backend.ListenStore, log: c.Log},
+		blame:  errorFile{path: c.ErrorFile}, reports: make(chan *wire.ReportTaskRequest, 1024)}
+	a.meeting.Renew = func(again *wire.Arrival) error {
+		address, err := a.stores.offer()
+		if err == nil {
+			again.Address, again.Crew.Store = address, address
+		}
+		return err
+	}
 	a.supervisor = supervise.New(supervise.Policy{
 		Processes: count, Keeps: c.Keeps, Joins: c.Self.Header().Index >= c.Job.NumWorkers,
 		RestartGrace: g.Grace.Duration, HeartbeatTimeout: c.Job.HeartbeatTimeout.Duration,
@@ -225,32 +229,6 @@ func (a *agent) leaving() bool {
 	default:
 		return false
 	}
-}
-
-// storeLinger is the time that processes that are ending have to close their connections to the
-// store: a reset would abort those of PyTorch 1.x.
-const storeLinger = 5 * time.Second
-
-// listen makes the store for the next world, in case this worker becomes its first. The store of
-// the world that it leaves is served until the next one is formed: processes of other workers may
-// still be building their process group, and leave after a round.
-func (a *agent) listen() error {
-	a.last = a.release(a.last)
-	a.last, a.store = a.store, nil
-	listener, err := a.Backend.ListenStore()
-	if err != nil {
-		return fmt.Errorf("serve the processes' store: %w", err)
-	}
-	a.store = tcpstore.Serve(listener, tcpstore.Options{Log: a.Log, Linger: storeLinger})
-	return nil
-}
-
-// release closes the store of a world that is over, and returns none.
-func (a *agent) release(store *tcpstore.Server) *tcpstore.Server {
-	if store != nil {
-		a.group.Go(store.Close)
-	}
-	return nil
 }
 
 // report delivers the reports of ended leases, in order.

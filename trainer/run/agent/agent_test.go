@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -167,6 +168,9 @@ type hall struct {
 	// lines that the agent logs
 	logs chan string
 
+	// each element ends a stream
+	cuts chan struct{}
+
 	// closed when the worker is asked to leave
 	leave chan struct{}
 	// heartbeats, as long as there is room
@@ -211,6 +215,8 @@ func (s stream) Recv() (*wire.Assembly, error) {
 	select {
 	case word := <-s.words:
 		return word, nil
+	case <-s.cuts:
+		return nil, errors.New("the connection broke")
 	case <-s.ctx.Done():
 		return nil, s.ctx.Err()
 	}
@@ -276,7 +282,7 @@ func openWith(t *testing.T, c Config, processes int, program ...string) (*hall, 
 	h := &hall{T: t, arrivals: make(chan *wire.Arrival, 10), words: make(chan *wire.Assembly, 10),
 		lines: make(chan string, 1000), logs: make(chan string, 1000),
 		ledgers: make(chan *wire.HeartbeatRequest, 10), beats: make(chan *wire.HeartbeatRequest),
-		origins: make(chan *wire.Origin, 10), leave: make(chan struct{})}
+		origins: make(chan *wire.Origin, 10), leave: make(chan struct{}), cuts: make(chan struct{})}
 	j := job.DefaultOf(job.Run)
 	j.Name, j.NumWorkers, j.Program.Command, j.Program.NoPython, j.Program.Processes = "j", 1, program,
 		filepath.Ext(program[0]) != ".py", strconv.Itoa(processes)

@@ -63,10 +63,7 @@ func (a *agent) assign(w membership.World) ([]supervise.Event, error) {
 		return nil, err
 	}
 	a.world = current{World: w, share: s}
-	a.last = a.release(a.last)
-	if s.group > 0 { // the store of the first worker is used
-		a.store = a.release(a.store)
-	}
+	a.stores.formed(w.Members[0].Crew.Store)
 	return []supervise.Event{supervise.World{
 		Generation: w.Generation, ID: w.Id, First: s.first, LocalSize: int(w.Members[s.group].Crew.Processes),
 		Size: s.size, Source: s.source, Beginning: w.Beginning, Pause: time.Duration(w.PauseMs) * time.Millisecond,

@@ -54,6 +54,44 @@ func TestMasterComesBack(t *testing.T) {
 	})
 }
 
+// An arrival that is sent again offers another store: in a world of which the worker was not
+// notified, processes of others may have used the first. All are closed that the next world does
+// not use.
+func TestStoreIsNewForEachArrival(t *testing.T) {
+	h, a := open(t, 1, self("world=ask")...)
+	addresses := []string{a.Crew.Store}
+	for range mostOffered {
+		h.cuts <- struct{}{}
+		a = h.arrival()
+		if a.Address != a.Crew.Store || slices.Contains(addresses, a.Crew.Store) {
+			t.Fatalf("store %s at %s, after %v", a.Crew.Store, a.Address, addresses)
+		}
+		addresses = append(addresses, a.Crew.Store)
+	}
+	h.give(a)
+	h.hear("answer 1", 0)
+	for _, address := range addresses[:mostOffered] {
+		for deadline := time.Now().Add(limit); serves(t, address); runtime.Gosched() {
+			if time.Now().After(deadline) {
+				t.Fatal("a store is served that no world uses")
+			}
+		}
+	}
+	if !serves(t, a.Crew.Store) {
+		t.Error("the store of the world is closed")
+	}
+}
+
+// serves reports whether a store can be used.
+func serves(t *testing.T, address string) bool {
+	client, err := tcpstore.Dial(t.Context(), address)
+	if err == nil {
+		defer client.Close()
+		_, err = client.Check(t.Context(), "key")
+	}
+	return err == nil
+}
+
 // A process that is recalled after a round can use the store of its world until it leaves: it may
 // still be building its process group. Processes of other workers can use it until the next world
 // is formed. A process that is recalled at once cannot use it any more.
@@ -68,20 +106,12 @@ func TestStoreOutlivesRecall(t *testing.T) {
 			h.hear(map[bool]string{false: "answer 1", true: "refusal 1"}[now], 0)
 			a = h.arrival()
 			h.checkFailures(a, 1, 1)
-			serves := func() bool {
-				client, err := tcpstore.Dial(t.Context(), store)
-				if err == nil {
-					defer client.Close()
-					_, err = client.Check(t.Context(), "key")
-				}
-				return err == nil
-			}
-			if !serves() {
+			if !serves(t, store) {
 				t.Error("the store is closed before the next world is formed")
 			}
 			h.give(a)
 			h.hear("world 2", 0)
-			for deadline := time.Now().Add(limit); serves(); runtime.Gosched() {
+			for deadline := time.Now().Add(limit); serves(t, store); runtime.Gosched() {
 				if time.Now().After(deadline) {
 					t.Fatal("the store is served although its world is over")
 				}

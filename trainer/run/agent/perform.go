@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/supervise"
+	"github.com/elasticdl/elasticdl/trainer/elastic/verdict"
 	"github.com/elasticdl/elasticdl/trainer/run/program"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
@@ -152,9 +153,9 @@ func (a *agent) origin(arrived arriveMessage) *wire.Origin {
 	return o
 }
 
-// arrival returns the message with which the worker goes to the rendezvous.
-func (a *agent) arrival(act supervise.Arrive) *wire.Arrival {
-	address := a.store.Addr().String()
+// arrival returns the message with which the worker goes to the rendezvous. It offers the store at
+// that address.
+func (a *agent) arrival(act supervise.Arrive, address string) *wire.Arrival {
 	m := &wire.Arrival{
 		Worker: int32(a.Self.Header().Index), Suspect: -1, Process: a.incarnation, Address: address,
 		Generation: act.Generation, Beginning: act.At.Beginning, Round: act.At.Round, BrokeOff: act.BrokeOff,
@@ -244,10 +245,25 @@ func failure(e program.Exit) *wire.Failure {
 	return f
 }
 
+// KilledError says that processes of the program were killed from outside before they had joined a
+// world: the worker is lost, and has not failed.
+type KilledError struct {
+	error
+	Signal int
+}
+
 // giveUp returns why the worker cannot go on.
 func (a *agent) giveUp(act supervise.GiveUp) error {
-	if root := program.RootCause(a.exits(act.Failed)); root != nil {
-		return fmt.Errorf("the program failed before it joined a world: %s", root.Message())
+	exits := a.exits(act.Failed)
+	if root := program.RootCause(exits); root != nil {
+		err := fmt.Errorf("the program failed before it joined a world: %s", root.Message())
+		memory := a.program.OOMKills() > a.world.ooms
+		if !slices.ContainsFunc(exits, func(e program.Exit) bool {
+			return !verdict.Failure{Signal: e.Signal, Memory: memory}.FromOutside()
+		}) {
+			return KilledError{err, root.Signal}
+		}
+		return err
 	}
 	return errors.New("processes of the program did not end after SIGKILL")
 }

@@ -56,10 +56,11 @@ func shareOf(w *wire.World, index int) (share, error) {
 // arrive goes to the rendezvous with what the processes bring.
 func (a *agent) arrive(ctx context.Context, act supervise.Arrive) error {
 	a.shut()
-	if err := a.listen(); err != nil {
+	store, err := a.stores.next()
+	if err != nil {
 		return err
 	}
-	arrival := a.arrival(act)
+	arrival := a.arrival(act, store)
 	a.group.Go(func() {
 		w, err := a.meeting.Arrive(ctx, arrival)
 		a.mail.put(assigned{w, err})

@@ -20,6 +20,11 @@ var ErrRecalled = errors.New("the world has lost a member")
 // receives worlds and recalls. When a stream ends, for example because the master is replaced, the
 // worker goes on in its world and opens another stream.
 type Meeting struct {
+	// Renew changes an arrival before it is sent once more, on another stream: the master may have
+	// taken it already, and have formed a world of which this worker was not notified. Nil: nothing
+	// is to be changed.
+	Renew func(again *wire.Arrival) error
+
 	client wire.MasterClient
 	self   *rpc.Self
 	// the newest world that this worker was given and has not entered yet
@@ -32,6 +37,8 @@ type Meeting struct {
 	mu sync.Mutex
 	// the worker's position; nil: it has not arrived yet
 	stands *wire.Arrival
+	// the one that was sent last
+	sent *wire.Arrival
 	// generation from which it is recalled
 	recalled int64
 	drop     context.CancelCauseFunc
@@ -98,11 +105,27 @@ func (m *Meeting) Arrive(ctx context.Context, a *wire.Arrival) (World, error) {
 	}
 }
 
-// standing returns the worker's position for the master.
-func (m *Meeting) standing() *wire.Arrival {
+// standing returns the worker's position for the master. first: nothing was sent on this stream.
+func (m *Meeting) standing(first bool) (*wire.Arrival, error) {
+	m.mu.Lock()
+	stands := m.stands
+	again := first && stands == m.sent && !stands.Works && m.Renew != nil
+	m.mu.Unlock()
+	if again {
+		renewed := proto.Clone(stands).(*wire.Arrival)
+		if err := m.Renew(renewed); err != nil {
+			return nil, err
+		}
+		m.mu.Lock()
+		if m.stands == stands {
+			m.stands = renewed
+		}
+		m.mu.Unlock()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.stands
+	m.sent = m.stands
+	return m.stands, nil
 }
 
 // lasting is the time that a stream has to last to count as a success. Shorter ones are followed by
@@ -157,7 +180,11 @@ func (m *Meeting) converse(ctx context.Context) error {
 		default:
 		}
 		// the master knows the world that it has given since
-		if stands := m.standing(); (first || !stands.Works) && stream.Send(stands) != nil {
+		stands, err := m.standing(first)
+		if err != nil {
+			return err
+		}
+		if (first || !stands.Works) && stream.Send(stands) != nil {
 			return <-ended
 		}
 		select {
