@@ -51,6 +51,14 @@ var disturbances = []fault{
 		return s.ambush(saving, s.killOtherProcess)
 	}},
 	{name: "kill a process without a master", rare: 3, do: (*simulation).killWithoutMaster},
+	{name: "kill a process, and another in the next save", rare: 2, do: func(s *simulation) string {
+		first, second := s.killAnyProcess(), s.killOtherProcess()
+		what := first("")
+		if what != "" {
+			s.then(saving, second)
+		}
+		return what
+	}},
 	{name: "kill a process of each worker", rare: 3, do: (*simulation).killOneOfEach},
 	{name: "kill a process as a world forms", do: func(s *simulation) string {
 		return s.ambush(generation, s.killAnyProcess)

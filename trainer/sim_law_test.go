@@ -26,6 +26,8 @@ type laws struct {
 	left map[int64]bool
 	// worlds up to this generation may have lost a member that had not come to them
 	lacks int64
+	// so may the next one, whatever its generation
+	lacksNext bool
 	// newest generation in which a process has completed the training
 	trainedIn int64
 }
@@ -69,6 +71,9 @@ func (a *absence) isForgotten() bool {
 // hearWorld takes a new world. The mutex is held.
 func (w *programWatch) hearWorld(world rendezvous.World) {
 	w.world = world
+	if w.lacksNext {
+		w.lacks, w.lacksNext = world.Generation, false
+	}
 	if w.steady && w.packaged && w.trainedIn > 0 {
 		w.complain("world %d is formed, and the training was completed in world %d, and nobody was lost",
 			world.Generation, w.trainedIn)
@@ -81,7 +86,7 @@ func (w *programWatch) noteEnd(p *fakeProcess, code int, stopped bool) {
 	w.left[p.generation], w.left[p.position.Generation] = true, true
 	// one that starts has come to no world yet, and belongs to the newest one nevertheless
 	if p.waits != nil || w.packaged && p.generation == 0 {
-		w.lacks = max(w.lacks, w.world.Generation+1)
+		w.lacks, w.lacksNext = max(w.lacks, w.world.Generation), true
 	}
 	if code != 0 && !stopped && code != codeDoubt && p.position.Generation > 0 {
 		m.failed = append(m.failed, failing{p.pid, m.arrivals})
@@ -215,7 +220,7 @@ func (m *machine) ends() {
 	m.note(func() {
 		w := m.program
 		w.machines = slices.DeleteFunc(w.machines, func(other *machine) bool { return other == m })
-		w.lacks = max(w.lacks, w.world.Generation+1)
+		w.lacks, w.lacksNext = max(w.lacks, w.world.Generation), true
 	})
 }
 
