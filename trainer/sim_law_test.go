@@ -181,8 +181,9 @@ func (w *programWatch) noteBreak(p *fakeProcess) {
 	}
 }
 
-// leaveTime is the time that processes have to leave a world that has lost a member.
-const leaveTime = time.Minute
+// leaveTime is the time that processes have to leave a world that has lost a member: a minute, less
+// what the order takes to reach them.
+const leaveTime = time.Minute - time.Second
 
 // noteKill notes that the agent kills a process at once. The mutex is held.
 func (w *programWatch) noteKill(p *fakeProcess) {
