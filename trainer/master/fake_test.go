@@ -124,9 +124,10 @@ func (w *world) speaker(header speak.Header) *speak.Conn {
 
 func (w *world) header(id pod.ID) identity.Header { return w.headerTo(w.self, id) }
 
-// headerTo returns the header of a pod's calls to a master.
+// headerTo returns the header of a pod's calls to a master, of which the pod has heard.
 func (w *world) headerTo(master *rpc.Self, id pod.ID) identity.Header {
 	h := master.Header()
+	h.Master = h.Incarnation
 	h.Role, h.Index, h.Incarnation = id.Role, id.Index, w.pods.incarnation(id)
 	return h
 }

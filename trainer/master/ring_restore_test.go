@@ -1,6 +1,7 @@
 package master
 
 import (
+	"context"
 	"errors"
 	"math"
 	"slices"
@@ -8,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/elasticdl/elasticdl/test/speak"
+	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -170,11 +173,23 @@ func TestWorldOutlivesItsMaster(t *testing.T) {
 			t.Error("it asks again")
 		}
 		first.says(works)
+		// it may be older than a lease of the master before
+		late := wire.NewMasterClient(r.speaker(func(ctx context.Context, request any) identity.Header {
+			h := r.header(speak.ID(ctx, request))
+			h.Master--
+			return h
+		}))
+		if _, err := late.Heartbeat(t.Context(), other.beat); err != nil {
+			t.Fatal(err)
+		}
+		if next, err := r.asks(1, nil); err != nil || next.Kind != wire.TaskKind_WAIT {
+			t.Errorf("%v is leased, error %v: worker 1 has not told this master what it has", next, err)
+		}
 		other.says(func(b *wire.HeartbeatRequest) { b.Generation = 1 })
 		if s := r.look(); s.World != 1 || s.WorldSize != 2 || s.RecordsDone != 2 {
 			t.Errorf("status %v", s)
 		}
-		if next := r.task(1); next.Start == lease.Start {
+		if next := r.task(1); next.Kind != wire.TaskKind_TRAINING || next.Start == lease.Start {
 			t.Errorf("%v is another's", next)
 		}
 		first.close()

@@ -299,13 +299,14 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 		stepped := r.Steps > c.steps
 		c.steps, c.rejected, c.loss = r.Steps, r.Rejected, r.Loss
 		c.waits = nil
+		// otherwise its progress is in a lost model, or the model is not known yet
+		counts := modelGeneration == m.Self.ModelGeneration() && !m.stage.Recovering() &&
+			(m.ring == nil || m.ring.custody.Counts(r.Generation))
 		for _, l := range r.Leases {
 			if l.Waits != "" && !slices.Contains(c.waits, l.Waits) {
 				c.waits = append(c.waits, l.Waits)
 			}
-			if modelGeneration != m.Self.ModelGeneration() || m.stage.Recovering() || m.ring != nil &&
-				!m.ring.custody.Counts(r.Generation) {
-				// its progress is in a lost model, or the model is not known yet
+			if !counts {
 				break
 			}
 			err := m.queue.Touch(l.Lease, id.Index, l.Done, c.heard)
@@ -319,7 +320,10 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 				return nil, status.Error(codes.InvalidArgument, err.Error())
 			}
 		}
-		m.announced(id.Index)
+		// a call from before this master may lack leases that the one before has granted since
+		if counts && rpc.Caller(ctx).Master == m.Self.Header().Incarnation {
+			m.announced(id.Index)
+		}
 		m.pace(now)
 		if m.program != nil {
 			m.program.hears(c, r, stepped)
