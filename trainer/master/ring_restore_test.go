@@ -183,7 +183,7 @@ func TestWorldOutlivesItsMaster(t *testing.T) {
 			t.Fatal(err)
 		}
 		if next, err := r.asks(1, nil); err != nil || next.Kind != wire.TaskKind_WAIT {
-			t.Errorf("%v is leased, error %v: worker 1 has not told this master what it has", next, err)
+			t.Errorf("%v is leased, error %v: this master does not know yet what worker 1 has", next, err)
 		}
 		other.says(func(b *wire.HeartbeatRequest) { b.Generation = 1 })
 		if s := r.look(); s.World != 1 || s.WorldSize != 2 || s.RecordsDone != 2 {
