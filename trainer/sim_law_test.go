@@ -174,6 +174,9 @@ func (w *programWatch) noteBreak(p *fakeProcess) {
 	if p.recalled.IsZero() {
 		p.recalled = time.Now()
 	}
+	if w.lost > 0 { // agents bring what has happened while there was no master
+		return
+	}
 	// an agent that leaves may have started no process
 	leaves := slices.ContainsFunc(w.machines, (*machine).isLeaving)
 	if w.quiet && !leaves && !w.left[p.generation] && p.generation > w.lacks {
