@@ -174,7 +174,8 @@ func (w *programWatch) noteBreak(p *fakeProcess) {
 	if p.recalled.IsZero() {
 		p.recalled = time.Now()
 	}
-	if w.lost > 0 { // agents bring what has happened while there was no master
+	// agents bring what has happened while there was no master
+	if w.lost > 0 {
 		return
 	}
 	// an agent that leaves may have started no process
