@@ -15,6 +15,8 @@ type watch struct {
 	leased []task.Task
 	// those of before the job was stopped, unless it has begun with a checkpoint since
 	before []task.Task
+	// the most tasks that were leased before the training started over
+	furthest []task.Task
 	// finished since then
 	epochs int
 	// how often it started over
@@ -23,6 +25,8 @@ type watch struct {
 	modelGeneration int64
 	// a server ended since then
 	cause bool
+	// when a server has ended last
+	endedAt time.Time
 	// it returned to a checkpoint, and no epoch has ended since
 	back bool
 	// when the last master came back
@@ -39,6 +43,9 @@ type watch struct {
 	tries map[pod.ID]int
 	wrong []string
 }
+
+// serverReturn is more than a server takes to be replaced and to join.
+const serverReturn = 10 * time.Second
 
 // complain says what was wrong. The mutex is held.
 func (w *watch) complain(format string, args ...any) {
@@ -88,10 +95,17 @@ func (s *simulation) hear(e master.Event) {
 			}
 		case master.MasterBack:
 			s.back, s.follows, s.returned = true, true, time.Now()
+			// a server may not have joined since it had ended
+			s.cause = s.cause || !s.endedAt.IsZero() && time.Since(s.endedAt) < serverReturn
 		case master.PodEnded:
-			s.cause = s.cause || e.ID.Role == pod.PS
+			if e.ID.Role == pod.PS {
+				s.cause, s.endedAt = true, time.Now()
+			}
 		case master.BegunAnew:
 			s.noteModelGeneration(e.ModelGeneration, e.Reason)
+			if len(s.leased) > len(s.furthest) {
+				s.furthest = s.leased
+			}
 			s.leased, s.epochs = nil, 0
 		case master.Resumed:
 			// also with a checkpoint of a master that was not heard any more
@@ -99,6 +113,10 @@ func (s *simulation) hear(e master.Event) {
 		case master.RolledBack:
 			// what was leased first since then is not leased for the first time again
 			s.noteModelGeneration(e.ModelGeneration, e.Reason)
+			// the checkpoint may be of before the training had started over: it could not be read
+			if len(s.furthest) > len(s.leased) {
+				s.leased = s.furthest
+			}
 			s.epochs, s.back = int(e.Kept/s.training.total), true
 		case master.Ended:
 			s.ending = true
