@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/runtime/local"
+	"golang.org/x/sys/unix"
 )
 
 // endingEvery is the interval at which a command prints the pods that a stopping job waits for.
@@ -25,14 +27,41 @@ func withReader(ctx context.Context) (context.Context, context.CancelFunc) {
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	go func() {
-		select {
-		case <-pipe:
+		if losesReader(ctx, pipe, func() bool { return unread(os.Stdout, os.Stderr) }) {
 			cancel(errors.New("as nobody reads its output any more (SIGPIPE)"))
-		case <-ctx.Done():
 		}
 	}()
 	// SIGPIPE stays caught: the last words may have no reader
 	return ctx, func() { cancel(context.Canceled) }
+}
+
+// losesReader returns true when a SIGPIPE comes because of the output of this process, or false
+// when ctx ends. Others are of connections and pipes to processes that have ended.
+func losesReader(ctx context.Context, pipe <-chan os.Signal, unread func() bool) bool {
+	for {
+		select {
+		case <-pipe:
+			if unread() {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// unread reports whether nobody can read any more what is written to one of the files.
+func unread(files ...*os.File) bool {
+	var all []unix.PollFd
+	for _, f := range files {
+		all = append(all, unix.PollFd{Fd: int32(f.Fd())})
+	}
+	for {
+		if _, err := unix.Poll(all, 0); err != unix.EINTR {
+			break
+		}
+	}
+	return slices.ContainsFunc(all, func(f unix.PollFd) bool { return f.Revents&(unix.POLLERR|unix.POLLHUP) != 0 })
 }
 
 // whileEnding follows the stop of a job of which this process is the launcher. When ctx ends it
