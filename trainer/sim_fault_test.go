@@ -78,6 +78,7 @@ var faults = []fault{
 			s.strike(id.String())
 		}
 		s.network.block("master", d)
+		s.note(func() { s.offUntil = time.Now().Add(d + s.job.HeartbeatTimeout.Duration) })
 		return fmt.Sprintf("cut the master off for %v", d)
 	}},
 	{name: "slow", do: func(s *simulation) string {

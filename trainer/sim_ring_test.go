@@ -183,7 +183,8 @@ func (w *ringWatch) hear(e master.Event) {
 		}
 	case master.PodReplaced:
 		w.lose(e.ID)
-		if !w.hit[e.ID.String()] {
+		// those that came while the master was cut off could not be heard either
+		if !w.hit[e.ID.String()] && time.Now().After(w.offUntil) {
 			w.complain("%v is replaced, and nothing had happened to it: %v", e.ID, e.Reason)
 		}
 	}

@@ -25,6 +25,8 @@ type watch struct {
 	modelGeneration int64
 	// a server ended since then
 	cause bool
+	// until then no pod may be heard by the master
+	offUntil time.Time
 	// when a server has ended last
 	endedAt time.Time
 	// it returned to a checkpoint, and no epoch has ended since
