@@ -146,6 +146,34 @@ func TestShedProcessStartsAgain(t *testing.T) {
 	}
 }
 
+// A process that becomes ready between two worlds, too late for the next one, joins the one after.
+func TestReadyBetweenTwoWorlds(t *testing.T) {
+	b := newBench(t, 2, nil)
+	b.world(1, -1)
+	for local := range 2 {
+		b.speaks(local, true)
+		b.tell(Arrived{Conn: 100 + local})
+	}
+	b.tell(Exited{Pid: 101, Code: -9, Signal: 9}, Closed{101})
+	b.tell(Arrived{Conn: 100, Round: 3})
+	b.world(2, 0)
+	b.speaks(1, true)
+	b.tell(Lost{2})
+	b.tell(Arrived{Conn: 100, Round: 4})
+	if arrivals := did[Arrive](b); len(arrivals) != 1 || arrivals[0].Processes != 1 {
+		t.Fatalf("it arrives otherwise than with one process: %v", b.did)
+	}
+	b.tell(Arrived{Conn: 201, Round: -1})
+	b.world(3, 0)
+	if recalls := did[Recall](b); len(recalls) != 1 || recalls[0].Conn != 100 || recalls[0].Now {
+		t.Errorf("the process that works is not recalled after a round: %v", b.did)
+	}
+	b.tell(Arrived{Conn: 100, Round: 5})
+	if arrivals := did[Arrive](b); len(arrivals) != 1 || arrivals[0].Processes != 2 {
+		t.Errorf("it arrives otherwise than with both processes: %v", b.did)
+	}
+}
+
 // Processes that have continued keep the low ranks of their worker, in their order; those that were
 // started again follow, by local rank.
 func TestRanksOfProcesses(t *testing.T) {
