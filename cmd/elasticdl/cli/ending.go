@@ -50,11 +50,14 @@ func losesReader(ctx context.Context, pipe <-chan os.Signal, unread func() bool)
 	}
 }
 
-// unread reports whether nobody can read any more what is written to one of the files.
+// unread reports whether one of the files is a pipe or a socket that nobody can read any more. A
+// terminal that is closed raises SIGHUP, which a user may have ignored.
 func unread(files ...*os.File) bool {
 	var all []unix.PollFd
 	for _, f := range files {
-		all = append(all, unix.PollFd{Fd: int32(f.Fd())})
+		if is, err := f.Stat(); err == nil && is.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0 {
+			all = append(all, unix.PollFd{Fd: int32(f.Fd())})
+		}
 	}
 	for {
 		if _, err := unix.Poll(all, 0); err != unix.EINTR {

@@ -116,20 +116,27 @@ func TestOrderedProcessJoinsNoWorld(t *testing.T) {
 	}
 }
 
+// startsAgain returns the bench of a worker whose local rank 0 works in world 2, and whose local
+// rank 1, which was killed, starts again.
+func startsAgain(t *testing.T) *bench {
+	b := newBench(t, 2, nil)
+	b.world(1, -1)
+	for local := range 2 {
+		b.speaks(local, true)
+		b.tell(Arrived{Conn: 100 + local})
+	}
+	b.tell(Exited{Pid: 101, Code: -9, Signal: 9}, Closed{101})
+	b.tell(Arrived{Conn: 100, Round: 3})
+	b.world(2, 0)
+	b.speaks(1, true)
+	return b
+}
+
 // A process that was starting as the training ended is ordered to end. If the world is lost then,
 // the process joins none, and starts again when it has ended, also if that was with 0.
 func TestShedProcessStartsAgain(t *testing.T) {
 	for _, code := range []int{0, -15} {
-		b := newBench(t, 2, nil)
-		b.world(1, -1)
-		for local := range 2 {
-			b.speaks(local, true)
-			b.tell(Arrived{Conn: 100 + local})
-		}
-		b.tell(Exited{Pid: 101, Code: -9, Signal: 9}, Closed{101})
-		b.tell(Arrived{Conn: 100, Round: 3})
-		b.world(2, 0)
-		b.speaks(1, true)
+		b := startsAgain(t)
 		b.tell(Done{100})
 		b.tell(Arrived{Conn: 201, Round: -1})
 		b.tell(Lost{2})
@@ -148,16 +155,7 @@ func TestShedProcessStartsAgain(t *testing.T) {
 
 // A process that becomes ready between two worlds, too late for the next one, joins the one after.
 func TestReadyBetweenTwoWorlds(t *testing.T) {
-	b := newBench(t, 2, nil)
-	b.world(1, -1)
-	for local := range 2 {
-		b.speaks(local, true)
-		b.tell(Arrived{Conn: 100 + local})
-	}
-	b.tell(Exited{Pid: 101, Code: -9, Signal: 9}, Closed{101})
-	b.tell(Arrived{Conn: 100, Round: 3})
-	b.world(2, 0)
-	b.speaks(1, true)
+	b := startsAgain(t)
 	b.tell(Lost{2})
 	b.tell(Arrived{Conn: 100, Round: 4})
 	if arrivals := did[Arrive](b); len(arrivals) != 1 || arrivals[0].Processes != 1 {
