@@ -390,6 +390,8 @@ func (s *simulation) drawCheckpoints(seed uint64) {
 // guards it.
 type shelf struct {
 	kept []master.CheckpointWritten
+	// older ones, which are to be removed: the disk may fail, and keep them
+	removed []master.CheckpointWritten
 	// version that the newest model began with
 	base int64
 	// one was found to be, since the last generation began
@@ -406,14 +408,16 @@ func (s *simulation) shelve(e master.Event) {
 		s.look(e)
 		s.kept = append(s.kept, e)
 		if most := s.job.KeepCheckpointMax; most > 0 {
-			s.kept = s.kept[max(0, len(s.kept)-most):]
+			most = max(0, len(s.kept)-most)
+			s.removed, s.kept = append(s.removed, s.kept[:most]...), s.kept[most:]
 		}
 	case master.CheckpointDamaged:
 		if !s.disk.isRotten() {
 			s.complain("checkpoint %d is damaged, and nobody has changed it: %s", e.Number, e.Reason)
 		}
 		s.damaged = true
-		s.kept = slices.DeleteFunc(s.kept, func(k master.CheckpointWritten) bool { return k.Number >= e.Number })
+		newer := func(k master.CheckpointWritten) bool { return k.Number >= e.Number }
+		s.kept, s.removed = slices.DeleteFunc(s.kept, newer), slices.DeleteFunc(s.removed, newer)
 	case master.Resumed:
 		s.find(e)
 		if n := len(s.kept); n == 0 || s.kept[n-1] != (master.CheckpointWritten(e)) {
@@ -436,12 +440,16 @@ func (s *simulation) shelve(e master.Event) {
 }
 
 // find takes a checkpoint that a master before has written, which was not heard any more, and
-// forgets newer ones that the present one does not know of.
+// forgets newer ones that the present one does not know of. Where no other is left it may also be
+// one that could not be removed.
 func (s *simulation) find(e master.Resumed) {
+	c := master.CheckpointWritten(e)
+	if len(s.kept) == 0 && slices.Contains(s.removed, c) {
+		s.kept = []master.CheckpointWritten{c}
+	}
 	if s.lost == 0 {
 		return
 	}
-	c := master.CheckpointWritten(e)
 	if i := slices.Index(s.kept, c); i >= 0 {
 		return
 	}

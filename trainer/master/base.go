@@ -230,9 +230,7 @@ func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
 	if ctx.Err() != nil || c.stage.Over() || !c.isOldest(from) {
 		return
 	}
-	for _, d := range damaged {
-		c.host.happen(CheckpointDamaged{Number: d.Commit.Number, Reason: d.Err.Error()})
-	}
+	c.hasDamages(damaged)
 	if err == nil && commit != nil {
 		first, err = c.own(commit)
 	}
@@ -276,6 +274,14 @@ func (c *checkpoints) initial(location string) (kept, error) {
 	return keptOf(from.Location, commit, true), nil
 }
 
+// hasDamages notes which checkpoints of the job's directory cannot be used.
+func (c *checkpoints) hasDamages(damages []checkpoint.Damage) {
+	for _, d := range damages {
+		c.useless[d.Commit] = true
+		c.host.happen(CheckpointDamaged{Number: d.Commit.Number, Reason: d.Err.Error()})
+	}
+}
+
 // logDamages logs which checkpoints of a directory cannot be used.
 func (c *checkpoints) logDamages(dir checkpoint.Dir, damages []checkpoint.Damage) {
 	for _, d := range damages {
@@ -288,6 +294,7 @@ func (c *checkpoints) logDamages(dir checkpoint.Dir, damages []checkpoint.Damage
 func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 	first := l.first
 	c.loaded, c.problem = true, ""
+	c.hasDamages(l.damaged)
 	if c.fixed != nil {
 		c.fixed.setModel(l.model)
 		return
@@ -324,9 +331,10 @@ func (m *master) goOn(first kept, modelGeneration int64, now time.Time) {
 // begins with the newest checkpoint.
 func (c *checkpoints) restore(l loaded, r *record, now time.Time) {
 	c.loaded, c.problem = true, ""
-	for _, d := range l.damaged {
-		c.host.happen(CheckpointDamaged{Number: d.Commit.Number, Reason: d.Err.Error()})
+	for _, n := range r.Damaged {
+		c.useless[n] = true
 	}
+	c.hasDamages(l.damaged)
 	c.lineage = l.lineage
 	if l.first.commit != nil {
 		c.kept = []kept{l.first}
@@ -387,6 +395,13 @@ func (c *checkpoints) damaged(base custody.Base, reason error) {
 	if i := slices.IndexFunc(c.kept, func(k kept) bool { return k.Base == base }); i >= 0 {
 		c.kept = c.kept[:i]
 	}
+}
+
+// damages returns the checkpoints that could not be read, the oldest first.
+func (c *checkpoints) damages() []checkpoint.Name {
+	return slices.SortedFunc(maps.Keys(c.useless), func(a, b checkpoint.Name) int {
+		return strings.Compare(a.String(), b.String())
+	})
 }
 
 // newest returns what the next generation begins with, as the custody names it.

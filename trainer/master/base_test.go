@@ -87,7 +87,8 @@ func rest(t *testing.T, c *Config) {
 }
 
 // If a checkpoint is damaged after the master has started or was restarted, the checkpoint before
-// it is used, which this master has not read yet. If there is none the training starts over.
+// it is used, which this master has not read yet. If there is none the training starts over. The
+// next masters know which ones are damaged, too.
 func TestCheckpointBeforeTheDamagedOne(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -131,6 +132,14 @@ func TestCheckpointBeforeTheDamagedOne(t *testing.T) {
 				}
 				if o := r.servers[0].last(); o.Base.GetNumber() != c.base {
 					t.Errorf("the server begins with %v", o.Base)
+				}
+				for range 2 {
+					rec, err := readRecord(r.memory.record)
+					if err != nil || len(rec.Damaged) != int(2-c.base) || rec.Damaged[len(rec.Damaged)-1].Number != 2 {
+						t.Fatalf("the record says that %v are damaged, want all above %d: %v", rec.Damaged, c.base, err)
+					}
+					r.ends(Leave, ErrLeft)
+					r.follow()
 				}
 			})
 		})

@@ -3,6 +3,7 @@ package master
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -41,7 +42,7 @@ type checkpoints struct {
 	kept []kept
 	// what this generation began with
 	base kept
-	// checkpoints that a holder could not read
+	// checkpoints that could not be read. They are not kept in place of older ones.
 	useless map[checkpoint.Name]bool
 	// held while older checkpoints are searched
 	seeking turn
@@ -350,8 +351,9 @@ func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 	c.Log.Info("Checkpoint written", "number", commit.Number, "version", commit.Version, "records",
 		commit.Records, "took", time.Since(commit.Time).Round(time.Millisecond))
 	c.host.happen(CheckpointWritten{Number: commit.Number, Version: commit.Version, Records: commit.Records})
+	useless := maps.Clone(c.useless)
 	c.host.spawn(func() {
-		if err := c.dir.Retain(c.Job.KeepCheckpointMax); err != nil {
+		if err := c.dir.Retain(c.Job.KeepCheckpointMax, useless); err != nil {
 			c.Log.Warn("Removing older checkpoints failed", "error", err)
 		}
 	})

@@ -32,10 +32,12 @@ type record struct {
 	// what that generation began with
 	Base custody.Base `json:"base,omitzero"`
 	// the highest number of a checkpoint that was begun
-	Cut     int64         `json:"cut,omitempty"`
-	Pods    pod.Snapshot  `json:"pods"`
-	Ring    *savedRing    `json:"ring,omitempty"`
-	Program *savedProgram `json:"program,omitempty"`
+	Cut int64 `json:"cut,omitempty"`
+	// checkpoints that could not be read
+	Damaged []checkpoint.Name `json:"damaged,omitempty"`
+	Pods    pod.Snapshot      `json:"pods"`
+	Ring    *savedRing        `json:"ring,omitempty"`
+	Program *savedProgram     `json:"program,omitempty"`
 	// what is read; nil: a program declares it
 	Data *savedData `json:"data,omitempty"`
 	// number of workers in the newest specification of the job
@@ -111,7 +113,8 @@ func (m *master) memoir() ([]byte, error) {
 		Format: recordFormat, By: m.Self.Header().Incarnation, Snapshot: m.stage.Snapshot(),
 		ModelGeneration:   m.Self.ModelGeneration(),
 		HighestGeneration: m.highestGeneration(), Base: m.checkpoints.base.Base, Cut: m.checkpoints.highestGiven(),
-		Pods: m.table.Snapshot(), Data: m.saveData(),
+		Damaged: m.checkpoints.damages(),
+		Pods:    m.table.Snapshot(), Data: m.saveData(),
 		Spec: m.specified, Done: m.queue.Stats().Done,
 		Resumed: m.resumed, Rejected: m.rejected,
 		Anew: m.anewFor, Rewinds: m.rewinds, History: m.history.save(), Tasks: m.queue.Snapshot(),

@@ -223,9 +223,10 @@ func (d Dir) WriteCommit(c Commit) error {
 }
 
 // Retain removes all commits but the newest that are complete, that many; 0 keeps all of those.
-// Also what is older than those and was never completed goes. It removes nothing of which it is not
-// known what it is.
-func (d Dir) Retain(keep int) error {
+// Those that are known to be damaged do not count: for each of them an older one is kept. Also what
+// is older than those and was never completed goes. It removes nothing of which it is not known
+// what it is.
+func (d Dir) Retain(keep int, damaged map[Name]bool) error {
 	all, err := d.Commits()
 	if err != nil {
 		return err
@@ -236,7 +237,9 @@ func (d Dir) Retain(keep int) error {
 		switch {
 		case e.Err != nil:
 		case e.Complete && (keep == 0 || kept < keep):
-			kept++
+			if !damaged[e.Name] {
+				kept++
+			}
 		case kept > 0:
 			// newer ones that have no record may be about to get it
 			problems = append(problems, d.Discard(e.Name))

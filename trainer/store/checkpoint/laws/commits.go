@@ -34,7 +34,7 @@ func anyNumberOfHolders(t *testing.T, p Place) {
 		if !bytes.Equal(c.Ledger.Append(nil), want.Ledger.Append(nil)) || c.ParamLayout().Match(m.layout) != nil {
 			t.Fatalf("the record is %+v", c)
 		}
-		if err := d.Retain(2); err != nil {
+		if err := d.Retain(2, nil); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -134,7 +134,7 @@ func death(t *testing.T, p Place, late bool) {
 		weak := checkpoint.Dir{Files: dying{d.Files, t, &left, late}}
 		err := m.write(weak, 2, 3)
 		if err == nil {
-			err = weak.Retain(1)
+			err = weak.Retain(1, nil)
 		}
 		if err != nil && (!errors.Is(err, errDisk) || !strings.Contains(err.Error(), "commit-0000000")) {
 			t.Errorf("after %d operations: %v", steps, err)
@@ -174,14 +174,18 @@ func retain(t *testing.T, p Place) {
 		name     string
 		complete []int64
 		begun    []int64
+		damaged  []int64
 		keep     int
 		want     []int64
 	}{
-		{"all", []int64{1, 2, 3}, nil, 0, []int64{3, 2, 1}},
-		{"two", []int64{1, 2, 3}, nil, 2, []int64{3, 2}},
-		{"what is begun may be completed", []int64{1, 2}, []int64{3}, 1, []int64{3, 2}},
-		{"what was given up goes", []int64{1, 4}, []int64{2, 3}, 0, []int64{4, 1}},
-		{"nothing is complete", nil, []int64{1, 2}, 1, []int64{2, 1}},
+		{"all", []int64{1, 2, 3}, nil, nil, 0, []int64{3, 2, 1}},
+		{"two", []int64{1, 2, 3}, nil, nil, 2, []int64{3, 2}},
+		{"what is begun may be completed", []int64{1, 2}, []int64{3}, nil, 1, []int64{3, 2}},
+		{"what was given up goes", []int64{1, 4}, []int64{2, 3}, nil, 0, []int64{4, 1}},
+		{"nothing is complete", nil, []int64{1, 2}, nil, 1, []int64{2, 1}},
+		{"a damaged one does not count", []int64{1, 2, 3, 4}, nil, []int64{3}, 2, []int64{4, 3, 2}},
+		{"older than all that are kept", []int64{1, 2, 3, 4}, nil, []int64{1, 2}, 2, []int64{4, 3}},
+		{"none is whole", []int64{1, 2}, nil, []int64{1, 2}, 1, []int64{2, 1}},
 	} {
 		d := checkpoint.Dir{Files: p.Open(t)}
 		for _, n := range test.complete {
@@ -195,7 +199,11 @@ func retain(t *testing.T, p Place) {
 				t.Fatal(err)
 			}
 		}
-		if err := d.Retain(test.keep); err != nil {
+		damaged := make(map[checkpoint.Name]bool)
+		for _, n := range test.damaged {
+			damaged[checkpoint.Name{Number: n}] = true
+		}
+		if err := d.Retain(test.keep, damaged); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := numbers(d); err != nil || !slices.Equal(got, test.want) {

@@ -195,7 +195,7 @@ func ownersApart(t *testing.T, p Place) {
 		}
 	}
 	for i, d := range dirs {
-		if err := errors.Join(d.Sweep(9), d.Retain(1+i)); err != nil {
+		if err := errors.Join(d.Sweep(9), d.Retain(1+i, nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -220,7 +220,7 @@ func ownersApart(t *testing.T, p Place) {
 		t.Fatal(err)
 	}
 	// later owners keep the directory clean
-	if err := errors.Join(later.Sweep(9), later.Retain(1)); err != nil {
+	if err := errors.Join(later.Sweep(9), later.Retain(1, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := numbers(later); err != nil || len(all) != 1 {
