@@ -24,6 +24,8 @@ type plain struct {
 	saves bool
 	// exit code after that
 	code int
+	// all wait at the end until rank 0 has saved
+	barrier bool
 }
 
 // shelved is a checkpoint of an unmodified script.
@@ -96,7 +98,16 @@ func (w *programWatch) runPlain(p *fakeProcess) int {
 	if p.rank == 0 {
 		w.save(p, s.steps)
 	}
-	p.sleep(p.within(time.Millisecond, w.tail+2*time.Millisecond))
+	rest := w.tail
+	if s.barrier {
+		if err := g.barrier(); err != nil {
+			return crashed
+		}
+		if p.rank == 0 { // the others have more to do
+			rest /= 16
+		}
+	}
+	p.sleep(p.within(time.Millisecond, rest+2*time.Millisecond))
 	if p.isTermed() {
 		return s.code
 	}

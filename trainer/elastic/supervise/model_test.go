@@ -46,6 +46,8 @@ type model struct {
 	world   int64
 	// newest world in which the worker has finished
 	told int64
+	// newest world that a process has ended with 0 in, on its own
+	succeeded int64
 	// the master's word about the world
 	lost, leaving, ended, finished bool
 	leaveBy                        time.Time
@@ -214,7 +216,7 @@ func (m *model) arrive(a Arrive) {
 		if p.world > 0 && !p.waits {
 			m.Fatalf("%v: %d works in world %d, done %v", a, p.pid, p.world, p.done)
 		}
-		if p.keeps && p.waits {
+		if p.keeps && p.waits && !p.terminated && !p.killed {
 			with++
 		}
 	}
@@ -249,6 +251,9 @@ func (m *model) report(a Report) {
 	if a.Finished > 0 && (len(m.live) > 0 || a.Finished != m.world) {
 		m.Fatalf("%v in world %d: %d processes run", a, m.world, len(m.live))
 	}
+	if a.Finished > m.succeeded {
+		m.Fatalf("%v, and no process of that world has ended with 0", a)
+	}
 	for _, p := range m.conns {
 		if a.Finished > 0 && p.world == m.world {
 			m.Fatalf("%v, and not everything is handled that %d has said", a, p.pid)
@@ -262,6 +267,9 @@ func (m *model) report(a Report) {
 // exit ends a process, on its own or because it was ordered to.
 func (m *model) exit(p *fakeProcess, code, signal int, stopped, forked bool) {
 	delete(m.live, p.pid)
+	if code == 0 && signal == 0 && !stopped {
+		m.succeeded = max(m.succeeded, p.world)
+	}
 	if e := (Exited{Code: code}); e.Failed() && !stopped && !m.ended && m.s.Phase() != Preparing {
 		m.failed[p.pid] = true
 	}
@@ -405,7 +413,8 @@ func (m *model) processMoves() map[string]func() bool {
 		},
 		"account": func() bool {
 			p := m.some(works)
-			if p == nil || p.world != m.world || m.arrived || m.s.beat.Generation != m.world {
+			if p == nil || p.world != m.world || m.arrived || m.s.beat.Generation != m.world ||
+				m.s.ofConn(p.conn) == nil { // it connected after it was ordered to end
 				return false
 			}
 			m.ledger, m.asked = fmt.Append(nil, m.pids, m.now), false

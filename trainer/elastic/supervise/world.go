@@ -65,6 +65,12 @@ func (s *Supervisor) start() {
 		s.order(a)
 		return
 	}
+	// those that have ended were of an earlier world
+	for _, local := range a.Locals {
+		if p := s.procs[local]; p != nil {
+			p.member = false
+		}
+	}
 	s.to(Entering, 0)
 }
 
