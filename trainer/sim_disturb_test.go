@@ -78,7 +78,7 @@ var disturbances = []fault{
 	{name: "ask to leave in a save", rare: 2, do: func(s *simulation) string { return s.ambush(saving, s.askAnyone) }},
 	{name: "grow at the end", rare: 2, do: func(s *simulation) string { return s.ambush(trainingEnd, s.growing) }},
 	{name: "grow before the end", do: func(s *simulation) string { return s.ambush(lastSteps, s.growing) }},
-	{name: "grow in a save", rare: 2, do: func(s *simulation) string { return s.ambush(saving, s.growing) }},
+	{name: "grow in a save", do: func(s *simulation) string { return s.ambush(saving, s.growing) }},
 }
 
 // anyProcess returns a process that runs, nil if there is none.
@@ -283,7 +283,8 @@ func (s *simulation) askAnyone() func(string) string {
 }
 
 func (s *simulation) growing() func(string) string {
-	n := s.least() + s.random.IntN(s.most()-s.least()+1)
+	least := (s.least() + s.most() + 1) / 2
+	n := least + s.random.IntN(s.most()-least+1)
 	return func(string) string {
 		go func() { // the master may be waiting
 			s.say(s.scale(n))

@@ -103,7 +103,7 @@ func (w *programWatch) runPlain(p *fakeProcess) int {
 		if err := g.barrier(); err != nil {
 			return crashed
 		}
-		if p.rank == 0 { // the others have more to do
+		if p.position.FirstRank == 0 { // the other workers have more to do
 			rest /= 16
 		}
 	}

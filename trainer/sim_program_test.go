@@ -144,7 +144,11 @@ func newProgramWatch(s *simulation, r *rand.Rand, packaged bool) *programWatch {
 	w.script = w.runPlain
 	w.plain = plain{steps: 20 + r.IntN(100), every: 1 + r.IntN(20), save: w.saveTime, inPlace: r.IntN(2) == 0,
 		saves: r.IntN(2) == 0, code: []int{0, 1, 143}[r.IntN(3)], barrier: r.IntN(2) == 0}
-	w.plain.every = max(w.plain.every, int(time.Duration(w.plain.steps)*w.saveTime/allSaves))
+	if s.job.Program.RestartOnJoin == job.RestartAtCheckpoint && r.IntN(2) == 0 {
+		// newcomers are ready before a save ends
+		w.plain.save, w.plain.barrier = upTo(30*time.Second), true
+	}
+	w.plain.every = max(w.plain.every, int(time.Duration(w.plain.steps)*w.plain.save/allSaves))
 	if r.IntN(2) == 0 { // it saves at the end only
 		w.plain.every = w.plain.steps + 1
 	}
