@@ -218,14 +218,15 @@ func (s *servers) askServers() {
 		return
 	}
 	switch {
+	case s.awaited():
+		return
+	case s.custody.Holds():
 	case s.host.untouched():
-		// the servers have nothing besides what the life began with
+		// the servers have nothing besides what the generation began with
 		s.custody.Renew()
 		s.host.gathered("nothing was trained on in this model generation")
 		return
-	case s.awaited():
-		return
-	case !s.custody.Holds():
+	default:
 		s.recovered(nil)
 		return
 	}

@@ -200,6 +200,24 @@ func TestWhatAllServersHaveIsCredited(t *testing.T) {
 	})
 }
 
+// The servers are asked also if the record is older than the first lease.
+func TestRecordOlderThanTheFirstLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := reign(t, nil)
+		r.join()
+		former := r.memory.record
+		r.task(0)
+		r.ends(Leave, ErrLeft)
+		r.servers[0].had.Add(ledger.Task{Epoch: 1}, 3, 4)
+		r.memory.record = former
+		r.follow()
+		r.rejoin(1)
+		if s := r.look(); s.RecordsDone != 3 || s.ModelGeneration != 1 || s.Anew != "" {
+			t.Errorf("the servers have 3 records, and the job is at %v", s)
+		}
+	})
+}
+
 // A server that is lost or restarted while there is no master has lost its values: a new generation
 // begins.
 func TestServerLostWithoutMaster(t *testing.T) {
