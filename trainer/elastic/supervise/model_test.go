@@ -27,6 +27,8 @@ type fakeProcess struct {
 	// it was sent SIGTERM, or SIGKILL
 	terminated, killed bool
 	stopped            bool
+	// since when each look in this world has found it stopped
+	since time.Time
 }
 
 // model is a machine with processes, a master that assigns worlds, and what the laws need.
@@ -85,11 +87,15 @@ func (m *model) tell(events ...Event) {
 		if at := m.s.Deadline(); !at.IsZero() && !at.After(m.now) {
 			m.Fatalf("%v after %v: Deadline is %v, not later than now", m.s.Phase(), events, at)
 		}
+		looked := slices.ContainsFunc(events, func(e Event) bool { _, is := e.(Looked); return is })
 		events = nil
 		for _, a := range did {
 			events = append(events, m.perform(a)...)
 		}
 		for pid, p := range m.live {
+			if looked && m.frozen(p) && !p.killed {
+				m.Fatalf("%v: %d is stopped since %v", did, pid, p.since)
+			}
 			if m.s.Phase() == Draining && p.terminated && !p.killed && m.until[pid].Before(m.leaveBy) {
 				m.Fatalf("%v: %d has until %v, the worker until %v", did, pid, m.until[pid], m.leaveBy)
 			}
@@ -142,6 +148,7 @@ func (m *model) perform(a Action) []Event {
 			} else if p.stopped {
 				e.Stopped = append(e.Stopped, pid)
 			}
+			m.looked(m.live[pid])
 		}
 		if a.Checkpoint {
 			e.Checkpoint = start.Add(time.Duration(rapid.IntRange(0, 100).Draw(m.T, "checkpoint")) * time.Second)
@@ -190,14 +197,36 @@ func (m *model) start(a Start) Event {
 	return e
 }
 
-// kill sends a signal: law 8.
+// looked notes what a look finds.
+func (m *model) looked(p *fakeProcess) {
+	switch {
+	case !p.stopped:
+		p.since = time.Time{}
+	case p.since.IsZero():
+		p.since = m.now
+	}
+}
+
+// frozen reports whether a process has been stopped for the heartbeat timeout.
+func (m *model) frozen(p *fakeProcess) bool {
+	return !p.since.IsZero() && m.now.Sub(p.since) >= m.policy.HeartbeatTimeout
+}
+
+// kill sends a signal: laws 5, 6 and 8.
 func (m *model) kill(a Kill) {
 	p := m.live[a.Pid]
 	if p == nil || p.local != a.Local {
 		m.Fatalf("%v: it does not run", a)
 	}
 	if a.Grace <= 0 {
-		p.killed = true
+		switch m.s.Phase() {
+		case Killing, Draining, Ending, Ended:
+		default:
+			if !m.frozen(p) {
+				m.Fatalf("%v: it is stopped since %v, at %v", a, p.since, m.now)
+			}
+		}
+		p.killed, p.terminated = true, p.terminated || !m.frozen(p)
 		return
 	}
 	p.terminated = true
@@ -216,7 +245,7 @@ func (m *model) arrive(a Arrive) {
 		if p.world > 0 && !p.waits {
 			m.Fatalf("%v: %d works in world %d, done %v", a, p.pid, p.world, p.done)
 		}
-		if p.keeps && p.waits && !p.terminated && !p.killed {
+		if p.keeps && p.waits && !p.terminated {
 			with++
 		}
 	}
@@ -447,6 +476,18 @@ func (m *model) processMoves() map[string]func() bool {
 			}
 			return p != nil
 		},
+		"stay frozen": func() bool {
+			p := m.some(func(p *fakeProcess) bool { return !p.killed })
+			if p == nil || rapid.IntRange(0, 4).Draw(m.T, "rarely") > 0 {
+				return false
+			}
+			p.stopped = true
+			most := m.policy.HeartbeatTimeout + time.Second
+			for end := m.now.Add(most); m.now.Before(end) && m.live[p.pid] != nil && !p.killed; {
+				m.pass(end.Sub(m.now))
+			}
+			return true
+		},
 	}
 }
 
@@ -465,6 +506,9 @@ func (m *model) masterMoves() map[string]func() bool {
 				First: rapid.IntRange(0, 2).Draw(m.T, "first"),
 				Pause: time.Duration(rapid.SampledFrom([]int{0, 0, 5}).Draw(m.T, "pause")) * time.Second}
 			w.Size = w.First + w.LocalSize + 1
+			for _, p := range m.live {
+				p.since = time.Time{}
+			}
 			m.tell(w)
 			return true
 		},
