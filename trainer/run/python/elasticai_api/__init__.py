@@ -1,2 +1,1 @@
-"""Has the names of ElasticDL's elasticai_api, over the agent's socket: without gRPC, protobuf and
-Horovod."""
+"""ElasticDL's elasticai_api over the agent's socket, without gRPC, protobuf and Horovod."""

@@ -1,4 +1,4 @@
-"""Keeps a training program's process and state when the world that it trains in changes.
+"""Elastic training in PyTorch: a process keeps its state when the world changes.
 
 ::
 
@@ -19,8 +19,8 @@
 
     train(state)
 
-It needs the standard library and the torch that the script has (1.13, or 2.x). Without an agent it
-is a world of one.
+The package needs only the standard library and the script's torch (1.13, or 2.x). Without an agent
+the world is this process alone.
 """
 
 from .doubt import AGENT_GONE, DOUBT, RESTART, Error, WorldChanged

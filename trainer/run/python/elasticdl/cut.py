@@ -1,5 +1,8 @@
-"""Cuts TCP connections: ``shutdown`` works on the connection, so copies in forked children do not
-keep it alive."""
+"""Functions that cut this process's TCP connections.
+
+They call ``shutdown``, which ends the connection itself. To close a socket would not be enough,
+because copies of it in forked children keep the connection open.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Dict, Iterable, Set
 
 
 def sockets() -> Dict[int, int]:
-    """Returns the sockets of this process: inode to descriptor."""
+    """Return the sockets of this process: inode to file descriptor."""
     found: Dict[int, int] = {}
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -22,10 +25,9 @@ def sockets() -> Dict[int, int]:
 
 
 def connections() -> Dict[int, str]:
-    """Returns the TCP sockets of this network namespace that do not listen: inode to the address of
-    the peer.
+    """Return the TCP connections of this network namespace: inode to IP address of the peer.
 
-    Listeners are left out: shutting one down ends the process that serves on it.
+    Listeners are omitted: to shut one down would end the process that serves on it.
     """
     found: Dict[int, str] = {}
     for path in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
@@ -42,7 +44,7 @@ def connections() -> Dict[int, str]:
 
 
 def _address(text: str) -> str:
-    """Returns the address that /proc writes as 32-bit words of the machine's byte order."""
+    """Return the IP address of which /proc writes the 32-bit words in the machine's byte order."""
     raw = b"".join(bytes.fromhex(text[i:i + 8])[::-1] for i in range(0, len(text), 8))
     if len(raw) == 16 and raw[:12] == b"\0" * 10 + b"\xff\xff":
         raw = raw[12:]
@@ -54,7 +56,7 @@ def local(address: str) -> bool:
 
 
 def shut(inodes: Iterable[int]) -> int:
-    """Shuts the connections down, in both directions, and returns how many there were."""
+    """Shut down the connections with these inodes in both directions; return their number."""
     wanted, done = set(inodes), 0
     for inode, fd in sockets().items():
         if inode not in wanted:
@@ -64,7 +66,7 @@ def shut(inodes: Iterable[int]) -> int:
         except OSError:
             continue
         try:
-            if os.fstat(copy).st_ino == inode:  # the descriptor may be another's by now
+            if os.fstat(copy).st_ino == inode:  # it may be another file by now
                 s = socket.socket(fileno=copy)
                 copy = -1
                 try:
@@ -81,8 +83,11 @@ def shut(inodes: Iterable[int]) -> int:
 
 
 def close(inodes: Set[int]) -> None:
-    """Closes this process's copies, for a forked child. The numbers stay taken, so that nobody
-    closes another's file."""
+    """Close this process's copies of the sockets with these inodes, for a forked child.
+
+    Their file descriptors refer to /dev/null afterwards. So no other file gets one of these
+    numbers, and later calls to close them harm nobody.
+    """
     null = os.open(os.devnull, os.O_RDWR)
     for inode, fd in sockets().items():
         if inode in inodes:

@@ -1,5 +1,7 @@
-"""Ends the process when it cannot be sure of its state: a restart is always right, going on may not
-be."""
+"""Errors, and exit codes of a process that cannot be sure of its state.
+
+To restart such a process is always correct. To continue may not be.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import sys
 
 #: The agent closed the connection: without it nobody assigns records to processes.
 AGENT_GONE = 80
-#: The process cannot tell what its state is, or cannot leave a dead group: start it again.
+#: The process is not sure of its state, or cannot leave a dead group: start it again.
 DOUBT = 81
 #: The world changed and the backend cannot be re-formed in the process (NCCL, the default): start
 #: it again.
@@ -16,19 +18,22 @@ RESTART = 83
 
 
 class WorldChanged(BaseException):
-    """Leaves the training loop because the world changed; :func:`elasticdl.run` catches it and
-    calls the loop again.
+    """The exception that leaves the training loop because the world changed.
 
-    It is not an ``Exception``, so that a user's ``except Exception`` does not swallow it.
+    :func:`elasticdl.run` catches it and calls the loop again. It is not an ``Exception``, so that
+    an ``except Exception`` of the script does not catch it.
     """
 
 
 class Error(RuntimeError):
-    """Reports a wrong use of this package, or a request that the agent refused."""
+    """An error for wrong use of this package, and for a request that the agent refused."""
 
 
 def leave(code: int, why: str) -> None:
-    """Ends the process at once, with no destructor that could wait for a dead peer."""
+    """Print ``why`` to stderr and exit with status ``code`` at once.
+
+    No destructor runs, because it could wait for a dead peer.
+    """
     try:
         sys.stdout.flush()
         sys.stderr.write("elasticdl: %s\n" % why)

@@ -1,5 +1,4 @@
-"""Yields the batches of a job's records, each record on one rank, and ends on all ranks
-together."""
+"""The batches of a job's records: each record on one rank, and the same end on all ranks."""
 
 from __future__ import annotations
 
@@ -12,29 +11,35 @@ import torch.utils.data
 
 from .doubt import Error
 from .leases import DataSet, Lease
-from .rounds import ENDED, LEAVE, STEPS, STOP, STRETCHES, Credit
+from .rounds import ENDED, LEAVE, RANGES, STEPS, STOP, Credit
 from .session import Session, current
 
-#: How long ranks rest that all have no records, in seconds: those of a lost rank come back, or the
-#: master does.
+#: Time between two rounds if no rank has records, in seconds. Leases of a lost rank may return, and
+#: so may a lost master.
 REST = 0.02
-#: How many leases without records are given in one round: a script that asks for more does not
-#: train on them.
+#: Maximum number of leases without records in one round. A script that asks for more does not train
+#: on them.
 IDLE = 1000
 
 
 def dataset(size: int, epochs: int = 1, shuffle: bool = True, seed: int = 0, records_per_task: int = 0) -> None:
-    """Declares the job's data set, for :func:`lease`. All processes declare the same."""
+    """Declare the job's data set, for :func:`lease`. All processes declare the same.
+
+    ``records_per_task`` 0 selects ``size`` / 64, rounded up, and at most 4096. Raise Error if
+    another data set is declared, or if the records in the state are of another.
+    """
     current().declare(DataSet(size, epochs, shuffle, seed, records_per_task))
 
 
 def lease() -> Optional[Lease]:
-    """Returns a lease on records that no other rank trains on; None when all are in the model.
+    """Return a lease on records that no other rank trains on; None when all are in the model.
 
-    While other ranks have the rest, it returns a lease without records (its ``len`` is 0), so that
-    this rank takes part in their round. Treat it like any other: its ``indices()`` are records of
-    which the gradient counts nothing, as many as a rank brings to a round, and what you report of
-    it is ignored. Use :func:`records` unless you need to be below the data loader.
+    While other ranks have the remaining records, the lease has no records (its ``len`` is 0), so
+    that this rank takes part in their round. Treat it like any other. Its ``indices()`` are records
+    of other ranks, as many as a rank brings to a round. Their gradient has weight 0, and reports
+    about this lease are ignored. Use :func:`records` unless you need to work below the data loader.
+
+    Raise Error if the script asks for leases without records again and again in one round.
     """
     session = current()
     session.check_ready()
@@ -44,7 +49,7 @@ def lease() -> Optional[Lease]:
             return got
         if session.over:
             return None
-        # this rank is in a round already, or will make one
+        # This rank is in a round already, or will make one.
         if session.headers or session.book.reports():
             return _idle(session)
         if not session.synced and session.world.size > 1:
@@ -56,10 +61,12 @@ def lease() -> Optional[Lease]:
 
 
 def _open(session: Session, weight: int = 0) -> bool:
-    """Meets the other ranks, and reports whether they make a round, which is open then. If none
-    ever will, the session is over."""
+    """Meet the other ranks; return True if they make a round, which is open then.
+
+    Set ``session.over`` if there will be no further round.
+    """
     header = session.gathered(session.begin(weight, ended=session.book.ended))
-    # of the open round: records may be in an earlier part of it
+    # The weights are of the whole round: records may be in an earlier part of it.
     if session.weights()[1] > 0 or header.any(STEPS):
         return True
     session.drop()
@@ -74,7 +81,7 @@ def _open(session: Session, weight: int = 0) -> bool:
 
 
 class _Idle(Lease):
-    """Is a lease without records of its own. Its range is of records that others have, too."""
+    """A lease without records of its own. Its range has records that others train on."""
 
     def __init__(self, data: DataSet, n: int, pending: List[Credit]) -> None:
         super().__init__(data, {"lease": 0, "epoch": 0, "number": 0, "start": 0, "end": min(n, data.size)}, pending, 0)
@@ -89,7 +96,7 @@ class _Idle(Lease):
         pass
 
 
-# leases without records: in which round, and how many
+# leases without records: the round, and their number in it
 _given: Tuple[int, int] = (0, 0)
 
 
@@ -107,8 +114,10 @@ def _idle(session: Session) -> Lease:
 
 
 class _Feed:
-    """Turns leases into batches, in this process or in the workers of a DataLoader, which keeps
-    their order."""
+    """A source of batches from leases, made in this process or by the workers of a DataLoader.
+
+    The DataLoader delivers batches in the order in which they were planned.
+    """
 
     def __init__(
         self, session: Session, data: Any, batch_size: int, workers: int, collate: Callable[[List[Any]], Any]
@@ -123,8 +132,11 @@ class _Feed:
             )
 
     def close(self) -> None:
-        """Ends the loader's workers by dropping the references to the loader, which refers to this
-        object."""
+        """End the loader's workers by dropping the references to the loader.
+
+        The loader refers to this object. Without the cycle of references its destructor runs at
+        once.
+        """
         self._batches = self._loader = None
 
     def rewind(self) -> None:
@@ -132,11 +144,13 @@ class _Feed:
         self._ahead.clear()
 
     def take(self) -> Tuple[List[int], List[Credit]]:
-        return self._session.book.take(self._size, STRETCHES, self._session.pending, self._session.ledger)
+        return self._session.book.take(self._size, RANGES, self._session.pending, self._session.ledger)
 
     def plan(self) -> Iterator[List[int]]:
-        """Yields the indices of batches as long as there are leases. The loader runs it, ahead of
-        the training."""
+        """Yield the indices of batches while there are leases.
+
+        The loader runs the generator ahead of the training.
+        """
         while True:
             indices, credits = self._first or self.take()
             self._first: Any = None
@@ -146,7 +160,7 @@ class _Feed:
             yield indices
 
     def next(self) -> Optional[Tuple[Any, int, List[Credit]]]:
-        """Returns a batch, its size and its credits; None: there are no records now."""
+        """Return a batch, its size and its credits; None if there are no records now."""
         if self._loader is None:
             indices, credits = self.take()
             return (self.fetch(indices), len(indices), credits) if indices else None
@@ -168,13 +182,12 @@ class _Feed:
         return self._collate([self._data[i] for i in indices])
 
     def filler(self) -> Any:
-        """Returns a batch for a rank that has no records and had none: its gradients have weight
-        0."""
+        """Return a batch of weight 0, for a rank that has no records and has had none."""
         return self.fetch(list(range(min(self._size, len(self._data)))))
 
 
 class _Plan:
-    """Is the batch sampler of a feed's DataLoader."""
+    """The batch sampler of a feed's DataLoader."""
 
     def __init__(self, feed: _Feed) -> None:
         self._feed = feed
@@ -183,7 +196,7 @@ class _Plan:
         return self._feed.plan()
 
 
-# from world to world, with the workers of its loader
+# the feed and its arguments, kept from world to world with the workers of its loader
 _kept: Optional[Tuple[Any, int, int, Any, _Feed]] = None
 
 
@@ -191,22 +204,27 @@ def _feed(session: Session, data: Any, batch_size: int, workers: int, collate: C
     global _kept
     if _kept is None or _kept[0] is not data or _kept[1:4] != (batch_size, workers, collate):
         if _kept is not None:
-            _kept[4].close()  # before others begin
+            _kept[4].close()  # before other workers start
         _kept = (data, batch_size, workers, collate, _Feed(session, data, batch_size, workers, collate))
     return _kept[4]
 
 
 def records(data: Any, batch_size: int, epochs: int = 1, shuffle: bool = True, workers: int = 0, seed: int = 0,
             records_per_task: int = 0, collate_fn: Optional[Callable[[List[Any]], Any]] = None) -> Iterator[Any]:
-    """Yields batches of ``data`` (with ``len`` and indices) until every record of all epochs is in
-    the model.
+    """Yield batches of ``data`` until every record of all epochs is in the model.
 
-    Each batch belongs to the round that the next :func:`step` ends. While other ranks have records
-    and this one has none, it is handed a batch that it had before, so that it takes part; the
-    gradient of such a batch counts nothing. So it is while a round is open that has records, when
-    the batches of an accumulation do not divide their number. ``workers`` fetch batches in
-    processes of their own; do not fetch ahead otherwise, since a batch is credited with the next
-    :func:`step`. Give the same ``data`` object in each world, so that these processes are kept.
+    ``data`` has ``__len__`` and ``__getitem__``. Each batch belongs to the round that the next
+    :func:`step` ends and is credited with it, so do not fetch batches ahead yourself: ``workers``
+    processes do that. Give the same ``data`` object in each world, so that these processes are
+    kept.
+
+    While other ranks have records and this rank has none, it gets a batch that it had before, so
+    that it takes part in their round. The gradient of such a batch has weight 0. The same happens
+    in an open round with records, if the batches of an accumulation do not divide the number of
+    batches.
+
+    Raise ValueError if ``batch_size`` is below 1, and Error if the generator runs in another thread
+    than the training, or if the data set is refused as by :func:`dataset`.
     """
     if batch_size <= 0:
         raise ValueError("batch_size=%d: it must be at least 1" % batch_size)

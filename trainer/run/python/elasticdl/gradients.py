@@ -1,9 +1,8 @@
-"""Averages gradients over the global batch: the sum over all records of all ranks, divided by their
-number.
+"""Gradients averaged over the global batch: their sum over all records, divided by the number.
 
-The ranks' batches may differ in size, and a rank without records has weight 0. The module uses
-plain all-reduces of buckets instead of torch's DistributedDataParallel, whose reducer would have to
-be made again in each world.
+Batches of ranks may differ in size, and a rank without records has weight 0. The module uses plain
+all-reduces of buckets. The reducer of torch's DistributedDataParallel would have to be made again
+in each world.
 """
 
 from __future__ import annotations
@@ -24,8 +23,11 @@ Parameters = Union[torch.nn.Module, Iterable[torch.nn.Parameter]]
 
 
 class _Bucket:
-    """Is a group of parameters whose gradients are reduced together, followed by a flag for each:
-    whether a rank has one."""
+    """A group of parameters whose gradients are reduced together.
+
+    ``flat`` holds the gradients, then a flag for each parameter: whether a rank has a gradient of
+    it.
+    """
 
     def __init__(self, parameters: List[torch.nn.Parameter]) -> None:
         self.parameters = parameters
@@ -37,7 +39,10 @@ class _Bucket:
         self.work: Any = None
 
     def launch(self, session: Session, weight: int) -> None:
-        """Sums the gradients, each times its rank's weight, over all ranks."""
+        """Start the sum over all ranks of the gradients, each multiplied by its rank's weight.
+
+        Raise Error for a sparse gradient.
+        """
         at = 0
         for i, p in enumerate(self.parameters):
             part = self.flat[at:at + p.numel()]
@@ -57,7 +62,7 @@ class _Bucket:
             self.work = session.group.data.allreduce([self.flat])
 
     def land(self, total: int) -> None:
-        """Waits for the sums and makes them the gradients."""
+        """Wait for the sums, divide them by ``total``, and make them the gradients."""
         if self.work is not None:
             self.work.wait()
             self.work = None
@@ -67,7 +72,7 @@ class _Bucket:
             part = self.flat[at:at + p.numel()]
             at += p.numel()
             if not had[i]:
-                # of no rank: the optimizer leaves the parameter alone, as it would for one process
+                # No rank has a gradient: the optimizer skips the parameter, as in one process.
                 p.grad = None
             elif p.grad is None:
                 p.grad = part.div(total).reshape(p.shape).to(p.dtype)
@@ -76,8 +81,10 @@ class _Bucket:
 
 
 class Reducer:
-    """Reduces the gradients of one set of parameters, bucket by bucket, in the same order on all
-    ranks."""
+    """The reduction of the gradients of one set of parameters.
+
+    It reduces bucket by bucket, in the same order on all ranks.
+    """
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         self.buckets: List[_Bucket] = []
@@ -104,15 +111,14 @@ class Reducer:
             self.of[p] = bucket
 
     def open(self, session: Session) -> None:
-        """Begins a reduction; the round's header is gathered first."""
+        """Begin a reduction, unless one has begun; the round's header is gathered first."""
         if self.weight is None:
             self.joined = session
             session.reducers.add(self)
             self.weight = session.weight(self.records)
 
     def ready(self, session: Session, p: torch.nn.Parameter) -> None:
-        """Notes that a gradient is complete, and starts the reduction of complete buckets, in
-        order."""
+        """Note that a gradient is complete, and start to reduce complete buckets, in order."""
         self.open(session)
         self.of[p].waiting -= 1
         self._launch(session, False)
@@ -130,13 +136,16 @@ class Reducer:
                 session.lost(e)
 
     def finish(self, session: Session) -> None:
-        """Ends the reduction: every parameter's gradient is the mean over the global batch."""
+        """End the reduction: every parameter's gradient is the mean over the global batch.
+
+        Raise WorldChanged if a rank is lost.
+        """
         self.open(session)
         self._launch(session, True)
         total = session.weights(self.records)[1]
         for bucket in self.buckets:
             if total == 0:
-                # nobody brought anything: the sums are zero
+                # No rank has records: the sums are zero.
                 total = 1
             try:
                 bucket.land(total)
@@ -153,8 +162,10 @@ class Reducer:
             bucket.waiting, bucket.work = len(bucket.parameters), None
 
     def reset(self) -> None:
-        """Forgets a reduction that the end of the world cut off; its buffers may still be in use by
-        the old group."""
+        """Drop a reduction that the end of the world interrupted.
+
+        The old group may still use the buffers, so they are replaced.
+        """
         if self.weight is not None:
             for bucket in self.buckets:
                 bucket.flat = torch.zeros_like(bucket.flat)
@@ -169,13 +180,14 @@ _reducers: Dict[Any, Reducer] = {}
 
 
 def allreduce_gradients(model: Parameters, records: Optional[int] = None) -> None:
-    """Replaces the gradients of ``model`` (or of a list of parameters) by their mean over the
-    global batch.
+    """Replace the gradients of ``model`` by their mean over the global batch.
 
-    Call it on all ranks between ``backward()`` and ``optimizer.step()``. Only parameters that
-    require gradients now are averaged: freeze and unfreeze them on all ranks alike. A rank weighs
-    as much as the records that it took since the last step; without :func:`records` and
-    :func:`lease`, as ``records``, or as the others.
+    ``model`` is a module or an iterable of parameters. Call the function on all ranks between
+    ``backward()`` and ``optimizer.step()``. Only parameters that require gradients now are
+    averaged: freeze and unfreeze them on all ranks alike. The weight of a rank is the number of
+    records that it took since the last step. Without :func:`records` and :func:`lease` it is
+    ``records``, by default 1, so that all ranks count alike. Raise WorldChanged if a rank is lost,
+    and Error for a sparse gradient.
     """
     session = current()
     session.check_ready()
@@ -183,7 +195,7 @@ def allreduce_gradients(model: Parameters, records: Optional[int] = None) -> Non
     key = tuple(id(p) for p in parameters)
     if key not in _reducers:
         for old in [k for k in _reducers if not set(k).isdisjoint(key)]:
-            del _reducers[old]  # of before some were frozen or unfrozen
+            del _reducers[old]  # from before parameters were frozen or unfrozen
         _reducers[key] = Reducer(parameters)
     reducer = _reducers[key]
     reducer.records = records
@@ -191,15 +203,15 @@ def allreduce_gradients(model: Parameters, records: Optional[int] = None) -> Non
 
 
 class DistributedDataParallel(torch.nn.Module):
-    """Wraps a module; ``backward()`` then averages its gradients over the global batch, overlapped
-    with computing them.
+    """A wrapper of a module whose ``backward()`` averages gradients over the global batch.
 
-    It may be made again in each world, or once: its hooks are on the module's parameters once in
-    either case.
+    The average overlaps with the backward pass. The wrapper may be made once, or again in each
+    world: the module's parameters have one set of hooks in either case.
 
     While ``require_backward_grad_sync`` is False gradients add up, and ``backward()`` does not
     average them. As with torch, the forward pass reads it for the backward pass that follows.
-    Options of torch's that change nothing here are accepted, others refused.
+    Options of torch's class that change nothing here are accepted. Others raise Error, and unknown
+    ones TypeError.
     """
 
     def __init__(
@@ -220,8 +232,10 @@ class DistributedDataParallel(torch.nn.Module):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Lets gradients add up: ``backward()`` does not average them after a forward pass within
-        it."""
+        """Return a context manager in which gradients add up and are not averaged.
+
+        It applies to ``backward()`` calls whose forward pass is within it.
+        """
         before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
@@ -240,7 +254,7 @@ class DistributedDataParallel(torch.nn.Module):
 
 
 #: Options of torch's DistributedDataParallel: the values that change nothing here, and what to do
-#: instead of others.
+#: instead of using others.
 _OPTIONS: Dict[str, Any] = {
     "broadcast_buffers": (
         (False,),
@@ -253,8 +267,8 @@ _OPTIONS: Dict[str, Any] = {
     "device_mesh": ((None,), "tensor parallelism is not re-formed in the process: leave such scripts unchanged"),
 }
 
-#: Options of torch's that change nothing here: unused parameters and changing graphs are handled
-#: in any case.
+#: Further options that change nothing here: unused parameters and changing graphs are handled in
+#: any case.
 _NO_EFFECT = (
     "dim",
     "bucket_cap_mb",
@@ -267,7 +281,7 @@ _NO_EFFECT = (
     "require_forward_param_sync",
 )
 
-#: Methods of torch's that are not there.
+#: Methods of torch's class that are missing here, and what to do instead.
 _METHODS = {
     "register_comm_hook": "gradients are summed unscaled: change them after backward()",
     "join": "records() hands batches to all ranks until every record is in the model: leave it out",
@@ -290,8 +304,7 @@ def _check_options(options: Dict[str, Any]) -> None:
 
 
 def _hooks_of(module: torch.nn.Module) -> "_Hooks":
-    """Returns the hooks of a module: those that it has, unless other parameters are to be trained
-    than when they were made."""
+    """Return the hooks of a module; make them again if other parameters require gradients now."""
     hooks: Optional[_Hooks] = module.__dict__.get("_elasticdl_hooks")
     parameters = [p for p in module.parameters() if p.requires_grad]
     if hooks is None or len(hooks.reducer.of) != len(parameters) or any(p not in hooks.reducer.of for p in parameters):
@@ -302,13 +315,13 @@ def _hooks_of(module: torch.nn.Module) -> "_Hooks":
 
 
 class _Hooks:
-    """Holds the hooks on the nodes that accumulate the gradients of parameters."""
+    """The hooks on the autograd nodes that accumulate the gradients of parameters."""
 
     def __init__(self, parameters: List[torch.nn.Parameter]) -> None:
         self.on = True
         self.reducer = Reducer(parameters)
         self._queued = False
-        # a node lives as long as something refers to it, and its hook with it
+        # A node and its hook exist as long as something refers to the node.
         self._nodes = []
         for p in parameters:
             node = p.expand_as(p).grad_fn.next_functions[0][0]
@@ -341,4 +354,4 @@ class _Hooks:
         return None  # a copy of the module has no hooks
 
     def __reduce__(self) -> Any:
-        return type(None), ()  # nor has one that is saved whole
+        return type(None), ()  # nor has a saved module

@@ -1,19 +1,21 @@
-"""Makes the process group of one formation so that it can be left again whatever its peers do.
+"""The process group of one world, which can be left whatever its peers do.
 
-What hangs otherwise: a constructor waits for a peer that died, a collective for one that is silent,
-a destructor for both. So the group is constructed in a thread that may be abandoned, its
-connections are cut by another thread, and its last references are dropped in a third.
+A group can hang in three places: a constructor waits for a peer that died, a collective for one
+that is silent, a destructor for both. So the group is constructed in a thread that may be
+abandoned, its connections are cut by another thread, and its last references are dropped in a
+third.
 
-Cutting alone does not end every wait in a collective: when a connection ends gloo tells those whose
-message has not begun, and forgets the one whose message is on its way (``Pair::signalException``
-leaves out the unbound buffers of ``tx_`` and ``rx_``). It would wait for as long as a collective
-may last. So nobody waits in gloo without a look at the cut now and then.
+Cutting the connections does not end every wait in a collective. When a connection ends, gloo
+reports it to operations whose message has not begun, but forgets the one whose message is in flight
+(``Pair::signalException`` omits the unbound buffers of ``tx_`` and ``rx_``). Such an operation
+would wait until the timeout of the collective. So no wait in gloo is longer than ``LOOK`` without a
+look at whether the connections are cut.
 
 Before 3.14, Python ends a thread that wants its lock while the interpreter ends; inside C++ that
-aborts the process. So the interpreter waits before it ends: for the threads in which groups are
-made and dropped, of which it stops those that last, and for gloo's own, each of which drops the
-tensors of its last collective some time after its waiter has continued. It never destroys the last
-group.
+aborts the process. So the interpreter waits at its end for two kinds of threads. The first
+construct and drop groups; those that take too long are stopped. The second are gloo's own, each of
+which drops the tensors of its last collective some time after its waiter has continued. The last
+group is never destroyed.
 """
 
 from __future__ import annotations
@@ -34,21 +36,21 @@ from torch.distributed import distributed_c10d as c10d
 
 from . import cut, nccl
 
-#: How long a constructor may take, when all ranks are ready, and how long a collective:
-#: connections are cut, so that the latter costs nothing.
+#: Timeout of a constructor, when all ranks are ready, and of a collective. The latter may be long,
+#: because connections are cut when a peer is lost.
 MAKE, TALK = timedelta(seconds=60), timedelta(minutes=30)
-#: How long one waits in a collective between two looks at whether the connections are cut.
+#: Time between two looks, during a wait, at whether the connections are cut.
 LOOK = timedelta(milliseconds=100)
-#: How long the end of the interpreter waits for threads that are inside gloo. A destructor takes
-#: some 0.1 s, 1 s under load.
+#: Maximum wait for threads inside gloo at the end of the interpreter. A destructor takes about
+#: 0.1 s, under load 1 s.
 REST = timedelta(seconds=2)
-#: How long it waits for gloo's threads, which need microseconds and a processor.
+#: Maximum wait for gloo's own threads, which need some microseconds of a processor.
 SETTLE = timedelta(seconds=1)
 
 _MODERN = hasattr(c10d, "_world")  # torch ≥ 2.0: a ProcessGroup has backends
 
 
-#: Messages of torch and gloo when a peer is lost; errors of the script's own code have other words.
+#: Words in errors of torch and gloo when a peer is lost. Errors of the script's code have others.
 MESSAGES = (
     "gloo",
     "Connection closed by peer",
@@ -65,7 +67,11 @@ MESSAGES = (
 
 
 class World(NamedTuple):
-    """Is the set of processes that train together, and the rank of this one."""
+    """The processes that train together, and the rank of this one.
+
+    ``rank`` is in [0, ``size``), and ``local_rank`` is the rank on this machine. ``formation`` is
+    the generation: it rises with each world.
+    """
 
     rank: int = 0
     size: int = 1
@@ -75,10 +81,11 @@ class World(NamedTuple):
 
 
 class Group:
-    """Is the process group of one formation.
+    """The process group of one world.
 
-    ``gloo`` has the collectives of the package's own messages, ``data`` those of the gradients: the
-    same object, unless the backend is NCCL.
+    ``gloo`` is for the package's own messages and ``data`` for gradients. They are the same object,
+    unless the backend is NCCL. ``members`` are the IP addresses of the members, empty if unknown.
+    ``keep`` are inodes of sockets that are not the group's.
     """
 
     def __init__(self, formation: int, rank: int, size: int, members: Set[str], keep: Set[int]) -> None:
@@ -86,7 +93,7 @@ class Group:
         self.gloo: Any = None
         self.data: Any = None
         self.nccl = False
-        # what is torch.distributed's default group
+        # torch.distributed's default group; None: not published
         self._public: Any = None
         self._store: Any = None
         self._members = members
@@ -98,8 +105,11 @@ class Group:
         self._lock = threading.Lock()
 
     def make(self, store: Any, backend: str, tell: Callable[[Optional[Exception]], None]) -> None:
-        """Constructs the group in a thread of its own, which calls ``tell`` when it is made or
-        cannot be."""
+        """Construct the group in a thread of its own.
+
+        The thread then calls ``tell``, with None or with the error. If the group was buried
+        meanwhile, the thread drops it.
+        """
 
         def construct() -> None:
             try:
@@ -109,10 +119,10 @@ class Group:
                     data = nccl.make(dist.PrefixStore("nccl", store), self.rank, self.size)
                 with self._lock:
                     if self._buried:
-                        # abandoned: nobody takes it any more, and this thread drops it
+                        # The group is abandoned: this thread drops it.
                         return
                     self.gloo, self.data, self._store = made, data, store
-            except Exception as e:  # of C++: a RuntimeError with gloo's words
+            except Exception as e:  # a RuntimeError of C++
                 tell(RuntimeError(str(e)))
                 return
             tell(None)
@@ -121,13 +131,12 @@ class Group:
         _go_inside(construct, "elasticdl-group")
 
     def publish(self) -> None:
-        """Makes the group torch.distributed's default group. Main thread only."""
+        """Make the group torch.distributed's default group. Main thread only."""
         _watch(self)
         self._public = _publish(self.gloo, self.data, self._store, self.rank, self.size)
 
     def freeze(self) -> None:
-        """Notes which connections are the group's: those that were opened since its construction
-        began."""
+        """Note the group's connections: those that were opened since its construction began."""
         self._own = self._candidates()
 
     def _candidates(self) -> Set[int]:
@@ -136,8 +145,11 @@ class Group:
         return {i for i in mine if not self._members or cut.local(tcp[i]) or tcp[i] in self._members}
 
     def connections(self) -> Set[int]:
-        """Returns the group's connections: noted ones, and later ones to members (groups that the
-        script made)."""
+        """Return the inodes of the group's connections.
+
+        They are the noted ones, and later ones to other machines of the world, which groups of the
+        script have opened.
+        """
         if self._own is None:
             return self._candidates()
         if self._buried:
@@ -147,8 +159,10 @@ class Group:
         return self._own | later
 
     def condemn(self, doubt: Callable[[str], object]) -> None:
-        """Cuts the group's connections, again and again until it is buried: so every wait in it
-        ends. ``doubt`` is called, in a thread of its own, if NCCL's group cannot be aborted."""
+        """Cut the group's connections repeatedly until it is buried, so that every wait in it ends.
+
+        ``doubt`` is called in a thread of its own, if NCCL's group cannot be aborted.
+        """
         with self._lock:
             if self._condemned:
                 return
@@ -163,7 +177,7 @@ class Group:
             except Exception as e:
                 doubt("aborting NCCL's group failed: %s" % e)
             _go_inside(doomed.clear, "elasticdl-grave")  # if it has the last reference
-        after = 0  # how often it was cut since it was buried
+        after = 0  # number of cuts since the burial
         while after < 10:
             after += self._buried
             cut.shut(self.connections())
@@ -171,8 +185,10 @@ class Group:
             time.sleep(0.02)
 
     def wait(self, work: Any) -> bool:
-        """Waits for a collective of gloo's; RuntimeError if it has failed, or has not ended
-        although the connections are cut."""
+        """Wait for a collective of gloo.
+
+        Raise RuntimeError if it has failed, or has not ended although the connections are cut.
+        """
         while True:
             over = self._cut_once
             try:
@@ -184,16 +200,18 @@ class Group:
                 raise RuntimeError("the world changed, and a collective of gloo's did not end")
 
     def bury(self) -> None:
-        """Drops the group without waiting for it. Main thread only; afterwards the object is of no
-        use."""
+        """Drop the group without waiting for it. Main thread only.
+
+        The object cannot be used afterwards.
+        """
         grave: List[Any] = []
         if self._public is not None:
-            grave.extend(_world_groups())  # the script's own as well
+            grave.extend(_world_groups())  # the script's groups, too
             _unpublish()
         with self._lock:
             self._buried = True
             if self._own is None:
-                # what a later group opens is not this one's
+                # Connections that a later group opens do not belong to this group.
                 self._own = self._candidates()
             grave += [self._public, self.gloo, self.data, self._store]
             made = self.gloo is not None
@@ -207,11 +225,11 @@ class Group:
             _go_inside(drop, "elasticdl-grave")
 
 
-_inside: List[threading.Thread] = []  # that are in C++ code, perhaps
+_inside: List[threading.Thread] = []  # may be in C++ code
 
 
 def _go_inside(run: Callable[[], None], name: str) -> None:
-    """Runs C++ code that may last in a thread of its own."""
+    """Run C++ code that may take long in a thread of its own."""
     _inside[:] = [t for t in _inside if t.is_alive()]
     t = threading.Thread(target=run, name=name, daemon=True)
     t.start()
@@ -220,8 +238,10 @@ def _go_inside(run: Callable[[], None], name: str) -> None:
 
 @atexit.register
 def _rest() -> None:
-    """Keeps the end of the interpreter from destroying the last group, and from meeting a thread
-    that comes back from C++."""
+    """Wait for threads in C++ at the interpreter's end, and do not let it destroy the last group.
+
+    A thread that takes too long is stopped, so that it does not return from C++ to Python.
+    """
     if _watched is not None:
         for kept in (_watched.gloo, _watched.data, *_world_groups()):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))  # its destructor would wait for peers
@@ -232,7 +252,7 @@ def _rest() -> None:
     if last:
         libc = ctypes.CDLL(None)
         stop = signal.SIGRTMAX - 1
-        # as 3.14 does, which lets such threads wait for ever
+        # Python 3.14 lets such threads wait for ever, too.
         libc.signal(int(stop), ctypes.cast(libc.pause, ctypes.c_void_p))
         for t in last:
             signal.pthread_kill(t.ident or 0, stop)
@@ -241,12 +261,15 @@ def _rest() -> None:
 
 
 def _settle() -> None:
-    """Waits until gloo's threads have dropped what they held: until all threads that are not
-    Python's sleep, at three looks in a row."""
+    """Wait until gloo's threads have dropped their tensors.
+
+    That is when all threads that are not Python's sleep, at three looks in a row. Give up after
+    ``SETTLE``.
+    """
     end = time.monotonic() + SETTLE.total_seconds()
     asleep = 0
     while asleep < 3 and time.monotonic() < end:
-        # gives Python's lock away: who waits for it can run now
+        # This releases Python's lock, so that a thread that waits for it can run.
         time.sleep(0.001)
         asleep = (
             asleep + 1 if _all_sleep({t.native_id for t in threading.enumerate()} | {threading.get_native_id()}) else 0
@@ -254,7 +277,7 @@ def _settle() -> None:
 
 
 def _all_sleep(pythons: Set[Optional[int]]) -> bool:
-    """Reports whether all threads of the process sleep, but for those of Python."""
+    """Return whether all threads of the process sleep, except for Python's."""
     for thread in os.listdir("/proc/self/task"):
         if int(thread) in pythons:
             continue
@@ -272,19 +295,18 @@ _watched: Optional[Group] = None
 
 
 def _watch(group: Group) -> None:
-    """Has every wait in torch.distributed, the script's own too, end with the world of this
-    group."""
+    """Make every wait in torch.distributed, also the script's, end with the world of this group."""
     global _watched
     _watched = group
     setattr(dist.Work, "wait", _wait)
 
 
 def _wait(work: Any, timeout: timedelta = timedelta(0)) -> bool:
-    """Takes the place of ``Work.wait``. Waits with a limit end on their own, and NCCL's are ended
-    by its abort.
+    """Replace ``Work.wait``, so that a wait in gloo ends when the connections are cut.
 
-    A wait does not tell whose it is: with NCCL the package waits for its own collectives of gloo's
-    by ``Group.wait``.
+    A wait with a timeout ends at its timeout. With NCCL, the abort of its group ends waits. A wait
+    does not show to which backend it belongs, so with NCCL the package waits for its own
+    collectives of gloo by ``Group.wait``.
     """
     group = _watched
     if group is None or timeout or group.size == 1 or group.nccl:
@@ -293,8 +315,10 @@ def _wait(work: Any, timeout: timedelta = timedelta(0)) -> bool:
 
 
 def _gloo(store: Any, rank: int, size: int) -> Any:
-    """Returns gloo's group; in 1.13 the timeout of its constructor is that of all its
-    operations."""
+    """Return gloo's group for this rank.
+
+    In torch 1.13 the timeout of the constructor is the timeout of all operations.
+    """
     prefixed = dist.PrefixStore("gloo", store)
     if not _MODERN:
         return dist.ProcessGroupGloo(prefixed, rank, size, timeout=TALK)
@@ -305,7 +329,7 @@ def _gloo(store: Any, rank: int, size: int) -> Any:
 
 
 def _publish(gloo: Any, data: Any, store: Any, rank: int, size: int) -> Any:
-    """Registers the default group as init_process_group does, without its barrier."""
+    """Register the default group as init_process_group does, but without its barrier; return it."""
     _unpublish()
     store = dist.PrefixStore("default", store)
     name = "gloo" if data is gloo else "cpu:gloo,cuda:nccl"
@@ -341,13 +365,15 @@ def _publish(gloo: Any, data: Any, store: Any, rank: int, size: int) -> Any:
 
 
 def _world_groups() -> List[Any]:
-    """Returns all groups that are in torch.distributed's tables."""
+    """Return all groups in torch.distributed's tables."""
     return list(c10d._world.pg_map if _MODERN else c10d._pg_map)
 
 
 def _unpublish() -> None:
-    """Removes all groups from torch.distributed's tables; destroy_process_group would wait for
-    peers."""
+    """Remove all groups from torch.distributed's tables.
+
+    destroy_process_group is not called, because it would wait for peers.
+    """
     c10d._update_default_pg(None)
     if not _MODERN:
         c10d._default_pg_init_method = None

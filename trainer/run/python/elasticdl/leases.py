@@ -1,5 +1,4 @@
-"""Keeps the leases of this process: which records were granted to it, which it has taken, which are
-in the model."""
+"""The leases of this process: which of their records it has taken, and which are in the model."""
 
 from __future__ import annotations
 
@@ -9,16 +8,15 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from .doubt import Error
 from .rounds import Credit, Ledger
 
-#: The fields of a data set on which the meaning of a ledger depends.
+#: The fields of a data set on which the meaning of a ledger depends, by name.
 Cut = Dict[str, Any]
 
 
 def permute(i: int, size: int, seed: int) -> int:
-    """Returns where a permutation of [0, size) takes ``i``: the same on every machine and in every
-    version.
+    """Return the image of ``i`` under a permutation of [0, ``size``) that ``seed`` selects.
 
-    A Feistel network over the next power of four, walked until it is in range: four applications at
-    the most, on average.
+    The permutation is the same on every machine and in every version. It is a Feistel network over
+    the next power of four, applied until the result is in range: at most four times on average.
     """
     half = max(1, ((size - 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1
@@ -35,8 +33,11 @@ def permute(i: int, size: int, seed: int) -> int:
 
 
 class DataSet:
-    """Describe the data set declared to the master. All processes must declare the
-    same."""
+    """The data set declared to the master. All processes must declare the same.
+
+    ``records_per_task`` 0 selects ``size`` / 64, rounded up, and at most 4096. Raise Error if
+    ``size`` or ``epochs`` is below 1.
+    """
 
     def __init__(
         self, size: int, epochs: int = 1, shuffle: bool = True, seed: int = 0, records_per_task: int = 0
@@ -56,18 +57,22 @@ class DataSet:
         )
 
     def cut(self) -> Cut:
-        """Returns what the ledger of an open epoch depends on: which record is at which place of
-        which task."""
+        """Return the fields that determine which record is at which place of which task.
+
+        The ledger of an open epoch depends on them.
+        """
         return dict(size=self.size, records_per_task=self.records_per_task, shuffle=self.shuffle, seed=self.seed)
 
     def index(self, epoch: int, at: int) -> int:
-        """Returns the index of the record at a place of an epoch."""
+        """Return the index of the record at the place ``at`` of an epoch."""
         return permute(at, self.size, (self.seed << 20) ^ epoch) if self.shuffle else at
 
 
 def settle(cut: Cut, ledger: Ledger, settled: int) -> int:
-    """Returns how many epochs are complete in a state, those included whose tasks the ledger still
-    lists."""
+    """Return the number of complete epochs in a state, with those that the ledger still lists.
+
+    ``settled`` epochs are known to be complete.
+    """
     tasks = -(-cut["size"] // cut["records_per_task"])
     while sum(done for (epoch, number), done in ledger.items() if epoch == settled and number < tasks) >= cut["size"]:
         settled += 1
@@ -75,10 +80,10 @@ def settle(cut: Cut, ledger: Ledger, settled: int) -> int:
 
 
 def misfit(cut: Optional[Cut], data: DataSet, ledger: Ledger, settled: int) -> str:
-    """Returns why a state with these records cannot be trained on with ``data``, "" if it can.
+    """Return why a state with these records cannot be trained on with ``data``, "" if it can.
 
-    ``cut`` is that of the data set that the state was trained on, None if it is not known. Epochs
-    that are complete fit every data set: the next epoch takes the records that there are now.
+    ``cut`` is that of the data set of the state, None if it is not known. Complete epochs fit every
+    data set: the next epoch takes the records that the data set has now.
     """
     is_open = any(done for (epoch, _), done in ledger.items() if epoch >= settled)
     if settled > data.epochs or is_open and settled == data.epochs:
@@ -108,8 +113,12 @@ def misfit(cut: Optional[Cut], data: DataSet, ledger: Ledger, settled: int) -> s
 
 
 class Lease:
-    """Is a range of records that no other process trains on. They are taken in one order, so
-    progress is a count."""
+    """A range of records that no other process trains on.
+
+    Its records are taken in one order, so a count describes progress. ``credited`` records are in
+    the model, ``taken`` were handed out, and ``reported`` were reported by the script. ``start``
+    and ``end`` are places in the epoch.
+    """
 
     def __init__(self, data: DataSet, grant: Dict[str, Any], pending: List[Credit], credited: int) -> None:
         self.id, self.epoch, self.number = int(grant["lease"]), int(grant["epoch"]), int(grant["number"])
@@ -117,9 +126,9 @@ class Lease:
         self.credited = credited  # records in the model
         self.taken = self.reported = self.credited
         self.given = False
-        # how often records that were taken came back: what was taken in an earlier turn is void
+        # number of times that taken records were given back; those of an earlier turn are void
         self.turn = 0
-        # the loader worker that takes the records of this turn
+        # the loader worker that takes the records of this turn; None: not chosen yet
         self.owner: Optional[int] = None
         # guards taken, reported, turn and owner against a loader that fetches ahead
         self._lock = threading.Lock()
@@ -130,34 +139,30 @@ class Lease:
         return self.end - self.start
 
     def indices(self) -> List[int]:
-        """Returns the indices of the records that are not in the model yet, in the order in which
-        to take them."""
+        """Return the indices of the records that are not in the model yet, in order."""
         return [self._index(i) for i in range(self.credited, len(self))]
 
     def _index(self, i: int) -> int:
         return self._indices[i] if self._indices is not None else self._data.index(self.epoch, self.start + i)
 
     def take(self, n: int) -> Tuple[List[int], Credit]:
-        """Takes up to ``n`` records and returns their indices, and what is to be credited for
-        them."""
-        indices, stretch = self.claim(n)
-        return indices, stretch.credit
+        """Take up to ``n`` records; return their indices, and the credit for them."""
+        indices, claimed = self.claim(n)
+        return indices, claimed.credit
 
-    def claim(self, n: int, owner: Optional[int] = None) -> Tuple[List[int], Stretch]:
-        """Takes up to ``n`` records as :meth:`take` does, for one loader worker, and returns with
-        them in which turn they were taken."""
+    def claim(self, n: int, owner: Optional[int] = None) -> Tuple[List[int], Range]:
+        """Take up to ``n`` records for one loader worker; return their indices and range."""
         with self._lock:
             first, last, turn = self.taken, min(self.taken + n, len(self)), self.turn
             self.taken, self.owner = last, owner
-        return [self._index(i) for i in range(first, last)], Stretch(
+        return [self._index(i) for i in range(first, last)], Range(
             self, turn, Credit(self.epoch, self.number, first, last)
         )
 
     def back(self, turn: int, done: int) -> None:
-        """Returns what was taken in this turn, so that the next that is taken is the record after
-        the first ``done``.
+        """Give back what was taken in this turn. A new turn takes the record ``done`` next.
 
-        Has no effect if the turn is over.
+        If ``turn`` is over already, nothing changes.
         """
         with self._lock:
             if turn == self.turn:
@@ -166,13 +171,17 @@ class Lease:
                 self.credited = min(self.credited, done)
 
     def done(self, n: int) -> None:
-        """Reports that the next ``n`` records are in this round. Call it before the gradients are
-        reduced."""
+        """Report that the next ``n`` records are in this round.
+
+        Call it before the gradients are reduced. Raise Error as :meth:`report` does.
+        """
         self._pending.append(self.report(n))
 
     def report(self, n: int) -> Credit:
-        """Counts the next ``n`` records as reported, and returns what is to be credited for
-        them."""
+        """Count the next ``n`` records as reported, and return the credit for them.
+
+        Raise Error if the lease has fewer records that are not reported.
+        """
         last = self.reported + n
         if n <= 0 or last > len(self):
             raise Error("done(%d): the lease has %d records that are not reported" % (n, len(self) - self.reported))
@@ -180,9 +189,8 @@ class Lease:
         return Credit(self.epoch, self.number, first, last)
 
 
-class Stretch(NamedTuple):
-    """Is a stretch of records that were taken from a lease, and the turn of the lease in which they
-    were."""
+class Range(NamedTuple):
+    """A range of records that were taken from a lease, and the turn in which they were taken."""
 
     lease: Lease
     turn: int
@@ -190,7 +198,7 @@ class Stretch(NamedTuple):
 
 
 class AgentSource:
-    """Requests leases from the master, through the agent."""
+    """A source of leases from the master, through the agent."""
 
     def __init__(self, link: Any) -> None:
         self._link = link
@@ -202,13 +210,15 @@ class AgentSource:
         return dict(self._link.ask("lease"))
 
     def had(self, progress: List[List[int]]) -> None:
-        """Reports records of leases that are in the state although this process has ended no round
-        with them."""
+        """Report records of leases that are in the state without a round of this process.
+
+        Each row of ``progress`` has the lease's id and the number of its records in the state.
+        """
         self._link.send("had", leases=progress)
 
 
 class LocalSource:
-    """Grants all records to the only process of a world without an agent."""
+    """A source of leases for a process without an agent, to which it grants all records."""
 
     def __init__(self) -> None:
         self._data: Optional[DataSet] = None
@@ -234,20 +244,22 @@ class LocalSource:
 
 
 class Book:
-    """Keeps the leases of this process, oldest first. A lease is dropped when all its records are
-    in the model, or when it is void."""
+    """The leases of this process, oldest first.
+
+    A lease is dropped when all its records are in the model, or when it is void.
+    """
 
     def __init__(self, source: Any) -> None:
         self._source = source
         self._data: Optional[DataSet] = None
         self.held: List[Lease] = []
-        self.ended = False  # the master has no more
-        # what was taken stays taken in a new world: the script still has it
+        self.ended = False  # the master has no more leases
+        # taken records remain taken in a new world, because the script still has them
         self.sticky = False
-        # epochs that are in the state whole, and of which its ledger says nothing
+        # number of epochs that are in the state whole, and not in its ledger
         self.settled = 0
         self._floor = 0
-        # had() reported records to the agent of which it does not know that all ranks have them
+        # had() reported records, and the agent does not know yet whether all ranks have them
         self._news = False
         self._lock = threading.RLock()
 
@@ -262,7 +274,7 @@ class Book:
         return self._data
 
     def check(self, data: DataSet) -> None:
-        """Refuses another data set than the one that was declared."""
+        """Raise Error if another data set than this one was declared."""
         if self._data is not None and self._data.fields() != data.fields():
             raise Error(
                 "a job has one data set; it was declared with %s, and now with %s"
@@ -270,17 +282,21 @@ class Book:
             )
 
     def declare(self, data: DataSet) -> None:
-        """Declares the data set to the master, once."""
+        """Declare the data set to the master, unless it was declared before.
+
+        Raise Error as :meth:`check` does.
+        """
         self.check(data)
         if self._data is None:
             self._source.declare(data)
             self._data = data
 
     def ask(self, pending: List[Credit], ledger: Ledger, early: bool = False) -> Optional[Lease]:
-        """Requests a further lease. None: there is none now or, if ``ended``, none any more.
+        """Request another lease; return None if there is none now.
 
-        ``early``: the state of this world, with its ledger, is still to come. The lease then begins
-        where the master says, if that is later.
+        If ``ended`` is set then, there will be none any more. With ``early``, the state of this
+        world, with its ledger, has still to be received. The lease then begins after the records
+        that the master knows as credited, if these are more than in ``ledger``.
         """
         while not self.ended:
             grant = self._source.grant()
@@ -291,14 +307,14 @@ class Book:
                 return None
             known, credited = int(grant.get("done", 0)), self._credited(grant, ledger)
             lease = Lease(self.data, grant, pending, max(credited, known) if early else credited)
-            if lease.credited > known:  # it was another process's, which is lost
+            if lease.credited > known:  # credited to a lost process
                 self._had([[lease.id, lease.credited]])
             with self._lock:
                 if lease.id >= self._floor and all(lease.id != h.id for h in self.held):
                     self.held.append(lease)
                     if lease.taken < len(lease):
                         return lease
-                    lease.given = True  # there is nothing to give of it
+                    lease.given = True  # no records are left
         return None
 
     def _credited(self, grant: Dict[str, Any], ledger: Ledger) -> int:
@@ -309,32 +325,37 @@ class Book:
     def _had(self, progress: List[List[int]]) -> None:
         if progress:
             self._source.had(progress)
-            # not before: another thread may be about to tell that all ranks have met
+            # Not before: another thread may be about to report that all ranks have met.
             self._news = True
 
     def news(self) -> bool:
-        """Reports, once, whether the agent was notified of records in the state outside of rounds."""
+        """Return whether the agent got reports of records outside of rounds since the last call."""
         news, self._news = self._news, False
         return news
 
     def reports(self) -> bool:
-        """Reports whether the script has leases of which it has not reported all records."""
+        """Return whether the script has leases of which it has not reported all records."""
         return any(h.given and h.reported < len(h) for h in self.held)
 
     def whole(self, pending: List[Credit], ledger: Ledger, early: bool = False) -> Optional[Lease]:
-        """Returns a lease that was not returned yet: one from before the world changed, or a
-        further one. ``early`` is as with :meth:`ask`."""
+        """Return a lease that was not returned before: one of an earlier world, or a new one.
+
+        Return None as :meth:`ask` does; ``early`` has the same meaning.
+        """
         lease = next((h for h in self.held if not h.given), None) or self.ask(pending, ledger, early)
         if lease is not None:
             lease.given = True
         return lease
 
-    def take(self, n: int, stretches: int, pending: List[Credit], ledger: Ledger) -> Tuple[List[int], List[Credit]]:
-        """Takes up to ``n`` records, from several leases if need be. None are returned if there are
-        none now or, if ``ended``, none any more."""
+    def take(self, n: int, ranges: int, pending: List[Credit], ledger: Ledger) -> Tuple[List[int], List[Credit]]:
+        """Take up to ``n`` records from at most ``ranges`` leases; return indices and credits.
+
+        Both are empty if there are no records now. If ``ended`` is set then, there will be none any
+        more.
+        """
         indices: List[int] = []
         credits: List[Credit] = []
-        while len(indices) < n and len(credits) < stretches:
+        while len(indices) < n and len(credits) < ranges:
             lease = next((h for h in self.held if h.taken < len(h)), None) or self.ask(pending, ledger)
             if lease is None:
                 break
@@ -344,8 +365,11 @@ class Book:
         return indices, credits
 
     def credit(self, ledger: Ledger) -> List[List[int]]:
-        """Notes which records are in the model, drops completed leases, and returns the progress of
-        leases: [id, records]."""
+        """Note which records are in the model, and drop complete leases.
+
+        Return the progress of the leases that have changed. Each row has the lease's id and the
+        number of its records in the model.
+        """
         progress = []
         with self._lock:
             for h in self.held:
@@ -357,7 +381,10 @@ class Book:
         return progress
 
     def rewind(self, ledger: Ledger) -> None:
-        """Returns records that were taken and are not in the model to their leases."""
+        """Give back the records that were taken and are not in the model, unless ``sticky`` is set.
+
+        The ledger is that of a new world.
+        """
         self.ended = False
         self._had(self.credit(ledger))
         if not self.sticky:
@@ -365,7 +392,7 @@ class Book:
                 h.back(h.turn, ledger.get((h.epoch, h.number), 0))
 
     def void(self, floor: int) -> None:
-        """Drops the leases below ``floor``, which are settled or void."""
+        """Drop the leases with an id below ``floor``: they are settled or void."""
         self._floor = max(self._floor, floor)
         with self._lock:
             self.held = [h for h in self.held if h.id >= self._floor]

@@ -1,5 +1,7 @@
-"""Exchanges JSON lines with the agent over one stream socket: requests with replies, and messages
-that the agent sends on its own."""
+"""The connection of a process to its agent: JSON lines over a stream socket.
+
+There are requests with replies, and messages that the agent sends unasked.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ Message = Dict[str, Any]
 
 
 class Cancelled(Error):
-    """Is raised by a request that was cancelled because its formation ended."""
+    """An error of a request that was cancelled because its world ended."""
 
 
 class _Call:
-    """Waits for one reply."""
+    """A request that waits for its reply."""
 
     def __init__(self, formation: Optional[int]) -> None:
         self.formation = formation
@@ -28,17 +30,18 @@ class _Call:
 
 
 def dial(address: str) -> socket.socket:
-    """Connects to ``address``, the path of a unix socket."""
+    """Connect to ``address``, the path of a Unix socket."""
     s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     s.connect(address)
     return s
 
 
 class Link:
-    """Is the connection of one process to its agent. Any thread may call it.
+    """The connection of one process to its agent. Any thread may use it.
 
-    ``heard`` is called in the reader's thread with each message that is not a reply; ``lost`` once,
-    when the connection ends. A child made by fork must not use it: see :meth:`disown`.
+    ``heard`` is called in the reader's thread with each message that is not a reply. ``lost`` is
+    called once, when the connection ends. A child made by fork must not use the connection: see
+    :meth:`disown`.
     """
 
     def __init__(self, address: str, heard: Callable[[Message], None], lost: Callable[[], None]) -> None:
@@ -48,7 +51,7 @@ class Link:
         self._lock = threading.Lock()
         self._calls: Dict[int, _Call] = {}
         self._number = 0
-        self._ended = 0  # formations up to this one are over
+        self._ended = 0  # the newest world that has ended
         self._open = True
         self.inode = os.fstat(self._socket.fileno()).st_ino
 
@@ -56,7 +59,7 @@ class Link:
         threading.Thread(target=self._read, name="elasticdl-agent", daemon=True).start()
 
     def send(self, op: str, **fields: Any) -> None:
-        """Sends a message that has no reply."""
+        """Send a message that has no reply. If the connection has ended, do nothing."""
         fields["op"] = op
         line = json.dumps(fields, separators=(",", ":")).encode() + b"\n"
         with self._lock:
@@ -65,14 +68,14 @@ class Link:
             try:
                 self._socket.sendall(line)
             except OSError:
-                # the reader sees the end of the connection
+                # The reader's thread reports the end of the connection.
                 pass
 
     def ask(self, op: str, formation: Optional[int] = None, timeout: Optional[float] = None, **fields: Any) -> Any:
-        """Sends a request and returns the ``ok`` of its reply.
+        """Send a request and return the ``ok`` of its reply.
 
-        A request of a ``formation`` is :class:`Cancelled` when that formation ends. ``timeout`` is
-        in seconds.
+        Raise Cancelled when the world with the number ``formation`` ends. Raise Error if the agent
+        refuses the request, or does not answer within ``timeout`` seconds.
         """
         call = _Call(formation)
         with self._lock:
@@ -95,7 +98,7 @@ class Link:
         raise Error("the agent refused %r: %s" % (op, call.reply.get("err", "no reason given")))
 
     def cancel(self, formation: int) -> None:
-        """Ends all requests of formations up to this one; later ones of them fail at once."""
+        """Cancel the requests of worlds up to the number ``formation``. Later ones fail at once."""
         with self._lock:
             self._ended = max(self._ended, formation)
             over = [n for n, c in self._calls.items() if c.formation is not None and c.formation <= self._ended]
@@ -105,12 +108,14 @@ class Link:
             c.ready.set()
 
     def disown(self) -> None:
-        """Forgets the socket in a forked child, whose parent goes on using it. Runs without locks:
-        threads have ended."""
+        """Detach a forked child from the socket, which its parent continues to use.
+
+        No lock is taken: its owner may be a thread that does not exist in the child.
+        """
         self._open = False
         try:
             null = os.open(os.devnull, os.O_RDWR)
-            # the number stays taken, the connection is the parent's alone
+            # The file descriptor remains in use, so that no other file gets its number.
             os.dup2(null, self._socket.fileno())
             os.close(null)
         except OSError:

@@ -1,4 +1,4 @@
-"""Runs a training function again in each new world, in the same process."""
+"""The functions of a training loop that is called again in each new world, in the same process."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 def init(backend: str = "gloo") -> World:
-    """Joins the job and returns the first world; it takes the place of
-    ``torch.distributed.init_process_group``.
+    """Join the job and return the first world, instead of torch.distributed.init_process_group.
 
-    Without an agent (no ``ELASTICDL_SOCKET``) the world is this process alone.
+    ``backend`` is "gloo" or "nccl". Without an agent (no ``ELASTICDL_SOCKET``) the world is this
+    process alone. Raise Error if it was called before, or if the backend cannot be used.
     """
     session = start(backend)
     if saving.declared is not None:
@@ -31,21 +31,20 @@ def init(backend: str = "gloo") -> World:
 
 
 def world() -> World:
-    """Return the present world; it changes only where ``WorldChanged`` may be raised."""
+    """Return the current world. It changes only where ``WorldChanged`` may be raised."""
     return current().world
 
 
 def leaving() -> Optional[float]:
-    """Returns when this process will be taken away, in seconds since the epoch; None if it is not
-    known to be."""
+    """Return until when this process may run, in seconds since the epoch; None if not limited."""
     return current().leaving()
 
 
 def run(train: Callable[..., T]) -> Callable[..., T]:
-    """Calls ``train(state, …)`` again after each change of the world, once the state is that of the
-    newest rank.
+    """Decorate a training function, ``train(state, …)``, to be called again in each new world.
 
-    It runs once: when it returns, the process needs no further world.
+    Each call begins with the state of the rank that has the newest. The decorated function can be
+    called once: when it returns, the process needs no further world. A second call raises Error.
     """
 
     @functools.wraps(train)
@@ -76,12 +75,17 @@ def run(train: Callable[..., T]) -> Callable[..., T]:
 
 
 class _Step:
-    """Ends a round. ``step(loss)``, after ``optimizer.step()``; or ``with step:`` around the work
-    of one."""
+    """The end of a round.
+
+    Call ``step(loss)`` after ``optimizer.step()``, or use ``with step:`` around the work of a
+    round.
+    """
 
     def __call__(self, loss: Any = None) -> None:
-        """Counts the round and credits the records that were taken since the last one. May raise
-        WorldChanged."""
+        """Count the round, and credit the records that were taken since the last one.
+
+        Raise WorldChanged if the world ends with this round.
+        """
         current().commit(loss)
 
     def __enter__(self) -> "_Step":

@@ -1,9 +1,10 @@
-"""Makes and aborts NCCL's group, for torch ≥ 2.7; aborting needs NCCL ≥ 2.26 besides. On a GPU it
-was run with one rank only.
+"""NCCL's process group, which can be made with torch ≥ 2.7 and aborted with NCCL ≥ 2.26.
 
-A process that uses it is started again when the world changes, unless ``ELASTICDL_NCCL=abort`` is
-set. Then the group is aborted from a second thread, all communicators at once, and never flushed:
-``destroy_process_group`` would wait for the dead peer.
+On a GPU this module was run with one rank only.
+
+A process that uses NCCL is restarted when the world changes, unless ``ELASTICDL_NCCL=abort`` is
+set. With it the group is aborted from a second thread, all communicators at once, and never
+flushed: ``destroy_process_group`` would wait for the dead peer.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import torch.distributed as dist
 
 from .doubt import Error
 
-#: The oldest torch whose groups can be made here, and the oldest NCCL whose groups can be aborted.
+#: The oldest torch that can make groups here, and the oldest NCCL that can abort them.
 TORCH, NCCL = (2, 7), (2, 26)
 
 
 def check() -> None:
-    """Raises Error if no group of NCCL's can be made with this torch on this machine."""
+    """Raise Error if no NCCL group can be made with this torch on this machine."""
     if torch_version() < TORCH:
         raise Error(
             "init(backend=\"nccl\") needs torch 2.7 or newer, and this is torch %s: install a newer one, or call init(\"gloo\")"
@@ -42,13 +43,13 @@ def check() -> None:
 
 
 def torch_version() -> Tuple[int, ...]:
-    """Returns torch's version as far as the second number: (2, 7) of 2.7.0a0+cu126."""
+    """Return the first two numbers of torch's version: (2, 7) for 2.7.0a0+cu126."""
     found = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
     return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
 
 
 def version() -> Optional[Tuple[int, ...]]:
-    """Returns the version of NCCL that torch uses, None if it does not tell."""
+    """Return the version of NCCL that torch uses, None if it is unknown."""
     try:
         return tuple(int(n) for n in torch.cuda.nccl.version()[:3])
     except (AttributeError, RuntimeError, TypeError, ValueError):  # a torch without CUDA
@@ -56,8 +57,11 @@ def version() -> Optional[Tuple[int, ...]]:
 
 
 def survives() -> bool:
-    """Reports whether groups are re-formed in the process: the user asked for it, and this NCCL can
-    be aborted."""
+    """Return whether groups are re-formed in the process.
+
+    The user must have asked for it, and NCCL must be able to abort. If only the latter is missing,
+    print a warning.
+    """
     if os.environ.get("ELASTICDL_NCCL", "") != "abort":
         return False
     found = version()
@@ -71,8 +75,10 @@ def survives() -> bool:
 
 
 def prepare(survives: bool) -> None:
-    """Sets what torch and NCCL read at start: the watchdog must not end the process before the
-    abort."""
+    """Set the variables that torch and NCCL read at start.
+
+    They keep torch's watchdog from ending the process before the abort.
+    """
     for name, value in (
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"),
         ("TORCH_NCCL_ENABLE_MONITORING", "0"),
@@ -82,13 +88,15 @@ def prepare(survives: bool) -> None:
     ):
         os.environ.setdefault(name, value)
     if survives:
-        # the agent has torchrun's value there, which ends the process
+        # The agent sets torchrun's value, with which the watchdog ends the process.
         os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
 
 
 def make(store: Any, rank: int, size: int) -> Any:
-    """Returns NCCL's group; its communicator does not block, so that it can be aborted while it is
-    made."""
+    """Return NCCL's group for this rank.
+
+    Its communicator does not block, so that it can be aborted while it is constructed.
+    """
     options = dist.ProcessGroupNCCL.Options()
     options.config.blocking = False
     options._timeout = timedelta(minutes=30)
@@ -96,6 +104,6 @@ def make(store: Any, rank: int, size: int) -> Any:
 
 
 def abort(group: Any) -> None:
-    """Ends all that waits in the group, here and on the GPU. Called in a thread of its own."""
+    """End all waits in the group, on the host and on the GPU. Call it in a thread of its own."""
     if group is not None:
         group.abort()

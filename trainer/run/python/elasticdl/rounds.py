@@ -1,9 +1,10 @@
-"""Counts rounds, and agrees among all ranks which records are in the model after each.
+"""Rounds, and the agreement of all ranks on which records are in the model after each.
 
 A round is one update of the model. In addition to gradients the ranks gather a small table of fixed
-size, the *header*: how many records each brings, which ones, whether it has been asked to leave,
-whether its records are at an end. It is gathered before the gradients are, so a rank that has the
-gradients of a round knows what of every rank, the lost ones too, is in the model after it.
+size, the *header*: how many records each rank brings, which ones, whether it was asked to leave,
+and whether it has no more records. The header is gathered before the gradients are. So a rank that
+has the gradients of a round knows which records of every rank, also of a lost one, are in the model
+after it.
 """
 
 from __future__ import annotations
@@ -12,19 +13,17 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 
 import torch
 
-#: Of a rank: it was asked to leave, it has no more records, it makes this round in any case, its
-#: job stops after this round.
+#: Flags of a rank: it was asked to leave, has no more records, makes this round in any case, or
+#: stops after this round with its job.
 LEAVE, ENDED, STEPS, STOP = 1, 2, 4, 8
-#: How many stretches of records one header names. More are named by further headers of the same
-#: round.
-STRETCHES = 16
+#: Maximum number of credits in one header. Further headers of the same round have the others.
+RANGES = 16
 _FIXED = 3
-_WIDTH = _FIXED + 4 * STRETCHES
+_WIDTH = _FIXED + 4 * RANGES
 
 
 class Credit(NamedTuple):
-    """Is a stretch of records of one task, [first, last) in the order in which the task's records
-    are taken."""
+    """A range of records of one task: [``first``, ``last``) in the order of the task."""
 
     epoch: int
     number: int
@@ -32,12 +31,16 @@ class Credit(NamedTuple):
     last: int
 
 
-# (epoch, task) → records from the task's start that are in the state
+# (epoch, task) → number of records, from the task's start, that are in the state
 Ledger = Dict[Tuple[int, int], int]
 
 
 class Header:
-    """Is one gathered table, or one that is being gathered."""
+    """A table with one row for each rank, gathered or being gathered.
+
+    A row has the rank's flags, its weight (the number of its records), the number of its credits,
+    and at most ``RANGES`` credits.
+    """
 
     def __init__(self, group: Any, flags: int, weight: int, credits: List[Credit]) -> None:
         row = [flags, weight, len(credits)]
@@ -57,7 +60,10 @@ class Header:
         self._rows: List[List[int]] = []
 
     def rows(self) -> List[List[int]]:
-        """Waits for the table and returns it, a row for each rank."""
+        """Wait for the table and return it, one row for each rank.
+
+        Raise RuntimeError if a rank is lost.
+        """
         if not self._rows:
             if self._work is not None:
                 self._group.wait(self._work)
@@ -66,7 +72,7 @@ class Header:
         return self._rows
 
     def total(self) -> int:
-        """Returns the number of records of all ranks."""
+        """Return the number of records of all ranks."""
         return sum(row[1] for row in self.rows())
 
     def any(self, flag: int) -> bool:
@@ -85,11 +91,10 @@ class Header:
 
 
 def enter(ledger: Ledger, credits: List[Credit], settled: int) -> str:
-    """Enters a round's credits into the ledger and returns why they are impossible, "" if they are
-    not.
+    """Enter the credits of a round into the ledger; return why they are impossible, or "".
 
-    A stretch must begin where the state's ends: else records are missing in the model, or are in it
-    twice.
+    The range of a credit must begin where the ledger ends for its task. Otherwise records are
+    missing in the model, or are in it twice.
     """
     for c in sorted(credits):
         if c.epoch < settled:

@@ -1,4 +1,4 @@
-"""Writes checkpoints of the state with its ledger, and finds the one to begin with."""
+"""Checkpoints of the state with its ledger."""
 
 from __future__ import annotations
 
@@ -20,25 +20,31 @@ from .leases import settle
 from .session import Session, current
 
 _KIND = "elasticdl-checkpoint-1"
-#: How long after a failure of the storage a checkpoint is tried again, in seconds.
+#: Time between a failure of the storage and the next attempt, in seconds.
 RETRY = 5.0
 
 
 class Checkpoints:
-    """Writes one checkpoint file, by one rank, atomically."""
+    """The checkpoint file of a job, which one rank replaces atomically.
+
+    ``every`` is the number of rounds from one checkpoint to the next; 0: only on request.
+    """
 
     def __init__(self, path: str, every: int, same_data: bool = False) -> None:
         self.same_data = same_data
         self.path = os.path.join(path, "checkpoint.pt") if os.path.isdir(path) or path.endswith(os.sep) else path
         self.every = every
-        # number of the job's claim on the file; 0: it has none
+        # number of the job's claim on the file; 0: no claim
         self._claim = 0
-        # when a checkpoint is tried again whose storage has failed
+        # time of the next attempt after the storage has failed; None: it has not
         self._again: Optional[float] = None
 
     def resume(self, session: Session) -> None:
-        """Let the process arrive with the state on disk; it is read when the state is
-        needed."""
+        """Take round and ledger from the checkpoint, if there is one.
+
+        The state itself is read when it is needed. The job claims the checkpoint first. Raise Error
+        if it belongs to another job, or cannot be read.
+        """
         self._claim = session.claim(self.path)
         session.origin, session.same_data = "checkpoint %s" % self.path, self.same_data
         try:
@@ -54,11 +60,10 @@ class Checkpoints:
         session.loaded = lambda: self._state(file, session)
 
     def _state(self, file: BinaryIO, session: Session) -> Any:
-        """Returns the state that belongs to the round and the ledger with which the process has
-        arrived.
+        """Return the state that belongs to the round with which the process has arrived.
 
-        Another rank may have put a newer one in its place since. The open file stays what it was,
-        but not on every network file system.
+        Another rank may have replaced the checkpoint. The open file stays unchanged then, but not
+        on every network file system: a process that finds another round in it ends with ``DOUBT``.
         """
         try:
             file.seek(0)
@@ -86,14 +91,18 @@ class Checkpoints:
         return saved
 
     def write(self, session: Session, state: Any) -> str:
-        """Writes the state to a temporary file and renames it. Returns why it is not renamed, "" if
-        it is: the processes of a later world may have written a newer one meanwhile."""
+        """Write the state to a temporary file and rename it; return why it was not renamed, or "".
+
+        It is not renamed if processes of a later world have written a newer checkpoint meanwhile.
+        Raise Error if another job has claimed the checkpoint. A failure of the storage raises the
+        errors of torch or the file system.
+        """
         os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
         beside = "%s.%d.%d.tmp" % (self.path, session.world.rank, os.getpid())
         try:
             with open(beside, "wb") as f:
                 torch.save({"kind": _KIND, "time": time.time(), "round": session.round, "settled": session.settled,
-                            "ledger": session._stretches(), "cut": session.cut, "state": state.collect()}, f)
+                            "ledger": session._ledger_rows(), "cut": session.cut, "state": state.collect()}, f)
                 f.flush()
                 os.fsync(f.fileno())
             with self._alone() as written:
@@ -113,8 +122,11 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[Optional[int]]:
-        """Keeps other processes from replacing the checkpoint, where the file system can. Gives the
-        file that has the world of the newest one, None if the job has no claim."""
+        """Keep other processes from replacing the checkpoint, if the file system has locks.
+
+        Yield the descriptor of the file that names the world of the newest checkpoint; None if the
+        job has no claim.
+        """
         if not self._claim:
             yield None
             return
@@ -124,8 +136,7 @@ class Checkpoints:
             yield file
 
     def _check_owner(self) -> None:
-        """Raises an error if another job has claimed the file since this one did: its checkpoint
-        must not be replaced."""
+        """Raise Error if another job has claimed the checkpoint since this one did."""
         owners = self.path + ".owner"
         names = [n for n in os.listdir(owners) if re.fullmatch(r"owner-\d{8,}", n)] if self._claim else []
         newest = max(names, key=lambda n: int(n[6:]), default="")
@@ -138,11 +149,11 @@ class Checkpoints:
             )
 
     def attempt(self, session: Session, state: Any) -> None:
-        """Writes a checkpoint, unless the storage fails, as when a disk is full: then the training
-        goes on.
+        """Write a checkpoint, or report that the storage fails, as when a disk is full.
 
-        The agent gets a report, and the checkpoint is tried again after a round that ends ``RETRY``
-        seconds later, or when the next is due.
+        The training continues then, and the agent gets a report. The checkpoint is tried again
+        after a round that ends ``RETRY`` seconds later, or when the next is due. Other errors are
+        raised.
         """
         try:
             self.write(session, state)
@@ -154,17 +165,17 @@ class Checkpoints:
             session.unsaved(self.path, str(failure))
 
     def due(self, session: Session) -> bool:
-        """Reports whether this rank is to write a checkpoint after this round."""
+        """Return whether this rank must write a checkpoint after this round."""
         if session.world.rank != 0 or not self.every:
             return False
         return session.round % self.every == 0 or self._again is not None and time.monotonic() >= self._again
 
     def lacks(self, session: Session) -> bool:
-        """Reports whether the last round of the training has no checkpoint."""
+        """Return whether the last round of the training has no checkpoint."""
         return self.every > 0 and (session.round % self.every != 0 or self._again is not None)
 
 
-#: Errors of a path that is wrong, and not of a storage that fails: no later attempt would succeed.
+#: Errors of a wrong path. They are no failures of the storage: no later attempt would succeed.
 _WRONG_PATH = {
     errno.EACCES,
     errno.EPERM,
@@ -179,8 +190,11 @@ _WRONG_PATH = {
 
 
 def _lock(file: IO[bytes]) -> None:
-    """Locks a file until it is closed, unless the file system has no locks, or who has the lock is
-    stopped by a signal."""
+    """Lock a file until it is closed.
+
+    Continue without the lock if the file system has none, or after 10 seconds: the process that
+    holds it may be stopped by a signal.
+    """
     limit = time.monotonic() + 10
     while True:
         try:
@@ -195,7 +209,7 @@ def _lock(file: IO[bytes]) -> None:
 
 
 def _world(file: Optional[int]) -> List[int]:
-    """Returns the claim and the formation that are in a file, none if it has no such numbers."""
+    """Return the claim and the world's number from a file, [] if it has none."""
     try:
         numbers = json.loads(os.pread(file, 100, 0)) if file is not None else []
         return [int(n) for n in numbers] if len(numbers) == 2 else []
@@ -204,36 +218,39 @@ def _world(file: Optional[int]) -> List[int]:
 
 
 def _of_storage(e: Optional[BaseException]) -> Optional[OSError]:
-    """Returns the failure of the storage that an exception is of, or was raised after: torch raises
-    others then."""
+    """Return the failure of the storage that caused an exception, None if there is none.
+
+    torch raises other exceptions after such a failure.
+    """
     while e is not None and not isinstance(e, OSError):
         e = e.__cause__ or e.__context__
     return e if e is not None and e.errno not in _WRONG_PATH else None
 
 
 declared: Optional[Checkpoints] = None
-state: Any = None  # of the loop that runs
-# for a checkpoint, in a round that has begun: it is written when the round is done
+state: Any = None  # State of the current training function
+# A checkpoint was requested in an open round. It is written at the end of the round.
 _asked = False
 
 
 def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = False) -> None:
-    """Declares where checkpoints are kept, before :func:`init`; without a path, writes one now
-    (rank 0 does).
-
-    If the storage fails, as when a disk is full, the training goes on: the status says why, and the
-    checkpoint is tried again.
-
-    In the middle of a round, from the batch to :func:`step`, the model may have records that are
-    not credited yet: then the checkpoint is written by that ``step()``.
+    """Declare the file for checkpoints, before :func:`init`; without a path, write one now.
 
     ``path`` is a file, or a directory that exists. ``every`` is in rounds, and the last round
-    counts; 0 writes only when asked. If a checkpoint is there, ``init`` resumes it: its records are
-    not trained on again. It is unpickled: use only what you trust.
+    counts, too; 0 writes only on request. If the file exists, ``init`` resumes it, and its records
+    are not trained on again. It is unpickled: use only files that you trust.
+
+    Without a path only rank 0 writes. In the middle of a round, from the batch to :func:`step`, the
+    model may have records that are not credited yet: then that ``step()`` writes the checkpoint. If
+    the storage fails, as when a disk is full, the training continues: the status shows the reason,
+    and the checkpoint is tried again.
 
     A checkpoint in the middle of an epoch is of one data set: ``size``, ``records_per_task``,
-    ``shuffle`` and ``seed``. A script that declares another one is refused. ``same_data`` accepts a
-    checkpoint of an older version, which does not name its data set.
+    ``shuffle`` and ``seed``. A script that declares another one gets an Error. ``same_data``
+    accepts a checkpoint of an older version, which does not name its data set.
+
+    Raise Error if ``path`` is given after ``init``, or if there is no path and no state to write:
+    no declared checkpoint, or no function under :func:`run`.
     """
     global declared, _asked
     if path is not None:
@@ -257,12 +274,12 @@ def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = 
 
 
 def after_round() -> None:
-    """Writes a checkpoint when one is due, or was asked for in the round."""
+    """Write a checkpoint if one is due, or was requested in the round."""
     global _asked
     session = current()
     if declared is None or state is None:
         return
-    # also of this rank in a former world, where it was rank 0
+    # The request may be of an earlier world, in which this rank was rank 0.
     asked, _asked = _asked, False
     if asked or declared.due(session):
         declared.attempt(session, state)
@@ -270,7 +287,7 @@ def after_round() -> None:
 
 @atexit.register
 def _unwritten() -> None:
-    """Says that a checkpoint was not written that the script had asked for."""
+    """Print a warning if a checkpoint that the script requested was not written."""
     if _asked:
         sys.stderr.write(
             "elasticdl: no checkpoint was written by the last checkpoint(): step() has not ended the round in which it was called\n"
@@ -278,8 +295,10 @@ def _unwritten() -> None:
 
 
 def before_end() -> str:
-    """Writes a checkpoint before this process is ended, whatever ``every`` says. Returns why it
-    does not, "" if it does."""
+    """Write a checkpoint before this process is ended, for any ``every``; return why not, or "".
+
+    Raise the failure of the storage, or the other error of the attempt.
+    """
     if declared is None or state is None:
         return "no function under @elasticdl.run has begun"
     try:
@@ -289,8 +308,11 @@ def before_end() -> str:
 
 
 def after_training() -> None:
-    """Writes a checkpoint of the end, so that a process that is lost after it does not cost the
-    training."""
+    """Write a checkpoint of the end of the training, unless its last round has one.
+
+    A process that is lost afterwards then does not cost the training. Raise Error if a checkpoint
+    was requested in a round that ``step()`` has not ended.
+    """
     global _asked
     session = current()
     if _asked and (session.headers or session.half):
@@ -299,7 +321,7 @@ def after_training() -> None:
         )
     if declared is None or state is None:
         return
-    # in a round that the end of a world cut off
+    # The request may be of a round that the end of a world interrupted.
     asked, _asked = _asked, False
     if asked or session.world.rank == 0 and declared.lacks(session):
         declared.attempt(session, state)

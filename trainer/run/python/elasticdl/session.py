@@ -1,5 +1,4 @@
-"""Holds the state of one process in its job: its world, its round, its ledger, and the agent's
-latest messages."""
+"""The state of one process in its job: world, round, ledger, and the agent's latest messages."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from .doubt import AGENT_GONE, DOUBT, RESTART, Error, WorldChanged, leave
 from .group import MAKE, MESSAGES, Group, World
 from .leases import AgentSource, Book, Cut, DataSet, LocalSource, misfit
 from .link import Cancelled, Link, Message
-from .rounds import ENDED, LEAVE, STEPS, STOP, STRETCHES, Credit, Header, Ledger, enter
+from .rounds import ENDED, LEAVE, RANGES, STEPS, STOP, Credit, Header, Ledger, enter
 from .store import AgentStore
 
 #: The time between two heartbeats, in seconds.
@@ -26,14 +25,16 @@ BEAT = 1.0
 
 
 class Session:
-    """Connects one process to its job. Its methods are for the main thread; ``_hear`` runs in the
-    link's."""
+    """The membership of one process in its job. Methods are for the main thread.
+
+    ``_hear`` and ``_lost`` run in the link's thread, ``_beat`` in its own.
+    """
 
     def __init__(self, backend: str, address: Optional[str]) -> None:
         if backend not in ("gloo", "nccl"):
             raise Error("backend %r is not known; use \"gloo\" or \"nccl\"" % backend)
         self.backend = backend
-        # groups are re-formed in the process; else it is started again
+        # groups are re-formed in the process; False: it is restarted
         self.survives = True
         if backend == "nccl":
             nccl.check()
@@ -42,50 +43,50 @@ class Session:
         self.pid = os.getpid()
         self.world = World()
         self.group: Any = None
-        self.round = 0            # updates that are in the state
-        self.ledger: Ledger = {}  # records that are in the state
-        # of the data set that the ledger is of; None: not known
+        self.round = 0            # number of updates in the state
+        self.ledger: Ledger = {}  # records in the state
+        # cut of the data set to which the ledger belongs; None: unknown
         self.cut: Optional[Cut] = None
-        # a ledger whose data set is not known is taken for one of the script's
+        # a ledger of an unknown data set is accepted as one of the script's data set
         self.same_data = False
-        # where the ledger comes from, for messages
+        # origin of the ledger, for messages
         self.origin = "the state of the other ranks"
         self.live = False         # there is state in memory
-        # reads the state on disk, which round and ledger are of
+        # reads the state from the checkpoint of which round and ledger are
         self.loaded: Optional[Callable[[], Dict[str, Any]]] = None
         self.synced = False       # the state is that of this world
-        # gradients of a round that has not been committed were applied, perhaps
+        # gradients of a round that is not committed may have been applied
         self.half = False
         self.source = -1
-        # epochs all records of which are in the state that this world begins with
+        # number of epochs that are whole in the state with which this world begins
         self.complete = 0
         self.headers: List[Header] = []
         self.pending: List[Credit] = []
         self.reducers: "weakref.WeakSet[Any]" = weakref.WeakSet()
         self.on_commit: List[Callable[[], None]] = []
-        # saves the state before this process is ended; returns why it is not saved
+        # saves the state before this process is ended; returns why it is not saved, or ""
         self.on_end: Callable[[], str] = lambda: NO_CHECKPOINT
         self.over = False         # all records are in the model
         # the most records that a rank brought to a round in which this one had no lease
         self.batch = 1
-        # which runs the training function; 0: none has been called
+        # identifier of the thread that runs the training function; 0: none yet
         self.thread = 0
         self._cv = threading.Condition()
         self._pushed: Optional[Message] = None
         self._recalled = self._asked = -1
-        self._deadline: Optional[float] = None  # when this process will be taken away
-        self._stop: Optional[float] = None      # when the job will have stopped
-        # when the state is saved that a leaving rank 0 has kept since; None: it need not be
+        self._deadline: Optional[float] = None  # end of this process
+        self._stop: Optional[float] = None      # end of the job
+        # time at which rank 0 saves the state before it is ended; None: no need
         self._unsaved: Optional[float] = None
-        # newest round of which this process has written a checkpoint
+        # newest round with a checkpoint of this process
         self._written = -1
-        # the reported reason why the storage of the checkpoint fails; "": it does not
+        # reported reason why the storage fails; "": it does not
         self._failure = ""
         self._closing = False
-        # the agent asks what is in the state of every rank
+        # the agent has asked which records are in the state of every rank
         self._account = False
-        # the formation, and the round in it, of which the agent knows that all ranks have its
-        # beginning
+        # the newest world of which the agent knows that all ranks have its state, and the round
+        # in which that was reported
         self._met = (0, 0)
         self.link: Optional[Link] = Link(address, self._hear, self._lost) if address else None
         self.book = Book(AgentSource(self.link) if self.link else LocalSource())
@@ -103,7 +104,7 @@ class Session:
             )
             threading.Thread(target=self._beat, name="elasticdl-beat", daemon=True).start()
 
-    # Answers of the agent.
+    # Messages of the agent.
 
     def _hear(self, m: Message) -> None:
         op = m.get("op")
@@ -146,7 +147,7 @@ class Session:
             self.link.send("beat", round=self.round)
 
     def _forked(self) -> None:
-        """Runs in a forked child: the connections stay the parent's alone."""
+        """Detach a forked child: the connections remain the parent's alone."""
         global _session
         if _session is not self:
             return
@@ -157,7 +158,7 @@ class Session:
         _session = None
 
     def recalled(self) -> bool:
-        """Reports whether a member of this world is lost."""
+        """Return whether a member of this world is lost."""
         return self._recalled >= self.world.formation > 0
 
     def leaving(self) -> Optional[float]:
@@ -166,8 +167,10 @@ class Session:
     # Worlds.
 
     def form(self) -> None:
-        """Leaves the world, if any, and returns when the next one is formed. Its state is not yet
-        in step: see State.sync."""
+        """Leave the current world, if there is one, and wait until the next one is formed.
+
+        The state is not yet that of the new world: see State.sync.
+        """
         while True:
             self._reset()
             if self.link is None:
@@ -177,7 +180,7 @@ class Session:
                 "arrive",
                 formation=self.world.formation,
                 round=self._arrival(),
-                ledger=self._stretches(),
+                ledger=self._ledger_rows(),
                 settled=self.settled,
                 read=not self.live,
             )
@@ -185,13 +188,12 @@ class Session:
                 return
 
     def _arrival(self) -> int:
-        """Returns the round to arrive with: -1 without state; a state in the middle of a round
-        counts as one round older."""
+        """Return the round to arrive with: one less in the middle of a round, -1 without state."""
         if not self.live and self.loaded is None:
             return -1
         return self.round - (1 if self.half and self.round else 0)
 
-    def _stretches(self) -> List[List[int]]:
+    def _ledger_rows(self) -> List[List[int]]:
         return [[e, n, done] for (e, n), done in sorted(self.ledger.items())]
 
     def _reset(self) -> None:
@@ -212,15 +214,15 @@ class Session:
         self.source = -1
 
     def _next(self) -> Message:
-        """Waits for a world that is newer than this one."""
+        """Wait for a world that is newer than this one, and return its message."""
         def comes() -> bool:
             return self._pushed is not None and int(self._pushed["formation"]) > self.world.formation
 
         while True:
             with self._cv:
                 while not comes():
-                    # If none comes, this process is ended here: rank 0 saves what all ranks had
-                    # when they left their world.
+                    # If no world follows, the agent ends this process in this wait. So rank 0 saves
+                    # the state that all ranks had when they left their world.
                     due = self._unsaved if self.live and not self.half and self.world.rank == 0 else None
                     left = None if due is None else due - time.time()
                     if left is not None and left <= 0:
@@ -233,12 +235,12 @@ class Session:
             self._save()
 
     def _enter(self, m: Message) -> bool:
-        """Constructs the group of a world; False if the world is over before it is made."""
+        """Construct the group of a world; return False if the world ends before that."""
         assert self.link is not None
         formation = int(m["formation"])
         self.world = World(int(m["rank"]), int(m["size"]), int(m.get("local_rank", 0)), formation, self.live)
         self.source = int(m.get("source", -1))
-        # not yet from the ledger of this process's own state, which may be older
+        # State.sync drops these epochs from the ledger: until then the state may be older.
         self.complete = int(m.get("settled", 0))
         self.book.void(int(m.get("floor", 0)))
         for name, value in m.get("env", {}).items():
@@ -252,8 +254,7 @@ class Session:
         return self._construct(group, store)
 
     def _meet(self, store: AgentStore) -> bool:
-        """Waits until all ranks are ready, without a limit: a script may take long before init().
-        False if the world is over before."""
+        """Wait without a limit until all ranks are ready; return False if the world ends before."""
         rank, size = self.world.rank, self.world.size
         note = threading.Timer(MAKE.total_seconds(), self._note, (store, size))
         note.daemon = True
@@ -303,8 +304,7 @@ class Session:
         return False
 
     def _explain(self, why: str) -> None:
-        """Returns when the agent says that the world changed; if it says that no member is lost,
-        the process ends."""
+        """Wait until the world changes, or end the process if the agent knows of no lost member."""
         assert self.link is not None
         if not self.recalled():
             try:
@@ -323,7 +323,7 @@ class Session:
         raise AssertionError
 
     def lost(self, e: BaseException) -> NoReturn:
-        """Turns the failure of one of the package's own collectives into WorldChanged."""
+        """Raise WorldChanged for a failure of one of the package's own collectives."""
         words = "%s: %s" % (type(e).__name__, e)
         if self.link is None:
             raise Error("a collective failed in a world of one: " + words)
@@ -331,14 +331,13 @@ class Session:
         raise WorldChanged("formation %d is over" % self.world.formation) from None
 
     def explains(self, e: BaseException) -> bool:
-        """Reports whether an exception of the script was caused by the end of the world, which its
-        own collectives meet, too."""
+        """Return whether the end of the world caused this exception of the script."""
         if self.link is None:
             return False
         text = "%s %s" % (type(e).__name__, e)
         if not self.recalled():
             if not isinstance(e, RuntimeError) or not any(w in text for w in MESSAGES):
-                # torch raises no other; an OSError is of the script's own connections
+                # torch raises only RuntimeError; an OSError is of the script's connections
                 return False
             self._explain("the script's collective failed: " + text)
         return True
@@ -348,8 +347,7 @@ class Session:
     def begin(
         self, weight: int = 0, credits: Tuple[Credit, ...] = (), ended: bool = False, steps: bool = False
     ) -> Header:
-        """Opens a round, or a further part of it, with the records that this rank brings. All ranks
-        do it together."""
+        """Open a round, or another part of it, with this rank's records; all ranks do it."""
         self.check_ready()
         self.pending.extend(credits)
         flags = (
@@ -358,9 +356,9 @@ class Session:
             | (ENDED if ended else 0)
             | (STEPS if steps else 0)
         )
-        now = self.pending[:STRETCHES]
-        # more than fits is named by the round's next header, or by the next round's
-        del self.pending[:STRETCHES]
+        now = self.pending[:RANGES]
+        # The next header has the rest, in this round or in the next one.
+        del self.pending[:RANGES]
         try:
             header = Header(self.group, flags, weight, now)
         except RuntimeError as e:
@@ -369,7 +367,7 @@ class Session:
         return header
 
     def gathered(self, header: Header) -> Header:
-        """Waits for a header."""
+        """Wait for a header and return it. Raise WorldChanged if a rank is lost."""
         try:
             header.rows()
         except RuntimeError as e:
@@ -378,12 +376,15 @@ class Session:
 
     @property
     def held(self) -> int:
-        """Returns how many records are reported and in no header yet."""
+        """The number of records that are reported and in no header yet."""
         return sum(c.last - c.first for c in self.pending)
 
     def weights(self, records: Optional[int] = None) -> Tuple[int, int]:
-        """Returns the number of records of this rank and of all ranks in the round, which it opens
-        if it is not open."""
+        """Return the number of records of this rank and of all ranks in the round.
+
+        Open the round if it is not open. ``records`` is the number of this rank's, if the script
+        takes none from leases; None: 1.
+        """
         if not self.headers:
             self.begin(
                 self.held if self.book.used else 1 if records is None else records, ended=self.book.ended, steps=True
@@ -392,30 +393,32 @@ class Session:
         return sum(h.weight for h in self.headers), total
 
     def weight(self, records: Optional[int] = None) -> int:
-        """Returns this rank's weight, without waiting for the others."""
+        """Return the number of records of this rank, without waiting if the round is open."""
         if not self.headers:
             return self.weights(records)[0]
         return sum(h.weight for h in self.headers)
 
     def drop(self) -> None:
-        """Drops a round in which no rank had records."""
+        """Drop a round in which no rank had records."""
         self._tell(self.book.news() or self._met[1] < self.round)
         self.headers = []
 
     def _tell(self, news: bool = False) -> None:
-        """Tells the agent what follows from a round that all ranks have begun: they have the state
-        that this world began with, and what is in this rank's is in that of every rank. The first
-        is reported once for each world, or if there is other news; the second if the agent asks."""
+        """Report to the agent what follows from a round that all ranks have begun.
+
+        All ranks have the state with which this world began: ``met``, once for each world, or if
+        there is other news. Every rank has the records in this rank's ledger: ``account``, if the
+        agent has asked.
+        """
         if self.link is not None and (news or self._met[0] != self.world.formation):
             self._met = (self.world.formation, self.round)
             self.link.send("met", formation=self.world.formation)
         if self._account and self.link is not None:
             self._account = False
-            self.link.send("account", formation=self.world.formation, ledger=self._stretches(), settled=self.settled)
+            self.link.send("account", formation=self.world.formation, ledger=self._ledger_rows(), settled=self.settled)
 
     def commit(self, loss: Any = None) -> None:
-        """Ends a round: its records are in the model. Raises WorldChanged if the world ends with
-        it."""
+        """End a round: its records are in the model. Raise WorldChanged if the world ends, too."""
         self.weights()
         self._tell()
         headers, self.headers = self.headers, []
@@ -446,16 +449,15 @@ class Session:
             self.rest()
         last = any(h.any(LEAVE) for h in headers)
         if self.world.rank == 0 and self._unsaved is not None and (last or time.time() >= self._unsaved):
-            # this process leaves, and the others may, too
+            # This process leaves, and the others may leave, too.
             self._save()
         self.check(last)
 
     def rest(self) -> NoReturn:
-        """Ends the training between two rounds, on all ranks after the same one, as the job stops.
-        Rank 0 saves the state.
+        """End the training between two rounds, on all ranks after the same one, as the job stops.
 
-        Returns never: the agent ends the process. If a member is lost meanwhile, the others form
-        another world, and end there.
+        Rank 0 saves the state. Then all ranks wait until the agent ends them. Raise WorldChanged if
+        a member is lost: the others form another world, and end in it.
         """
         if self.world.rank == 0:
             self._save(True)
@@ -464,12 +466,14 @@ class Session:
         raise WorldChanged("formation %d is over" % self.world.formation)
 
     def _save(self, stops: bool = False) -> None:
-        """Saves the state, which is that of all ranks between two rounds, before this process is
-        ended. ``stops``: as the job does."""
+        """Save the state between two rounds, before this process is ended.
+
+        It is then the state of all ranks. ``stops``: the process is ended because the job stops.
+        """
         try:
             why = "" if self._written == self.round else self.on_end()
         except Exception as e:
-            # the disk may be full: the agent is to know, and the process ends as it was asked to
+            # The disk may be full. The agent gets the reason, and the process still ends.
             why = "%s: %s" % (type(e).__name__, e)
             sys.stderr.write("elasticdl: the checkpoint before the end of this process failed: %s\n" % why)
         with self._cv:
@@ -479,13 +483,13 @@ class Session:
             self.link.send("rest", round=self.round, why=why)
 
     def saved(self, path: str) -> None:
-        """Notes that a checkpoint of this round is written, and tells the agent."""
+        """Note that a checkpoint of this round is written, and notify the agent."""
         self._written, self._failure = self.round, ""
         if self.link is not None:
             self.link.send("saved", round=self.round, path=os.path.abspath(path))
 
     def unsaved(self, path: str, why: str) -> None:
-        """Tells the user and the agent why a checkpoint could not be written."""
+        """Report to the user and the agent why a checkpoint could not be written."""
         if why != self._failure:
             sys.stderr.write("elasticdl: the checkpoint %s cannot be written, and is tried again: %s\n" % (path, why))
         self._failure = why
@@ -493,30 +497,29 @@ class Session:
             self.link.send("unsaved", round=self.round, path=os.path.abspath(path), why=why)
 
     def check(self, asked: bool) -> None:
-        """Raises WorldChanged if a member is lost, or all were asked to leave after this round."""
+        """Raise WorldChanged if a member is lost, or if all are to leave after this round."""
         if self.recalled() or asked and self.link is not None:
             if asked and not self.survives:
                 leave(RESTART, "the world changed, and %s groups are not re-formed in the process" % self.backend)
             raise WorldChanged("formation %d is over" % self.world.formation)
 
     def claim(self, path: str) -> int:
-        """Claims a checkpoint for the job, before it is read or written. Raises an error if it is
-        of another job.
+        """Claim a checkpoint for the job, before it is read or written; return the claim's number.
 
-        Returns the number of the claim, 0 if nothing was claimed.
+        Return 0 without an agent. Raise Error if the checkpoint belongs to another job.
         """
         if self.link is None:
             return 0
         return int(self.link.ask("checkpoint", path=os.path.abspath(path)).get("claim", 0))
 
     def declare(self, data: DataSet) -> None:
-        """Declares the data set, unless the records in the state are of another."""
+        """Declare the data set. Raise Error if the records in the state are of another."""
         self.book.check(data)
         self._fit(data)
         self.book.declare(data)
 
     def fit(self) -> None:
-        """Compares a ledger that has come with a state with the data set, if it is declared."""
+        """Raise Error if a received ledger does not fit the data set that is declared, if any."""
         if self.book.used:
             self._fit(self.book.data)
 
@@ -541,7 +544,7 @@ class Session:
 
     @property
     def settled(self) -> int:
-        """Returns how many epochs are in the state whole; the ledger says nothing of them."""
+        """The number of epochs that are in the state whole, and not in the ledger."""
         return self.book.settled
 
     @settled.setter
@@ -549,27 +552,27 @@ class Session:
         self.book.settled = epochs
 
     def settle(self, epochs: int) -> None:
-        """Drops the tasks of epochs all records of which are in the state."""
+        """Drop the tasks of the first ``epochs`` epochs, all records of which are in the state."""
         if epochs > self.settled:
             self.settled = epochs
             self.ledger = {k: v for k, v in self.ledger.items() if k[0] >= epochs}
 
     def finish(self) -> None:
-        """Tells the agent that this process needs no further world."""
+        """Report to the agent that this process needs no further world."""
         if self.link is not None and not self._closing:
             self._closing = True
             self.link.send(
-                "account", formation=self.world.formation, ledger=self._stretches(), settled=self.settled
-            )  # it does not change any more
+                "account", formation=self.world.formation, ledger=self._ledger_rows(), settled=self.settled
+            )  # it is final
             self.link.send("done", round=self.round)
 
 
-#: Why nothing is saved of a script that declares no checkpoint.
+#: The reason why nothing is saved if a script declares no checkpoint.
 NO_CHECKPOINT = "the script declares no checkpoint: elasticdl.checkpoint(path) before elasticdl.init()"
 
 
 def _half_way(deadline: float) -> float:
-    """Returns the time in the middle between now and a deadline."""
+    """Return the time in the middle between now and a deadline."""
     now = time.time()
     return now + max(0.0, deadline - now) / 2
 
@@ -590,7 +593,7 @@ def start(backend: str) -> Session:
 
 
 def current() -> Session:
-    """Returns the session of this process."""
+    """Return the session of this process. Raise Error if there is none."""
     if _session is None:
         raise Error("call elasticdl.init() first")
     return _session

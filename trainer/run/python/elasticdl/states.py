@@ -1,4 +1,4 @@
-"""Keeps the state that all ranks must share, and copies it from the rank that has the newest."""
+"""The state that all ranks share, copied from the rank that has the newest."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import torch
 from .doubt import Error
 from .session import Session, current
 
-#: Tensors travel in chunks of this size.
+#: Tensors are sent in chunks of this size.
 CHUNK_BYTES = 16 << 20
 
 
 class _Place(NamedTuple):
-    """Stands for a tensor in a structure that is pickled without its tensors."""
+    """A placeholder for a tensor, in a structure that is pickled without its tensors."""
 
     number: int
     shape: Tuple[int, ...]
@@ -28,11 +28,11 @@ class _Place(NamedTuple):
 
 
 def _split(value: Any, tensors: List[torch.Tensor]) -> Any:
-    """Returns the structure with places for its tensors, which are appended to ``tensors``."""
+    """Return the structure with placeholders for its tensors; append these to ``tensors``."""
     if isinstance(value, torch.Tensor):
         tensors.append(value.detach())
         return _Place(len(tensors) - 1, tuple(value.shape), value.dtype)
-    # others are pickled whole: they may have more to them
+    # Subclasses are pickled whole, because they may have more attributes.
     if type(value) in (dict, OrderedDict):
         return type(value)((k, _split(v, tensors)) for k, v in value.items())
     if type(value) in (list, tuple):
@@ -62,14 +62,13 @@ def _places(value: Any, found: List[_Place]) -> List[_Place]:
     return found
 
 
-#: Parts of a member that a rank sends: its structure, None if all ranks have it alike, and its
-#: tensors, of those that they have not.
+#: The parts of a member that a rank sends: its structure, None if it is the same on all ranks, and
+#: the tensors that differ.
 _Part = Tuple[Any, List[_Place]]
 
 
 class _Pieces:
-    """Is a state in pieces, of each of which the ranks can tell whether they have it alike: for
-    each member its structure, then its tensors."""
+    """A state in pieces that ranks compare: for each member its structure, then its tensors."""
 
     def __init__(self, values: Dict[str, Any]) -> None:
         self.members: Dict[str, Tuple[Any, List[torch.Tensor]]] = {}
@@ -90,7 +89,7 @@ class _Pieces:
         return found
 
     def parts(self, differs: List[bool]) -> Dict[str, _Part]:
-        """Returns what to send of the pieces that differ."""
+        """Return the parts to send, from the pieces that differ between ranks."""
         parts: Dict[str, _Part] = {}
         at = 0
         for name, (skeleton, tensors) in self.members.items():
@@ -105,7 +104,7 @@ class _Pieces:
         return [self.members[name][1][p.number] for name, (_, places) in parts.items() for p in places]
 
     def join(self, parts: Dict[str, _Part], received: Iterable[torch.Tensor]) -> Dict[str, Any]:
-        """Returns the members of which there are parts: those, and for the rest what is here."""
+        """Return the members that have parts, with this object's pieces where they have none."""
         tensors = iter(received)
         values = {}
         for name, (skeleton, places) in parts.items():
@@ -117,8 +116,10 @@ class _Pieces:
 
 
 def _feed(h: Any, value: Any) -> None:
-    """Feeds a structure to a hash so that equal ones give equal digests in all processes, of the
-    types that state_dict() has."""
+    """Feed a structure to a hash. Equal structures have equal digests in all processes.
+
+    That holds for the types in the result of a state_dict(). Others are pickled.
+    """
     kind = type(value)
     if kind in (dict, OrderedDict):
         h.update(b"%s %d;" % (kind.__name__.encode(), len(value)))
@@ -137,19 +138,22 @@ def _feed(h: Any, value: Any) -> None:
 
 
 def _checksum(t: torch.Tensor) -> int:
-    """Returns the CRC-32 of a tensor, some 25 ms for 100 MB. Of two that differ one in four billion
-    is taken for the other."""
+    """Return the CRC-32 of a tensor, in about 25 ms for 100 MB.
+
+    Two different tensors have the same checksum in one of four billion cases.
+    """
     t = t.detach().cpu().contiguous()
     size = t.numel() * t.element_size()
     return zlib.crc32((ctypes.c_char * size).from_address(t.data_ptr())) if size else 0
 
 
 class State:
-    """Names what makes up the state of the training.
+    """The named parts of the state of the training.
 
     Objects that have ``state_dict`` and ``load_state_dict`` (models, optimizers, schedulers,
-    gradient scalers) are taken by them, everything else by value: ``State(model=model,
-    optimizer=optimizer, epoch=0)``, then ``state.epoch += 1``.
+    gradient scalers) are copied through them, everything else by value: ``State(model=model,
+    optimizer=optimizer, epoch=0)``, then ``state.epoch += 1``. Raise Error for a name that State
+    uses itself, and when a name is assigned that was not given.
     """
 
     def __init__(self, **members: Any) -> None:
@@ -168,11 +172,14 @@ class State:
         self.__dict__[name] = value
 
     def collect(self) -> Dict[str, Any]:
-        """Returns the state as dictionaries, tensors and values."""
+        """Return the state by name: a dictionary of state_dicts, tensors and values."""
         return {name: m.state_dict() if hasattr(m, "load_state_dict") else m for name, m in self._members()}
 
     def load(self, values: Dict[str, Any]) -> None:
-        """Takes over what :meth:`collect` returned, here or elsewhere."""
+        """Load what :meth:`collect` returned, here or in another process.
+
+        Raise Error if the names differ.
+        """
         if set(values) != set(self.__dict__["_names"]):
             raise Error(
                 "the state to take over has %s, and this State %s" % (sorted(values), sorted(self.__dict__["_names"]))
@@ -192,8 +199,11 @@ class State:
         return [(name, self.__dict__[name]) for name in self.__dict__["_names"]]
 
     def sync(self) -> None:
-        """Copies the state of the newest rank. Of ranks that have ended the same round only what
-        differs is copied: what changed after :func:`step`."""
+        """Copy the state of the rank that has the newest.
+
+        Between ranks that have ended the same round, only differences are copied: what changed
+        after :func:`step`. Raise WorldChanged if a rank is lost.
+        """
         session = current()
         session.check_ready()
         try:
@@ -247,7 +257,7 @@ class State:
 
 
 def _gather(group: Any, row: List[int]) -> List[List[int]]:
-    """Gathers a row of numbers of each rank; the rows must have the same length."""
+    """Gather a row of numbers from each rank. The rows must have the same length."""
     mine = torch.tensor(row, dtype=torch.int64)
     table = torch.empty(group.size, len(row), dtype=torch.int64)
     group.wait(group.gloo.allgather([list(table.unbind(0))], [mine]))
@@ -261,7 +271,7 @@ def _pickled(value: Any) -> bytes:
 
 
 def _spread_bytes(group: Any, source: int, body: bytes) -> bytes:
-    """Sends bytes from the source to all ranks."""
+    """Send bytes from the source to all ranks, and return them."""
     length = torch.tensor([len(body)], dtype=torch.int64)
     _broadcast(group, source, length)
     data = torch.frombuffer(bytearray(body), dtype=torch.uint8) if body else torch.empty(int(length), dtype=torch.uint8)
@@ -270,7 +280,10 @@ def _spread_bytes(group: Any, source: int, body: bytes) -> bytes:
 
 
 def _spread(group: Any, source: int, tensors: List[torch.Tensor]) -> None:
-    """Sends tensors from the source to all ranks, through chunks in the host's memory."""
+    """Send tensors from the source to all ranks, in chunks through the host's memory.
+
+    On the other ranks they are overwritten.
+    """
     chunk: List[torch.Tensor] = []
     size = 0
     ended: List[Optional[torch.Tensor]] = [*tensors, None]

@@ -1,5 +1,7 @@
-"""Gives torch.distributed a store that the agent keeps: no port, no rank that hosts it, and waits
-that can be cancelled."""
+"""A torch.distributed store that the agent keeps.
+
+It needs no port and no rank that hosts it, and its waits can be cancelled.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ import torch.distributed as dist
 from .link import Link
 
 
-#: A rank sets the first when it is ready to make its group. For one that has ended before that
-#: with 0 its agent sets all three, the first last.
+#: A rank sets _COME when it is ready to construct its group. If its process exits with 0 before
+#: that, its agent sets _ENDED for the rank, then _ENDED for "any", then _COME.
 _COME, _ENDED = "elasticdl/come/%d", "elasticdl/ended/%s"
 
 
@@ -22,7 +24,7 @@ def _text(value: Union[bytes, str]) -> str:
 
 
 class AgentStore(dist.Store):
-    """Keeps the keys of one formation with the agent. Every formation begins with an empty one."""
+    """The keys of one world, kept by the agent. Each world begins with an empty store."""
 
     def __init__(self, link: Link, formation: int) -> None:
         super().__init__()
@@ -38,14 +40,13 @@ class AgentStore(dist.Store):
         self._ask("set", k=key, v=_text(value))
 
     def meet(self, rank: int, size: int) -> List[int]:
-        """Waits until all ranks have come, however long that takes, and returns those that will
-        not: they have ended."""
+        """Wait without a limit until all ranks are ready; return those that ended instead."""
         self._ask("set", k=_COME % rank, v=_text("1"))
         self._link.ask("wait", formation=self._formation, ks=[_COME % r for r in range(size)])
         return self._of(range(size), _ENDED) if self.check([_ENDED % "any"]) else []
 
     def missing(self, size: int) -> List[int]:
-        """Returns the ranks that have not come."""
+        """Return the ranks that are not ready yet."""
         come = self._of(range(size), _COME)
         return [r for r in range(size) if r not in come]
 
@@ -76,7 +77,7 @@ class AgentStore(dist.Store):
     def set_timeout(self, timeout: timedelta) -> None:
         self._patience = timeout
 
-    # Further methods for newer versions of torch; made of the above.
+    # Further methods for newer versions of torch, by the methods above.
 
     def multi_get(self, keys: List[str]) -> List[bytes]:
         return [self.get(k) for k in keys]

@@ -1,5 +1,8 @@
-"""Accumulates the gradients of that many batches in each round; the last round has fewer batches with
-records."""
+"""A script that accumulates the gradients of several batches in each round.
+
+Its arguments are the number of records and the batches in a round. The last round has fewer batches
+with records.
+"""
 
 import json
 import sys

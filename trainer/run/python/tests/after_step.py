@@ -1,5 +1,7 @@
-"""Has a scheduler and an average of the model that move after step(): when the world is lost, one
-rank has moved them, and another has not."""
+"""A script whose scheduler, and an average of its model, change after step().
+
+When the world is lost, they have changed on one rank, and not on another.
+"""
 
 import json
 import os
@@ -22,7 +24,7 @@ before = None
 
 
 def wait():
-    """Keeps this rank in step() until the world is lost."""
+    """Keep this rank in step() until the world is lost."""
     if slow and session.current().round == 5:
         print("waits", flush=True)
         while not session.current().recalled():

@@ -1,5 +1,7 @@
-"""Finds the Python whose torch is tested: ELASTICDL_TEST_PYTHON, else the one that runs the
-tests."""
+"""Fixtures that start jobs with the Python whose torch is tested.
+
+That Python is ELASTICDL_TEST_PYTHON, by default the one that runs the tests.
+"""
 
 import os
 import subprocess
@@ -37,7 +39,7 @@ def forker():
 
 @pytest.fixture
 def job(tmp_path, forker):
-    """Returns a function that starts a job of that many processes."""
+    """Return a function that starts a job of ``n`` processes."""
     agents = []
 
     def start(n, *arguments, script="work.py", **env):

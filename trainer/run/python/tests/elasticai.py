@@ -1,4 +1,4 @@
-"""Trains as ElasticDL's mnist_pytorch.py does, on a model that counts its records."""
+"""A script that trains like ElasticDL's mnist_pytorch.py, on a model that counts its records."""
 
 import json
 import sys

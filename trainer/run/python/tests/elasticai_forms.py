@@ -1,5 +1,7 @@
-"""Trains by the forms of ElasticDL's API, on a model that counts its records: parameter i rises by
-one with each update that record i is in."""
+"""A script that trains by several forms of ElasticDL's API, on a model that counts its records.
+
+Parameter i rises by one with each update that has record i.
+"""
 
 import json
 import os
@@ -76,7 +78,7 @@ clips = form in ("service", "shards")
 
 
 class Counting(torch.optim.SGD):
-    """Makes a mean to a sum."""
+    """An optimizer that turns the mean of the gradients into their sum."""
 
     def step(self, closure=None):
         if not clips:

@@ -1,5 +1,7 @@
-"""Trains with loader workers on batches that do not divide the tasks; parameter i rises by one with
-each update that record i is in."""
+"""A script with loader workers whose batches do not divide the tasks.
+
+Parameter i rises by one with each update that has record i.
+"""
 
 import json
 import sys
@@ -27,7 +29,7 @@ class Data(torch.utils.data.Dataset):
 
 
 class Counting(torch.optim.SGD):
-    """Makes a mean to a sum."""
+    """An optimizer that turns the mean of the gradients into their sum."""
 
     def step(self, closure=None):
         model.weight.grad *= session.current().weights()[1]

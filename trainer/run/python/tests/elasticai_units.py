@@ -1,5 +1,4 @@
-"""Has one function for each case of elasticai_api in test_units.py, which runs it with the torch
-that is tested."""
+"""The cases of elasticai_api in test_units.py, which runs each with the torch that is tested."""
 
 import os
 import pickle
@@ -32,7 +31,7 @@ def refused(word, do, *arguments, kind=elasticdl.Error, **named):
 
 
 def warnings():
-    """Collects what is warned of."""
+    """Return a list to which the texts of warnings are appended."""
     said = []
     log_utils.default_logger.warning = said.append
     return said
@@ -45,12 +44,12 @@ def net(**named):
 
 
 def backward(model, value):
-    """Makes the gradient that, applied alone, leads to this value."""
+    """Compute the gradient that alone brings the model's weight to ``value``."""
     (-value * model(torch.ones(1, 1))).sum().backward()
 
 
 def passes():
-    """Without a controller an update comes after as many passes as were set, and is their mean."""
+    """Check that without a controller an update is the mean of as many passes as were set."""
     model, optimizer = net(fixed_global_batch_size=True, global_batch_num_per_step=4)
     optimizer.set_backward_passes_per_step(2)
     for value, updated, weight in ((2, False, 0), (4, True, 3), (8, False, 3), (2, True, 8)):
@@ -67,8 +66,7 @@ def passes():
 
 
 def synchronized():
-    """Between synchronize() and step() a script may clip what step() applies; it is averaged
-    once."""
+    """Check that a script can clip between synchronize() and step(), which averages only once."""
     elasticdl.init()
     averaged = []
     elasticdl.allreduce_gradients = lambda *a: averaged.append(a) or gradients.allreduce_gradients(*a)
@@ -90,8 +88,7 @@ def synchronized():
 
 
 def scheduler_first():
-    """A scheduler that was made before DistributedOptimizer does not put the step of the plain
-    class in its place."""
+    """Check that a scheduler made before DistributedOptimizer does not restore the plain step()."""
     elasticdl.init()
     averaged = []
     elasticdl.allreduce_gradients = lambda *a: averaged.append(a)
@@ -104,7 +101,7 @@ def scheduler_first():
 
 
 def optimizer_arguments():
-    """Arguments without effect are refused, or reported once."""
+    """Check that unsupported arguments are refused, and that those without effect warn once."""
     said = warnings()
     model = torch.nn.Linear(2, 2)
     make = lambda **named: DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), **named)  # noqa: E731
@@ -138,8 +135,7 @@ def service_arguments():
 
 
 def shards():
-    """A script that runs its rounds itself has every record once, and learns when a shard is
-    complete."""
+    """Check that a script without a controller gets each record once, and sees complete shards."""
     service = services.build_data_shard_service(
         batch_size=4, num_epochs=2, dataset_size=10, num_minibatches_per_shard=2, dataset_name="train"
     )
@@ -169,7 +165,7 @@ def shards():
 
 
 def rest_of_a_shard():
-    """A shard that is partly in the model has the range and indices of the remaining records."""
+    """Check that a shard that is partly in the model has range and indices of the rest."""
     service = services.DataShardService(None, 4, 1, 12, num_minibatches_per_shard=3)
     service.join()
     session.current().ledger[0, 0] = 5
@@ -184,7 +180,7 @@ def shuffled():
 
 
 def void_shard():
-    """Records of a shard that has become another's are not credited."""
+    """Check that records of a shard that another process has now are not credited."""
     service = services.DataShardService(None, 4, 1, 8, num_minibatches_per_shard=1)
     service.fetch_shard(), service.fetch_shard()
     session.current().book.void(2)
@@ -232,7 +228,7 @@ def controller():
 
 
 def deferred():
-    """With a fixed global batch minibatches wait for the update that they are in."""
+    """Check that minibatches wait for their update, with a fixed global batch."""
     one = create_elastic_controller(batch_size=2, num_epochs=1, dataset_size=12)
     model, optimizer = net(fixed_global_batch_size=True, global_batch_num_per_step=3)
     one.set_broadcast_model(model)
@@ -256,8 +252,10 @@ def deferred():
 
 
 def folder():
-    """The images that a loader gets are those of the job's records; without a service the folder is
-    as torchvision's."""
+    """Check that a folder with a service has the images of the job's records.
+
+    Without a service it is torchvision's folder.
+    """
     class ImageFolder:
         def __init__(self, root, transform=None, target_transform=None, loader=None, is_valid_file=None):
             self.samples, self.transform = [("%s/%d.png" % (root, i), i % 2) for i in range(10)], transform
@@ -306,7 +304,7 @@ def no_torchvision():
 
 
 class Tasks:
-    """Plays the master for one process: grants 7 tasks of 55 records, each once."""
+    """A fake master for one process. It grants 7 tasks of 55 records, each once."""
 
     def __init__(self, done):
         self.free, self.done, self.n = list(range(7)), done, 0
@@ -333,8 +331,10 @@ class Tasks:
 
 
 def fetching(batch, done, live=False):
-    """Returns blocks, and a session that has not taken over the state of its world: ``done`` has
-    the master's state of tasks."""
+    """Return blocks, and a session that has not received the state of its world.
+
+    ``done`` has the number of records of each task that the master knows as credited.
+    """
     book = Book(Tasks(done))
     book.declare(DataSet(385, records_per_task=55))
     book.sticky = True
@@ -352,7 +352,7 @@ def sync(s, ledger):
 
 
 def rounds_of(b, s, n=1, passes=1):
-    """Trains on blocks, and returns what was credited of each."""
+    """Train on blocks, ``passes`` in each of ``n`` rounds; return the credits of each block."""
     found = []
     for _ in range(n):
         admitted = blocks.admit([b.next() for _ in range(passes)])
@@ -363,8 +363,7 @@ def rounds_of(b, s, n=1, passes=1):
 
 
 def newcomer_in_mid_task():
-    """Records that a newcomer fetches before it has the state begin at the end of the task's
-    credited records."""
+    """Check that records fetched before the state begin where the credits of the task end."""
     b, s = fetching(32, {0: 27})
     b.make(0), b.make(0)
     sync(s, {(0, 0): 27})
@@ -372,8 +371,10 @@ def newcomer_in_mid_task():
 
 
 def moved_ledger():
-    """The state that comes has more or fewer records of a task than what was fetched ahead begins
-    with: each is taken once all the same."""
+    """Check that a record is taken once, whatever the received state has of its task.
+
+    The state may have more or fewer records than the one from which records were fetched ahead.
+    """
     for had, lost in ((0, 0), (32, 1), (27, 4), (45, 4), (55, 4)):  # at most
         b, s = fetching(32, {})
         b.make(0), b.make(0)
@@ -392,7 +393,7 @@ def moved_ledger():
 
 
 def void_block():
-    """Records fetched from a lease that is void, or granted again, are not credited."""
+    """Check that records of a lease that is void, or was granted again, are not credited."""
     b, s = fetching(20, {})
     b.make(0)
     sync(s, {})
@@ -403,10 +404,10 @@ def void_block():
 
 
 def many_tasks():
-    """A round does not credit more tasks than its header names; what is too much is taken again."""
+    """Check that a round credits no more tasks than its header names; the rest is taken again."""
     b, s = fetching(2, {})
     sync(s, {})
-    blocks.STRETCHES, was = 3, blocks.admit
+    blocks.RANGES, was = 3, blocks.admit
     blocks.admit = lambda given: was(given, 3)
     b.workers = 5
     for worker in range(5):
@@ -418,8 +419,10 @@ def many_tasks():
 
 
 def any_ledger():
-    """Whatever the ledger becomes under what loader workers have fetched ahead, no round is
-    refused, and all records get in."""
+    """Check that all records are trained on, whatever the ledger becomes after they are fetched.
+
+    No round is refused.
+    """
     for seed in range(400):
         r = random.Random(seed)
         done = {n: r.randrange(55) for n in range(7) if r.random() < 0.3}
@@ -449,7 +452,7 @@ def any_ledger():
                     s.book.rewind(s.ledger)
                 admitted = blocks.admit(round_)
                 for block, mine in zip(round_, admitted):
-                    assert mine in ((), tuple(x.credit for x in block.stretches))
+                    assert mine in ((), tuple(x.credit for x in block.ranges))
                 assert enter(s.ledger, [c for mine in admitted for c in mine], 0) == "", (seed, admitted)
                 s.book.credit(s.ledger)
                 turns += 1
@@ -458,8 +461,10 @@ def any_ledger():
 
 
 def shard_in_mid_task():
-    """A shard that was fetched before the state came is given again if the state has another count
-    of it; what the script had counts nothing."""
+    """Check that a shard fetched before the state is returned again if the state has another count.
+
+    Records that the script got from it before are not credited.
+    """
     service = services.DataShardService(None, 8, 1, 385, num_minibatches_per_shard=1)
     _, s = fetching(8, {0: 8})
     service._controller = types.SimpleNamespace(
@@ -474,7 +479,7 @@ def shard_in_mid_task():
 
 
 def no_directory():
-    """Loader workers reach the training process without a file."""
+    """Check that loader workers reach the training process without a file."""
     before = set(os.listdir(tempfile.gettempdir()))
     one = services.RecordIndexService(batch_size=4, dataset_size=8)
     one.join()

@@ -1,5 +1,7 @@
-"""Plays agent and master of one job: forms worlds, keeps the store, grants leases, recalls, kills,
-and checks the credits."""
+"""A fake agent and master of one job.
+
+It forms worlds, keeps the store, grants leases, recalls and kills processes, and checks credits.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Forker:
-    """Has one Python that has imported torch, and forks the processes of all tests from it."""
+    """A Python process that has imported torch. The processes of all tests are forked from it."""
 
     def __init__(self, python: str) -> None:
         env = dict(os.environ, OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", PYTHONUNBUFFERED="1")
@@ -50,7 +52,7 @@ class Forker:
 
 
 class Process:
-    """Is one process of the job, as its agent sees it."""
+    """A process of the job, as its agent sees it."""
 
     def __init__(self, number: int, pid: int, exits: Dict[int, int]) -> None:
         self.number, self.pid, self._exits = number, pid, exits
@@ -64,7 +66,7 @@ class Process:
         self.leaves = self.left = False  # was asked to leave, and is released
 
     def code(self) -> Optional[int]:
-        """Returns how the process ended, None if it has not; a signal is negative."""
+        """Return the exit code of the process, None if it runs; a signal is negative."""
         return self._exits.get(self.pid)
 
     def send(self, **m: Any) -> None:
@@ -75,8 +77,10 @@ class Process:
 
 
 class Agent:
-    """Is the other end of the sockets. ``first`` is the number of processes that the first world waits
-    for."""
+    """The other end of the processes' sockets.
+
+    The first world waits for ``first`` processes.
+    """
 
     def __init__(
         self, directory: str, forker: Forker, command: List[str], first: int, env: Optional[Dict[str, str]] = None
@@ -142,18 +146,17 @@ class Agent:
             return ""
 
     def kill(self, p: Process) -> None:
-        """Kills the process alone; what it forked stays, with copies of its sockets."""
+        """Kill the process, but not its children, which have copies of its sockets."""
         p.killed = True
         os.kill(p.pid, signal.SIGKILL)
 
     def freeze(self, p: Process) -> None:
-        """Stops the process; the agent counts it as lost, as it would after the heartbeat
-        timeout."""
+        """Stop the process, and count it as lost, as an agent does after the heartbeat timeout."""
         os.kill(p.pid, signal.SIGSTOP)
         self._gone(p)
 
     def hang_up(self) -> None:
-        """Ends all connections, as when the agent dies."""
+        """End all connections, as when the agent dies."""
         for p in self.processes:
             p.lines.shutdown(socket.SHUT_RDWR)
 
@@ -188,14 +191,14 @@ class Agent:
     # Worlds.
 
     def leave(self, p: Process) -> None:
-        """Tells a process to leave, and calls all back after a round."""
+        """Ask a process to leave, and recall all processes after a round."""
         with self.lock:
             p.leaves = True
             self.warn(p, time.time() + 30)
             self._recall(False)
 
     def warn(self, p: Process, deadline: float) -> None:
-        """Tells a process when it will be taken away; the others cannot do without it yet."""
+        """Notify a process of its end at ``deadline``; the others still need it."""
         p.send(op="leave", deadline=deadline)
 
     def _recall(self, now: bool) -> None:
@@ -309,7 +312,7 @@ class Agent:
             p.send(q=m["q"], ok=self._grant(p))
 
     def _keep(self, p: Process, m: Dict[str, Any]) -> None:
-        """Serves the store of the formation."""
+        """Answer a request to the store of the current world."""
         if m["f"] != self.formation:
             p.send(q=m["q"], err="formation %d is over" % m["f"], cancelled=True)
             return
@@ -341,8 +344,10 @@ class Agent:
         self._answer()
 
     def _answer(self) -> None:
-        """Answers the waits whose keys are there; a get is a wait for one key, and its answer the
-        value."""
+        """Answer the waits all of whose keys exist.
+
+        A get is a wait for one key, and its answer is the value.
+        """
         for p in self.members:
             rest = []
             for q, keys in p.waits:
@@ -415,7 +420,7 @@ class Agent:
         return False
 
     def stepping(self, count: int = 1, timeout: float = LIMIT) -> bool:
-        """Waits until all members have ended that many rounds of the newest world, or are done."""
+        """Wait until all members are done, or have ended ``count`` rounds of the newest world."""
         return self.until(
             lambda: bool(self.members)
             and all(

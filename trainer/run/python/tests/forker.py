@@ -1,5 +1,7 @@
-"""Forks the processes of tests from one that has imported torch: {"argv", "env", "log"} in, {"pid"}
-and {"exit", "code"} out."""
+"""A Python that has imported torch, from which the processes of tests are forked.
+
+It reads {"argv", "env", "log"}, and writes {"pid"} and {"exit", "code"}.
+"""
 
 import json
 import os
@@ -16,7 +18,7 @@ torch.optim.SGD([torch.zeros(1)], lr=1.0)
 
 
 def settle(order):
-    """Makes this process one of the test's."""
+    """Turn this process into one of a test."""
     os.setsid()
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
@@ -33,7 +35,7 @@ def say(**m):
 
 
 def serve():
-    """Forks what is ordered. Returns in each process that is forked."""
+    """Fork the processes that are ordered. Return in each of them."""
     rest = b""
     while True:
         try:

@@ -1,5 +1,7 @@
-"""Ends with collectives, one after the other. Python's lock changes hands only where somebody
-waits."""
+"""A script that ends with collectives, one after the other.
+
+Python's lock changes its owner only where a thread waits.
+"""
 
 import sys
 

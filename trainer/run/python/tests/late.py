@@ -1,5 +1,7 @@
-"""Has rank 1 come late to its first world: it takes that many seconds before it is ready, far more
-than the making of the group may."""
+"""A script whose rank 1 needs many seconds until it is ready for its first world.
+
+The argument is the number of seconds: far more than the construction of the group may take.
+"""
 
 import json
 import os

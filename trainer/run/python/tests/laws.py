@@ -1,5 +1,7 @@
-"""Has one function for each case of test_units.py about the laws of leases, rounds, state and
-checkpoints, each in a world of one."""
+"""The cases of test_units.py about the laws of leases, rounds, state and checkpoints.
+
+Each runs in a world of one.
+"""
 
 import errno
 import glob
@@ -14,7 +16,10 @@ from elasticdl import leases, rounds, saving, session, states
 
 
 def permutation_is_kept():
-    """Checkpoints of open epochs depend on it: the same in every version."""
+    """Check that the permutation is the same as in older versions.
+
+    Checkpoints of open epochs depend on it.
+    """
     assert [leases.permute(i, 10, 0) for i in range(10)] == [5, 6, 7, 3, 2, 9, 8, 4, 1, 0]
     assert [leases.permute(i, 1000, 5) for i in (0, 1, 500, 999)] == [426, 541, 442, 435]
     data = leases.DataSet(10**9, seed=7)
@@ -23,8 +28,7 @@ def permutation_is_kept():
 
 
 def default_tasks():
-    """So are the records of a task that a script leaves to the package: the least number in at most
-    64 tasks, and at most 4096."""
+    """Check the default of records_per_task: at most 64 tasks, but at most 4096 records in each."""
     for size, task in (
         (1, 1),
         (63, 1),
@@ -49,7 +53,7 @@ def default_tasks():
 
 
 class Grants:
-    """Grants tasks of ten records, in order."""
+    """A source of leases that grants tasks of ten records, in order."""
 
     def __init__(self, tasks=100):
         self.tasks, self.next, self.told = tasks, 0, []
@@ -75,8 +79,7 @@ def book(tasks=100):
 
 
 def returned_records():
-    """Returned records of a lease are taken again from the end of the state, and no credited record
-    is dropped."""
+    """Check that given back records are taken again, and that no credited record is lost."""
     for done, credited in ((3, 3), (5, 5), (7, 5)):
         b = book()
         lease = b.ask([], {(0, 0): 5})
@@ -97,8 +100,7 @@ def returned_records():
 
 
 def rewound():
-    """A new world asks again for leases though the last one had none, and returns the
-    records that are not in its state."""
+    """Check that a new world asks for leases again, and gives back records not in its state."""
     b = book(2)
     b.take(30, 16, [], {})
     assert b.ended and b.ask([], {}) is None
@@ -117,8 +119,7 @@ def rewound():
 
 
 def batches():
-    """A batch is of as many leases as its header has room for, and never of more records than were
-    asked for."""
+    """Check that a batch has no more records than requested, and no more leases than a header."""
     b = book()
     indices, credits = b.take(25, 2, [], {})
     assert len(credits) == 2 and indices == list(range(20))
@@ -130,7 +131,7 @@ def batches():
 
 
 def alone(round=0):
-    """Returns the session of a world of one."""
+    """Return the session of a world of one."""
     session._session = s = session.Session("gloo", None)
     s.form()
     s.round = round
@@ -138,7 +139,7 @@ def alone(round=0):
 
 
 def half_a_round():
-    """A state in the middle of a round counts as one round older, until the round is complete."""
+    """Check that a state in the middle of a round counts as one round older."""
     s = alone()
     assert s._arrival() == -1
     s.live = True
@@ -153,7 +154,7 @@ def half_a_round():
 
 
 def settled_epochs():
-    """Settled epochs leave the ledger; what is open stays."""
+    """Check that settled epochs are removed from the ledger, and open ones stay."""
     s = alone()
     s.ledger = {(0, 0): 1, (1, 0): 2, (2, 5): 3}
     s.settle(1)
@@ -161,25 +162,23 @@ def settled_epochs():
     s.settle(0)
     assert (s.settled, len(s.ledger)) == (1, 2)
     s.settle(2)
-    assert s.ledger == {(2, 5): 3} and s._stretches() == [[2, 5, 3]]
+    assert s.ledger == {(2, 5): 3} and s._ledger_rows() == [[2, 5, 3]]
 
 
 def older_than_its_world():
-    """A process whose state is older than its world's tells what is in its own, until it has taken
-    the other."""
+    """Check that a process with an older state reports that state until it has the world's."""
     s = alone()
     s.link, s._recalled = SimpleNamespace(inode=0), 3  # that world is over before it is made
     s.settled, s.ledger = 1, {(1, 0): 2}
     assert not s._enter({"formation": 3, "rank": 0, "size": 2, "settled": 2})
-    assert (s.settled, s._stretches()) == (1, [[1, 0, 2]])
+    assert (s.settled, s._ledger_rows()) == (1, [[1, 0, 2]])
     s._recalled = -1
     elasticdl.State(n=1).sync()
     assert (s.settled, s.ledger) == (2, {})
 
 
 def who_writes():
-    """Rank 0 alone writes checkpoints: each that many rounds, at the end, and when it was asked
-    to."""
+    """Check that rank 0 alone writes checkpoints: periodically, at the end, and on request."""
     path = os.path.join(os.environ["WHERE"], "written.pt")
     s = alone()
     saving.declared, saving.state = saving.Checkpoints(path, 3), elasticdl.State(n=1)
@@ -210,8 +209,10 @@ def who_writes():
 
 
 def written_whole():
-    """A checkpoint is on the disk before it takes the place of the last one; a failure leaves that
-    one, and no other file."""
+    """Check that a checkpoint is on the disk before it replaces the last one.
+
+    A failure leaves the last one, and no other file.
+    """
     where = os.path.join(os.environ["WHERE"], "made", "for", "it")
     saved = saving.Checkpoints(os.path.join(where, "kept.pt"), 1)
     s = alone(4)
@@ -248,8 +249,7 @@ def written_whole():
 
 
 def newer_or_older():
-    """A file that has another round than the process has arrived with is of no use, be it newer or
-    older."""
+    """Check that a file of another round than the process has arrived with is refused."""
     saved = saving.Checkpoints(os.path.join(os.environ["WHERE"], "other.pt"), 1)
     writer = alone(10)
     saved.write(writer, elasticdl.State(n=10))
@@ -272,8 +272,10 @@ def newer_or_older():
 
 
 def storage_fails():
-    """A checkpoint whose storage fails is reported and tried again, and the training continues; a
-    path that is wrong ends it."""
+    """Check that the training continues if the storage fails, and ends if the path is wrong.
+
+    A checkpoint whose storage fails is reported and tried again.
+    """
     path = os.path.join(os.environ["WHERE"], "kept.pt")
     s, told, now = alone(), [], [100.0]
     s.link = type(
@@ -284,7 +286,7 @@ def storage_fails():
     failure, save = [None], torch.save
 
     def fails(what, file):
-        """Fails as torch does: the error of the file is the context of another one."""
+        """Fail as torch does: the error of the file is the context of another one."""
         if failure[0] is None:
             return save(what, file)
         try:
@@ -330,8 +332,10 @@ def storage_fails():
 
 
 def differences():
-    """Parts that one rank of three has differently are sent to all; what all have alike is not.
-    Settled epochs are never forgotten."""
+    """Check that parts that differ on one of three ranks are sent to all, and others are not.
+
+    Settled epochs are never forgotten.
+    """
     s = alone(5)
     model = torch.nn.Linear(2, 2)
     state = elasticdl.State(model=model, n=3)
@@ -360,8 +364,7 @@ def differences():
 
 
 def claimed():
-    """A checkpoint is claimed by its absolute path before it is read, and one that is refused is
-    not read."""
+    """Check that a checkpoint is claimed by its absolute path, and not read if that is refused."""
     os.chdir(os.environ["WHERE"])
     s, asked = session.Session("gloo", None), []
     s.claim("kept.pt")  # nobody to ask
@@ -390,7 +393,7 @@ def claimed():
 
 
 def taken_over():
-    """A checkpoint that another job has claimed since is not replaced, and its owner is named."""
+    """Check that a checkpoint claimed by another job is not replaced, and that the job is named."""
     path = os.path.join(os.environ["WHERE"], "kept.pt")
     s, saved = alone(4), saving.Checkpoints(path, 1)
 
@@ -424,7 +427,7 @@ def taken_over():
     # a process of an earlier world takes long to write its state, which is an older one
     assert saved.write(s, elasticdl.State(n=2)) == "formation 7 has written a checkpoint since"
     assert saved._read(open(path, "rb"))["state"] == {"n": 5} and not glob.glob(path + ".*.tmp")
-    # formations of a resumed job begin at 1
+    # generations of a resumed job begin at 1
     saved._claim = 12
     assert saved.write(s, elasticdl.State(n=2)) == ""
     assert saved._read(open(path, "rb"))["state"] == {"n": 2}
@@ -433,8 +436,7 @@ def taken_over():
 
 
 def gaps():
-    """A round's stretches follow on what the state has; one that does not is refused, whichever
-    side it is on."""
+    """Check that credits are refused unless they begin where the ledger ends."""
     credit = rounds.Credit
     for first, last, wrong in ((4, 6, ""), (3, 6, "follow on 4"), (5, 6, "follow on 4"), (0, 4, "follow on 4")):
         had = {(1, 0): 4}

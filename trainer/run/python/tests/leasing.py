@@ -1,5 +1,4 @@
-"""Trains on leases, without a data loader, a model that counts its records: as a script that is
-written for the package, or with shards."""
+"""A script that trains on leases or shards without a data loader; its model counts its records."""
 
 import json
 import sys

@@ -1,5 +1,4 @@
-"""Has one function for each case of training in test_units.py: what scripts do with models,
-optimizers and records."""
+"""The cases of training in test_units.py: what scripts do with models, optimizers and records."""
 
 import copy
 import io
@@ -31,7 +30,7 @@ gradients.Reducer.finish = noted
 
 
 def training(net, members, each):
-    """Runs ``each`` for every batch."""
+    """Run ``each`` for every batch."""
 
     @elasticdl.run
     def train(state):
@@ -53,8 +52,7 @@ def refused(word, do):
 
 
 def accumulation():
-    """Several backward passes add up, as torch's own do; batches of a round are credited
-    together."""
+    """Check that backward passes add up as in torch, and that batches of a round count together."""
     model = torch.nn.Linear(4, 1, bias=False)
     got = []
 
@@ -76,8 +74,10 @@ def accumulation():
 
 
 def flagged():
-    """The flag that loops set instead of no_sync() is read by the forward pass, as no_sync() is:
-    torch's own says what is right."""
+    """Check that the forward pass reads the flag that loops set instead of no_sync().
+
+    torch's own class shows what is correct.
+    """
     model, twin = torch.nn.Linear(4, 1, bias=False), torch.nn.Linear(4, 1, bias=False)
     got, want, forms = [], [], []
     theirs = torch.nn.parallel.DistributedDataParallel(twin)
@@ -145,7 +145,7 @@ def flagged():
 
 
 def options():
-    """Arguments of torch's DistributedDataParallel are honoured, or refused with the remedy."""
+    """Check that options of torch's DistributedDataParallel work, or are refused with a remedy."""
     model, ddp = torch.nn.Linear(4, 1), elasticdl.DistributedDataParallel
     net = ddp(
         model,
@@ -187,8 +187,7 @@ def options():
 
 
 def odd():
-    """The last round of an accumulation is filled up with a batch that was there before, and
-    credits what it has."""
+    """Check that the last round of an accumulation repeats a batch, and credits what it has."""
     model = torch.nn.Linear(4, 1, bias=False)
     passes = []
 
@@ -210,8 +209,7 @@ def odd():
 
 
 def mixed():
-    """Parameters of two types, a gradient scaler where there is one, and the scheduler's and
-    optimizer's state."""
+    """Check parameters of two types, a scaler if torch has one, and the state of optimizers."""
     model = torch.nn.ModuleList([torch.nn.Linear(4, 8), torch.nn.Linear(8, 1).bfloat16()])
     optimizer = torch.optim.Adam(model.parameters())
     members = dict(model=model, optimizer=optimizer, rate=torch.optim.lr_scheduler.StepLR(optimizer, 1))
@@ -242,7 +240,7 @@ def mixed():
 
 
 def two_models():
-    """A generator's backward pass goes through the discriminator; each has an optimizer."""
+    """Check a generator whose backward pass runs through the discriminator, with two optimizers."""
     g, d = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
     of_g, of_d = torch.optim.Adam(g.parameters()), torch.optim.Adam(d.parameters())
     net_g, net_d = elasticdl.DistributedDataParallel(g), elasticdl.DistributedDataParallel(d)
@@ -260,8 +258,7 @@ def two_models():
 
 
 def recomputed():
-    """Activation checkpoints run a backward pass within one, and gradients of gradients pass by the
-    hooks."""
+    """Check activation checkpoints, with a backward pass in another, and gradients of gradients."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
     net = elasticdl.DistributedDataParallel(model)
 
@@ -280,7 +277,7 @@ def recomputed():
 
 
 def unfrozen():
-    """Parameters trained from now on are averaged from now on; what is frozen is not waited for."""
+    """Check that parameters are averaged when trained, and that frozen ones do not block."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
     model[0].requires_grad_(False)
     elasticdl.DistributedDataParallel(model)
@@ -296,7 +293,7 @@ def unfrozen():
 
 
 def unfrozen_by_hand():
-    """allreduce_gradients averages what requires gradients when it is called."""
+    """Check that allreduce_gradients averages what requires gradients when it is called."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
     other = torch.nn.Linear(4, 1)
 
@@ -313,8 +310,10 @@ def unfrozen_by_hand():
 
 
 def copies():
-    """A copy of a wrapped module, or of the wrapper, has no hooks of the original, and its own once
-    it is used; it can be saved whole."""
+    """Check that a copy of a wrapped module or of the wrapper has hooks of its own when used.
+
+    It can also be saved whole.
+    """
     model = torch.nn.Linear(4, 1)
     net = elasticdl.DistributedDataParallel(model)
     twin = copy.deepcopy(net)
@@ -335,15 +334,17 @@ def sparse():
 
 
 def phases():
-    """There is one training function: when it returns, the agent is notified that the process needs no
-    further world."""
+    """Check that a second training function is refused.
+
+    When the first returns, the process needs no further world.
+    """
     state = elasticdl.State(n=0)
     once = elasticdl.run(lambda state: 1)
     refused("once", lambda: elasticdl.run(lambda state: once(state))(state))
 
 
 def ahead():
-    """Records that another thread fetches ahead would be credited before they are in the model."""
+    """Check that another thread cannot fetch records: they would be credited too early."""
     wrong = []
 
     @elasticdl.run
@@ -361,8 +362,7 @@ def ahead():
 
 
 def feeds():
-    """A data set that is made again in each world does not leave the workers of the former one
-    behind."""
+    """Check that a data set that is made again leaves no workers of the former one."""
     def children():
         with open("/proc/self/task/%d/children" % os.getpid()) as f:
             return len(f.read().split())
@@ -377,7 +377,7 @@ def feeds():
 
 
 def containers():
-    """A newcomer gets values of the types that they have."""
+    """Check that a newcomer gets containers of the same types."""
     values = {
         "a": defaultdict(int, x=1),
         "b": Counter("aab"),
@@ -392,8 +392,10 @@ def containers():
 
 
 def differences():
-    """Of two states only what differs is copied: equal ones have equal digests though one was read
-    from a file."""
+    """Check that only differences of two states are copied.
+
+    Equal states have equal digests, also if one was read from a file.
+    """
     def members(seed):
         torch.manual_seed(seed)
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
@@ -434,7 +436,7 @@ def differences():
 
 
 def interrupted():
-    """A BaseException that is no Exception passes, and the world stays."""
+    """Check that a BaseException that is no Exception is raised on, and that the world stays."""
     def train(state):
         raise KeyboardInterrupt
 

@@ -1,7 +1,7 @@
-"""Trains as work.py does, with init("nccl"): as if there were GPUs, and a group of gloo's in the
-place of NCCL's.
+"""A script that trains as work.py with init("nccl"), as if there were GPUs.
 
-As with NCCL, nothing that waits in that group ends on its own when a peer is lost, but for an abort.
+A group of gloo replaces NCCL's. As with NCCL, a wait in that group does not end when a peer is
+lost, but only by an abort.
 """
 
 import os
@@ -27,7 +27,7 @@ class Options:
 
 
 class Work:
-    """Collective on the GPU's stream, until its end or its abort."""
+    """A collective on the GPU's stream, which ends at its end or its abort."""
 
     def __init__(self, group, work):
         self.group, self.work, self.failed = group, work, False

@@ -1,4 +1,4 @@
-"""Runs scripts of ElasticDL's shape, with loader workers, kills and a fixed global batch."""
+"""Tests of scripts in ElasticDL's style, with loader workers, kills and a fixed global batch."""
 
 import json
 

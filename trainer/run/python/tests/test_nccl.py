@@ -1,4 +1,4 @@
-"""Change the world of processes that use a simulated NCCL, with gloo."""
+"""Tests of world changes with a simulated NCCL, on top of gloo."""
 
 import re
 
@@ -13,7 +13,7 @@ def modern(request):
 
 
 def aborts(agent, p):
-    """Returns the threads in which a process has aborted its group of NCCL's."""
+    """Return the names of the threads in which a process has aborted its NCCL group."""
     return re.findall("^aborts in (.*)$", agent.log(p), re.M)
 
 
@@ -39,8 +39,10 @@ def test_re_formed_in_the_process(job, manual):
 @pytest.mark.parametrize("change", ["kill", "join"])
 @pytest.mark.parametrize("env", [{}, {"ELASTICDL_NCCL": "abort", "NCCL_IS": "2.25.1"}], ids=["default", "old NCCL"])
 def test_started_again(job, tmp_path, env, change):
-    """By default, and with an NCCL that cannot be aborted, the processes of a world that changes
-    end with 83, and go on from the checkpoint."""
+    """Check that processes end with 83 when the world changes, and resume from the checkpoint.
+
+    That is the default, and happens with an NCCL that cannot abort.
+    """
     path = tmp_path / "saved.pt"
     agent = job(3, "--size", 2000, "--pause", 0.003, "--checkpoint", path, script="simulated_nccl.py", **env)
     assert agent.until(path.exists) and agent.stepping(6), words(agent)

@@ -1,5 +1,7 @@
-"""Resumes checkpoints of scripts whose data set, epochs or loader were changed in between: every
-record once, or a refusal."""
+"""Tests that resume checkpoints after a change of data set, epochs or loader.
+
+The script trains on every record once, or is refused.
+"""
 
 import json
 import os
@@ -15,15 +17,14 @@ SIZE, TASK, ROUNDS = 320, 20, 10
 
 
 class Script:
-    """Runs tests/work.py in a world of one, with one checkpoint from run to run."""
+    """Runs of tests/work.py in a world of one, with one checkpoint."""
 
     def __init__(self, directory, forker):
         self.dir, self.forker, self.runs = directory, forker, 0
         self.path = str(directory / "saved.pt")
 
     def run(self, size=SIZE, task=TASK, epochs=1, fail=0, batch=16, seed=0, workers=0, ordered=False, same=False):
-        """Returns the exit code, and what the script has said; ``fail`` is the round in which it
-        fails."""
+        """Run the script, which fails in round ``fail`` if given; return exit code and output."""
         self.runs += 1
         log = str(self.dir / ("%d.log" % self.runs))
         arguments = dict(
@@ -57,13 +58,12 @@ class Script:
             return self.forker.exits.get(pid), f.read()
 
     def begin(self, **changed):
-        """Trains until the script fails in the middle."""
+        """Train until the script fails in the middle."""
         code, text = self.run(**dict(dict(fail=ROUNDS), **changed))
         assert code == 1 and os.path.exists(self.path), text
 
     def exact(self, **changed):
-        """Resumes, and expects each record as often as there are epochs. Returns the number of
-        updates."""
+        """Resume, and check that each record is trained once per epoch; return the updates."""
         code, text = self.run(**changed)
         assert code == 0, text
         last = json.loads(text.splitlines()[-1])
@@ -71,7 +71,7 @@ class Script:
         return last["updates"]
 
     def refused(self, *words, **changed):
-        """Resumes, and expects an error with these words that leaves the checkpoint as it was."""
+        """Resume, and check for an error with these words that leaves the checkpoint unchanged."""
         with open(self.path, "rb") as f:
             before = f.read()
         code, text = self.run(**changed)
@@ -81,7 +81,7 @@ class Script:
             assert f.read() == before
 
     def edit(self, change):
-        """Changes the checkpoint in a process that has the torch that is tested."""
+        """Change the checkpoint in a process that has the torch that is tested."""
         script = self.dir / "edit.py"
         script.write_text(
             "import sys, torch\npath = sys.argv[1]\nnew = {'weights_only': False} if torch.__version__[0] != '1' else {}\n"
@@ -142,7 +142,7 @@ def test_a_checkpoint_that_names_no_data_set_is_refused_until_the_script_says_th
 
 
 def test_a_newcomer_that_has_read_no_checkpoint_refuses_another_data_set(job, script):
-    """The data set of a state comes with the state: here of a rank that alone has the file."""
+    """Check that a state brings its data set to a rank that has not read the checkpoint."""
     script.begin(size=3200, task=200)
     agent = job(1, "--size", 3200, "--task", 200, "--rows", 4000, "--checkpoint", script.path, "--pause", 0.5)
     assert agent.stepping(1)

@@ -23,8 +23,7 @@ def stop(processes):
 
 
 def resumed(agent, round):
-    """Ends the processes, starts them again, and checks that they go on after the round, and take
-    each record once."""
+    """End and restart the processes; check that they continue after ``round``, each record once."""
     ranks = len(agent.members)
     for p in agent.alive():
         os.kill(p.pid, signal.SIGTERM)
@@ -75,7 +74,7 @@ def test_a_stop_whose_checkpoint_cannot_be_written_says_why(job, tmp_path):
 
 
 def test_one_is_killed_in_a_stop(job, tmp_path):
-    """The others form a world, are asked again, and end a round there."""
+    """Check that the others form a world, are asked to stop again, and end a round in it."""
     path = str(tmp_path / "saved.pt")
     agent = job(3, "--size", 4000, "--pause", 0.003, "--checkpoint", path, "--every", 1000)
     assert agent.stepping(5), words(agent)

@@ -1,4 +1,4 @@
-"""Checks the parts that need no other process."""
+"""Tests of the parts that need no other process."""
 
 import os
 import time

@@ -1,5 +1,4 @@
-"""Kills, stops and starts processes of a job, and counts in the model itself what was trained
-on."""
+"""Tests that kill, stop and start processes of a job, whose model counts the records."""
 
 import json
 import os
@@ -12,8 +11,7 @@ import pytest
 
 
 def ended(agent):
-    """Waits until all have ended, and checks that every record is in the model as often as there
-    are epochs."""
+    """Wait until all have ended; check that every record was trained once per epoch."""
     results = finished(agent)
     for r in results:
         assert r["wrong"] == [], (r, agent.worlds, words(agent))
@@ -21,7 +19,7 @@ def ended(agent):
 
 
 def finished(agent):
-    """Waits until all have ended, and returns what those say that ended with 0."""
+    """Wait until all have ended; return the results of those that exited with 0."""
     ok = agent.until(lambda: all(p.gone for p in agent.processes))
     logs = "\n".join("%d: %s" % (p.number, agent.log(p)[-1500:]) for p in agent.processes)
     assert ok, "not ended: %s\n%s" % ([p.number for p in agent.processes if not p.gone], logs)
@@ -40,7 +38,7 @@ def words(agent):
 
 
 def recovery(agent, change):
-    """Changes the world and returns how long it takes until all in the new one have stepped."""
+    """Change the world; return the seconds until all ranks of the new world have made a step."""
     formation, begin = agent.formation, time.time()
     change()
     assert agent.until(lambda: agent.formation > formation), words(agent)

@@ -1,4 +1,4 @@
-"""Has one function for each case of test_units.py, which runs it with the torch that is tested."""
+"""Further cases of test_units.py, which runs each with the torch that is tested."""
 
 import os
 import socket
@@ -56,8 +56,10 @@ def cutting():
 
 
 def aborting():
-    """NCCL's group is aborted once, by another thread, before it is dropped; destroying or flushing
-    it is never asked for."""
+    """Check that NCCL's group is aborted once, by another thread, before it is dropped.
+
+    It is never destroyed or flushed.
+    """
 
     class Backend:
         calls = []
@@ -96,7 +98,7 @@ def aborting():
 
 
 def nccl_versions():
-    """What NCCL's group needs is checked by init, and what an abort needs where it is asked for."""
+    """Check that init refuses a torch that cannot use NCCL, and that an old NCCL is not aborted."""
     dist, available = torch.distributed, torch.cuda.is_available
 
     def refused():
@@ -150,8 +152,10 @@ def nccl_versions():
 
 
 def stuck_beside_nccl():
-    """With NCCL, too, a wait for gloo's collectives of the package ends when the group is
-    condemned, though no connection reports it."""
+    """Check that a wait in gloo ends when a group with NCCL is condemned.
+
+    No connection reports the end.
+    """
     group = Group(1, 0, 2, set(), set())
     group.gloo, peer = gloo(1800)
     group.nccl, group.data = True, type("Backend", (), {"abort": lambda self: None})()
@@ -170,8 +174,7 @@ def stuck_beside_nccl():
 
 
 def alone():
-    """A script runs without an agent; a round's gradient is the mean, and a failure of the script
-    is its own."""
+    """Check that a script runs without an agent: gradients are means, and its errors are raised."""
     world = elasticdl.init()
     assert (world.rank, world.size) == (0, 1) and torch.distributed.get_world_size() == 1
     model = torch.nn.Linear(1, 1)
@@ -214,8 +217,10 @@ def alone():
 
 
 def misfits():
-    """A ledger of an open epoch is of one cut; complete epochs fit every data set; what is not
-    known is not trusted."""
+    """Check that an open epoch needs its own cut, and that complete epochs fit every data set.
+
+    A ledger of an unknown cut is refused.
+    """
     def cut_of(size=100, task=10, shuffle=True, seed=1):
         return leases.DataSet(size, 9, shuffle, seed, task).cut()
 
@@ -265,8 +270,7 @@ def misfits():
 
 
 def settling():
-    """An epoch is complete when its tasks have all records of the data set, whatever the agent has
-    said."""
+    """Check that an epoch is complete when its tasks have all records of the data set."""
     cut_of = leases.DataSet(25, 3, records_per_task=10).cut()
     whole = {(0, 0): 10, (0, 1): 10, (0, 2): 5}
     assert leases.settle(cut_of, {}, 0) == 0 and leases.settle(cut_of, {}, 2) == 2
@@ -280,8 +284,10 @@ def settling():
 
 
 def unfit():
-    """The data set is compared when it is declared, and again when a state comes; a refusal
-    declares nothing."""
+    """Check that the data set is compared when it is declared, and when a state is received.
+
+    A refused data set is not declared.
+    """
     saved = saving.Checkpoints(os.path.join(os.environ["WHERE"], "saved.pt"), 1)
     writer = session.Session("gloo", None)
     writer.round, writer.ledger, writer.cut = 3, {(0, 0): 4}, leases.DataSet(64, 1).cut()
@@ -346,8 +352,10 @@ def checkpoint_late():
 
 
 def checkpoint_half():
-    """A checkpoint that is asked for within a round is that of the round's end. One whose round
-    does not end is not written, which is reported."""
+    """Check that a checkpoint requested within a round has the state at the end of the round.
+
+    If the round does not end, it is not written, which is reported.
+    """
     path = os.path.join(os.environ["WHERE"], "saved.pt")
     elasticdl.checkpoint(path, every=0)
     elasticdl.init()
@@ -392,8 +400,10 @@ def checkpoint_half():
 
 
 def checkpoint_replaced():
-    """The state that is resumed is that of the round and the ledger with which the process arrives,
-    though another has written a newer one since."""
+    """Check that the resumed state is that of the round and ledger with which the process arrives.
+
+    Another process may have written a newer one since.
+    """
     places = saving.Checkpoints(os.path.join(os.environ["WHERE"], "saved.pt"), 5)
     writer = session.Session("gloo", None)
 
@@ -423,7 +433,7 @@ def checkpoint_replaced():
 
 
 def store():
-    """The store's requests end when the formation does, those under way and later ones."""
+    """Check that requests to the store end with their world, current ones and later ones."""
     import json
 
     from elasticdl.link import Cancelled, Link
@@ -457,8 +467,7 @@ def store():
 
 
 def half_a_state():
-    """A rank whose source is lost in the middle has what it had: round and ledger are not those of
-    the state that it did not get."""
+    """Check that a rank whose source is lost keeps its own state, round and ledger."""
     session._session = s = session.Session("gloo", None)
     s.group, peer = Group(5, 1, 2, set(), set()), None
     s.group.gloo, peer = gloo(5)
@@ -495,7 +504,7 @@ def half_a_state():
 
 
 def explained():
-    """The errors of the script's own connections are not taken for the world's."""
+    """Check that errors of the script's own connections are not attributed to the world."""
     s = session.Session("gloo", None)
     s.link, asked = object(), []
     s._explain = asked.append
@@ -510,7 +519,7 @@ def explained():
 
 
 def gloo(timeout, store=None):
-    """Returns the groups of two ranks in this process."""
+    """Return the groups of two ranks in this process."""
     store, made = store or torch.distributed.HashStore(), {}
 
     def make(rank):
@@ -527,7 +536,7 @@ def gloo(timeout, store=None):
 
 
 class Late:
-    """Has the end of the interpreter last longer than the collective that waits for nobody."""
+    """An object that makes the interpreter's end last longer than a collective without peers."""
 
     def __del__(self, sleep=time.sleep):
         for _ in range(20):
@@ -536,7 +545,7 @@ class Late:
 
 
 def buried():
-    """A group whose destructor ends while the interpreter does must not abort the process."""
+    """Check that a group whose destructor ends with the interpreter does not abort the process."""
     global late, peer
     group = Group(1, 0, 2, set(), set())
     group.gloo, peer = gloo(1)
@@ -548,8 +557,7 @@ def buried():
 
 
 def unfinished():
-    """The end of the interpreter waits for no peer, neither the script's own groups nor the last
-    one do."""
+    """Check that the interpreter's end waits for no peer in any group."""
     global peer
     first, peers = gloo(1800)
     group = Group(1, 0, 2, set(), set())

@@ -1,5 +1,7 @@
-"""Trains a model that counts its records: parameter i rises by one each time that record i is in an
-update."""
+"""A script that trains a model that counts its records.
+
+Parameter i rises by one each time that record i is in an update.
+"""
 
 import argparse
 import ctypes
@@ -64,7 +66,7 @@ data = Data()
 
 
 def notice(state):
-    """Writes a checkpoint when the process is to be taken away, and until when it may go on."""
+    """Write a checkpoint, and the time of the end, when the process will be ended."""
     if a.notice and not os.path.exists(a.notice) and elasticdl.leaving() is not None:
         elasticdl.checkpoint()
         with open(a.notice + ".tmp", "w") as f:
@@ -73,7 +75,7 @@ def notice(state):
 
 
 def hold():
-    """Forks a child behind Python's back, which has copies of all sockets until it is killed."""
+    """Fork a child without Python's knowledge; it has copies of all sockets until it is killed."""
     if a.hold:
         if ctypes.CDLL(None).fork() == 0:
             while True:

@@ -1,1 +1,1 @@
-"""Has what does not depend on the framework."""
+"""The parts of elasticai_api that do not depend on the framework."""

@@ -1,21 +1,21 @@
-"""Hands record indices to a DataLoader's workers in blocks of one batch, so that the k-th batch is
-known record by record.
+"""Blocks of record indices for the workers of a DataLoader: one block for each batch.
 
-ElasticDL counts *how many* records were trained on; with several loader workers it cannot know
-which. Here a loader worker connects to the training process and is given a block of ``batch_size``
-indices at a time, from leases of its own. A DataLoader delivers batch k from worker k mod W, so the
-k-th batch is the next block of that worker.
+ElasticDL counts *how many* records were trained on. With several loader workers it cannot know
+*which* ones. Here the records of each batch are known. A loader worker connects to the training
+process and receives blocks of ``batch_size`` indices, from leases of its own. A DataLoader delivers
+batch k from worker k mod W, so the records of batch k are the next block of that worker.
 
-Blocks are made ahead of the training, and the state with its ledger may change under them. Four
-rules keep every record in exactly one update, whatever the ledger becomes:
+Blocks are made ahead of the training, and the state with its ledger may change before a block is
+trained on. Four rules keep every record in exactly one update of its epoch, whatever the ledger
+becomes:
 
-1. A block counts if each of its stretches begins where the ledger, with the stretches of this
-   round, ends. Otherwise it counts nothing.
-2. A block that does not count leaves no record taken. If the state lacks records of a lease in the
-   block, the lease takes them again from the ledger's end on, in a new *turn*.
-3. A stretch of an earlier turn counts nothing and does not move its lease: its records were taken
-   again.
-4. The records of one turn are taken by one worker, so that they are delivered in order.
+1. A block is credited whole or not at all. It is credited if each of its ranges begins where the
+   ledger ends, with the credits of this round included.
+2. If a block is not credited and the state lacks records of a lease in the block, that lease takes
+   them again from the end of the ledger, in a new *turn*.
+3. A range of an earlier turn is not credited and does not change its lease: its records are taken
+   again already.
+4. One worker takes all records of a turn, so that they are delivered in order.
 """
 
 from __future__ import annotations
@@ -30,38 +30,44 @@ from collections import deque
 from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from elasticdl import session as sessions
-from elasticdl.leases import Stretch
-from elasticdl.rounds import STRETCHES, Credit, Ledger
+from elasticdl.leases import Range
+from elasticdl.rounds import RANGES, Credit, Ledger
 
-#: How long a worker without records rests before it is given a block that counts nothing, in
-#: seconds.
+#: Time before a worker gets a block without records of its own, in seconds.
 REST = 0.02
 
 
 class Block(NamedTuple):
-    """Is the records of one batch. Its stretches have fewer records than indices if it is filled up
-    with records that are credited elsewhere."""
+    """The records of one batch.
+
+    ``indices`` holds ``batch_size`` indices; it is empty if the script takes indices from shards.
+    ``ranges`` covers fewer records if the batch is filled up with records that are credited
+    elsewhere.
+    """
 
     indices: List[int]
-    stretches: Tuple[Stretch, ...]
+    ranges: Tuple[Range, ...]
 
 
 def early(session: Any) -> bool:
-    """Reports whether the state of this world, with its ledger, is still to come."""
+    """Return whether the state of this world, with its ledger, has still to be received."""
     return session.link is not None and not session.synced
 
 
 def ledger(session: Any) -> Ledger:
-    """Returns the ledger at which leases begin: a process without state has none, whatever it has
-    read from a checkpoint."""
+    """Return the ledger at which new leases begin: empty until the process has state in memory.
+
+    A ledger that was only read from a checkpoint does not count before that.
+    """
     return session.ledger if session.live or not early(session) else {}
 
 
-def admit(blocks: Sequence[Optional[Block]], tasks: int = STRETCHES) -> List[Tuple[Credit, ...]]:
-    """Returns the credits of each block of a round: for all its records, or for none. Leases take
-    dropped records again.
+def admit(blocks: Sequence[Optional[Block]], tasks: int = RANGES) -> List[Tuple[Credit, ...]]:
+    """Return the credits of each block of a round: for all records of the block, or for none.
 
-    Call it once the state is that of this world. ``tasks`` limits the tasks in the round's header.
+    A block None has no credits. Leases take the records of a block that is not credited again. Call
+    the function once the state is that of this world. ``tasks`` is the maximum number of tasks with
+    credits in the round.
     """
     session = sessions.current()
     ends: Ledger = {}
@@ -71,22 +77,21 @@ def admit(blocks: Sequence[Optional[Block]], tasks: int = STRETCHES) -> List[Tup
 
 
 def _admit(session: Any, ends: Ledger, tasks: int, block: Block) -> Tuple[Credit, ...]:
-    """Returns the credits of a block, and moves ``ends``, where the stretches of this round's
-    tasks end."""
+    """Return the credits of a block, and update ``ends``, where the credits of each task end."""
     held = set(map(id, session.book.held))
     after = dict(ends)
     fits = True
-    for lease, turn, c in block.stretches:
+    for lease, turn, c in block.ranges:
         key = c.epoch, c.number
         end = after.get(key, session.ledger.get(key, 0))
-        # Stretches of an open header are not in the ledger yet.
+        # Ranges of an open header are not in the ledger yet.
         follows = c.first == end or c.first > end and bool(session.headers)
         fits = fits and follows and id(lease) in held and turn == lease.turn and c.epoch >= session.settled
         after[key] = c.last
     if fits and len(after) <= tasks:
         ends.update(after)
-        return tuple(s.credit for s in block.stretches)
-    for lease, turn, c in block.stretches:
+        return tuple(s.credit for s in block.ranges)
+    for lease, turn, c in block.ranges:
         end = ends.get((c.epoch, c.number), session.ledger.get((c.epoch, c.number), 0))
         if c.last > end and c.epoch >= session.settled:
             lease.back(turn, end)
@@ -94,8 +99,10 @@ def _admit(session: Any, ends: Ledger, tasks: int, block: Block) -> Tuple[Credit
 
 
 class Blocks:
-    """Makes blocks from leases, in the training process. Each loader worker has leases of its
-    own."""
+    """The blocks that the training process makes from leases.
+
+    Each loader worker has leases of its own. All methods may be called from any thread.
+    """
 
     def __init__(self, batch_size: int) -> None:
         self.batch_size = batch_size
@@ -103,15 +110,15 @@ class Blocks:
         self._lock = threading.RLock()
         self._given: Dict[int, Deque[Block]] = {}
         self._next = 0
-        # how many DataLoaders' iterations have begun
+        # number of the newest DataLoader iteration
         self._loader = 0
-        self._seen: Set[int] = set()  # the workers of the newest
-        # abstract: it is in no file system, and ends with the process
+        self._seen: Set[int] = set()  # workers of that iteration
+        # An abstract address: it is in no file system, and ends with the process.
         self.path = "\0elasticai-%d-%s" % (os.getpid(), os.urandom(8).hex())
         self._listener: Optional[socket.socket] = None
 
     def serve(self) -> None:
-        """Listens for the loader's workers."""
+        """Start to listen for loader workers, unless it was started before."""
         with self._lock:
             if self._listener is None:
                 self._listener = socket.socket(socket.AF_UNIX)
@@ -143,9 +150,10 @@ class Blocks:
             c.close()
 
     def _begin(self, worker: int, workers: int) -> int:
-        """Returns the number of the loader that a worker, which has just connected, is of.
+        """Return the number of the loader to which a newly connected worker belongs.
 
-        A known worker has restarted. Undelivered records of the former one are taken again.
+        A worker that is known already belongs to a new loader, and so does one that reports another
+        number of workers. Leases take the undelivered records of the former loader again.
         """
         with self._lock:
             if worker in self._seen or workers != self.workers:
@@ -158,9 +166,10 @@ class Blocks:
             return self._loader
 
     def make(self, worker: int, loader: Optional[int] = None) -> Optional[Block]:
-        """Makes the next block of a worker, None at the end, or if the loader is not the newest.
+        """Make the next block of a worker; return None at the end, or for an older loader.
 
-        While others have the remaining records it repeats some, without credits.
+        A block with too few records repeats some of them. While other processes have the remaining
+        records, it repeats the first of the data set. Repeated records have no credits.
         """
         session = sessions.current()
         with self._lock:
@@ -168,27 +177,29 @@ class Blocks:
                 return None
             book = session.book
             indices: List[int] = []
-            stretches: List[Stretch] = []
-            while len(indices) < self.batch_size and len(stretches) < STRETCHES:
+            ranges: List[Range] = []
+            while len(indices) < self.batch_size and len(ranges) < RANGES:
                 lease = next((h for h in book.held if h.taken < len(h) and h.owner in (None, worker)), None)
                 lease = lease or book.ask(session.pending, ledger(session), early(session))
                 if lease is None:
                     break
-                more, stretch = lease.claim(self.batch_size - len(indices), worker)
+                more, claimed = lease.claim(self.batch_size - len(indices), worker)
                 indices += more
-                stretches.append(stretch)
+                ranges.append(claimed)
             if not indices and book.ended:
                 return None
             filler = indices or list(range(min(self.batch_size, book.data.size)))
-            block = Block([filler[i % len(filler)] for i in range(self.batch_size)], tuple(stretches))
+            block = Block([filler[i % len(filler)] for i in range(self.batch_size)], tuple(ranges))
             self._given.setdefault(worker, deque()).append(block)
         if not indices:
             time.sleep(REST)
         return block
 
     def next(self) -> Optional[Block]:
-        """Returns the block of the batch that the loader delivers next; None if it delivered none
-        that was made here."""
+        """Return the block of the batch that the loader delivers next.
+
+        Return None if no block was made for that batch.
+        """
         with self._lock:
             worker = self._next % self.workers if self.workers else 0
             given = self._given.get(worker)
@@ -209,8 +220,10 @@ def _exactly(c: socket.socket, n: int) -> bytes:
 
 
 class Client:
-    """Asks the training process for blocks, from a process of the loader. Each process has a
-    connection of its own."""
+    """The connection of a loader worker to the training process, which gives it blocks.
+
+    Each process opens a connection of its own.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Has the names of ElasticDL's constants that scripts use."""
+"""ElasticDL's constants that scripts use."""
 
 
 class TrainingLoopStatus:

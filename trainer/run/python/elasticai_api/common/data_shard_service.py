@@ -1,5 +1,7 @@
-"""Gives the indices of the records to train on from the leases of the job, with ElasticDL's
-interface."""
+"""Shards and indices of the records to train on, from the job's leases.
+
+Names and arguments are those of ElasticDL.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional
 
 import elasticdl
 from elasticdl import session as sessions
-from elasticdl.leases import Lease, Stretch
+from elasticdl.leases import Lease, Range
 from elasticdl.rounds import Credit
 
 from ..util.log_utils import warn_once
@@ -19,8 +21,11 @@ TRAINING = 1
 
 
 class Shard(NamedTuple):
-    """Is a range of records. ``indices`` are those to train on, in their order; without ``shuffle``
-    they are [start, end)."""
+    """A range of records.
+
+    ``indices`` are the records to train on, in order. Without ``shuffle`` they are [``start``,
+    ``end``).
+    """
 
     name: str
     start: int
@@ -29,22 +34,23 @@ class Shard(NamedTuple):
 
 
 class _Given:
-    """Is a shard that the script has: a lease, in the turn in which it was given."""
+    """A shard that the script has: a lease, in the turn in which it was given."""
 
     def __init__(self, lease: Lease) -> None:
         self.lease, self.turn, self.reported = lease, lease.turn, lease.credited
 
-    def report(self, n: int) -> Stretch:
+    def report(self, n: int) -> Range:
         first, self.reported = self.reported, self.reported + n
-        return Stretch(self.lease, self.turn, Credit(self.lease.epoch, self.lease.number, first, self.reported))
+        return Range(self.lease, self.turn, Credit(self.lease.epoch, self.lease.number, first, self.reported))
 
 
 class DataShardService:
-    """Gives shards: ranges of records that no other process has.
+    """A source of shards: ranges of records that no other process has.
 
-    ``num_minibatches_per_shard`` is by default what the job's ``--num_minibatches_per_task`` says,
-    if it was given. ``dataset_name`` is the name of all shards. ``master_client`` has no effect:
-    the agent's socket is the package's own.
+    ``num_minibatches_per_shard`` is by default the value of the job's flag
+    ``--num_minibatches_per_task``; without the flag the package chooses it. ``dataset_name`` is the
+    name of all shards. ``master_client`` has no effect: the package uses the agent's socket. Only
+    shards of type TRAINING are given: another ``task_type`` raises elasticdl.Error.
     """
 
     def __init__(self, master_client: Any = None, batch_size: int = 1, num_epochs: Optional[int] = None,
@@ -59,8 +65,8 @@ class DataShardService:
             warn_once("shuffle_shards=True has no effect: give shuffle=True, which shuffles the records")
         self._batch_size, self._dataset_size = batch_size, dataset_size
         self._name, self._pid = dataset_name, os.getpid()
-        self._controller: Any = None  # runs the rounds; None: the script does
-        # a shard was, since report_batch_done was called
+        self._controller: Any = None  # None: the script runs the rounds
+        # a shard was completed since the last report_batch_done()
         self._completed = False
         per_shard = num_minibatches_per_shard or int(os.environ.get("ELASTICDL_NUM_MINIBATCHES_PER_TASK", "0"))
         self._fields: Optional[Dict[str, Any]] = None
@@ -70,7 +76,11 @@ class DataShardService:
         self._shards: List[_Given] = []
 
     def join(self) -> None:
-        """Joins the job if the process has not, and declares the data set."""
+        """Join the job if the process has not, and declare the data set.
+
+        Raise elasticdl.Error in another process, such as a loader worker, or if the size of the
+        data set is not known.
+        """
         if os.getpid() != self._pid:
             raise elasticdl.Error(
                 "shards are given to the training process alone; a DataLoader's worker has fetch_record_index() of a RecordIndexService"
@@ -85,42 +95,46 @@ class DataShardService:
             )
 
     def fetch_shard(self) -> Optional[Shard]:
-        """Returns a shard, None when all records are in the model. While others have the rest, a
-        controller takes part in their rounds."""
+        """Return the next shard; None when all records are in the model.
+
+        While others have the remaining records, a controller takes part in their rounds.
+        """
         self.join()
         lease = elasticdl.lease() if self._controller is None else self._controller._lease()
         if lease is None:
             return None
-        # a new world calls the training function again: it has no shards of an earlier one
+        # A new world calls the training function again, which has no shards of an earlier one.
         if self._controller is None:
             self._shards = [s for s in self._shards if s.turn == s.lease.turn and len(s.lease)]
         self._shards.append(_Given(lease))
         return Shard(self._name, lease.start + lease.credited, lease.end, lease.indices())
 
     def next_block(self) -> Optional[Block]:
-        """Returns the records of the next batch: ``batch_size``, or as many as are left of the
-        shards that were fetched."""
+        """Return the ranges of the next batch, from the shards that were fetched.
+
+        The batch has ``batch_size`` records, or as many as are left of these shards.
+        """
         return self._claim(self._batch_size)
 
     def _claim(self, rest: int) -> Block:
-        stretches = []
+        ranges = []
         while rest > 0 and self._shards:
             shard = self._shards[0]
             n = min(rest, len(shard.lease) - shard.reported)
             if n:
-                stretches.append(shard.report(n))
+                ranges.append(shard.report(n))
             rest -= n
             if shard.reported == len(shard.lease):
                 self._shards.pop(0)
                 self._completed = True
-        return Block([], tuple(stretches))
+        return Block([], tuple(ranges))
 
     def report_batch_done(self, batch_size: Optional[int] = None, err_msg: str = "") -> bool:
-        """Credits the next records of the shards that were fetched, and reports whether a shard is
-        complete.
+        """Credit the next records of the fetched shards; return whether a shard is complete.
 
-        Call it before the gradients are reduced. With a controller it credits nothing:
-        ``elastic_run`` does.
+        Call it before the gradients are reduced. ``batch_size`` is the number of records, by
+        default that of the service. With a controller nothing is credited here: ``elastic_run``
+        does that. ``err_msg`` raises elasticdl.Error, because a batch cannot be given back.
         """
         if err_msg:
             raise elasticdl.Error(
@@ -129,7 +143,7 @@ class DataShardService:
             )
         if self._controller is None:
             block = self._claim(batch_size or self._batch_size)
-            if block.stretches:
+            if block.ranges:
                 sessions.current().pending.extend(admit([block], sys.maxsize)[0])
         completed, self._completed = self._completed, False
         return completed
@@ -145,8 +159,10 @@ class DataShardService:
 
 
 class RecordIndexService(DataShardService):
-    """Gives single indices, in the training process or in the workers of a DataLoader that has
-    ``batch_size``."""
+    """A source of single record indices, in the training process or in loader workers.
+
+    The DataLoader must have the ``batch_size`` of the service.
+    """
 
     def __init__(
         self,
@@ -171,8 +187,7 @@ class RecordIndexService(DataShardService):
         self.blocks.serve()
 
     def next_block(self) -> Optional[Block]:
-        """Returns the records of the batch that the loader delivers next; None if they were not
-        fetched here."""
+        """Return the block of the batch that the loader delivers next; None if there is none."""
         block: Optional[Block] = self.blocks.next()
         return block
 
@@ -185,7 +200,7 @@ class RecordIndexService(DataShardService):
         self._mine = iter(())
 
     def fetch_record_index(self) -> int:
-        """Returns the next index; raises StopIteration at the end, which ends the loader's loop."""
+        """Return the next index; raise StopIteration at the end, which ends the loader's loop."""
         for index in self._mine:
             return index
         indices = self._block()

@@ -1,10 +1,10 @@
-"""Stands for ElasticDL's client of the master; the agent's socket is the package's own."""
+"""A stand-in for ElasticDL's client of the master. The package uses the agent's socket instead."""
 
 from typing import Any
 
 
 class MasterClient:
-    """Is accepted wherever ElasticDL's constructors want one; it holds nothing."""
+    """An empty object, for arguments of ElasticDL's constructors."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass

@@ -1,1 +1,1 @@
-"""Has the enumerations of ElasticDL's protocol that scripts name."""
+"""The enumerations of ElasticDL's protocol that scripts use."""

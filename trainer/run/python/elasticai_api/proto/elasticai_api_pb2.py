@@ -1,3 +1,3 @@
-"""Has the task types by their names, without protobuf."""
+"""The task types of ElasticDL's protocol, without protobuf."""
 
 NONE, TRAINING, EVALUATION, PREDICTION, WAIT, TRAIN_END_CALLBACK = range(6)

@@ -1,1 +1,1 @@
-"""Has ElasticDL's names for PyTorch."""
+"""ElasticDL's names for PyTorch."""

@@ -1,4 +1,4 @@
-"""Runs each training step of a script elastically, with ElasticDL's interface."""
+"""A controller that runs the training steps of a script elastically, with ElasticDL's interface."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ _Pass = Tuple[Callable[..., Any], Tuple[Any, ...], Dict[str, Any], Optional[Bloc
 
 
 class PyTorchAllReduceController:
-    """Takes ``(data_shard_service)`` or ``(master_client, data_shard_service)``, as ElasticDL's
-    versions do."""
+    """A controller that repeats a training step if the world changes during it.
+
+    Its arguments are ``(data_shard_service)`` or ``(master_client, data_shard_service)``, as in
+    ElasticDL's versions.
+    """
 
     def __init__(self, *services: Any, data_shard_service: Any = None, master_client: Any = None) -> None:
         if data_shard_service is None and not services:
@@ -34,9 +37,9 @@ class PyTorchAllReduceController:
         self._state: Optional[elasticdl.State] = None
         self._passes: List[_Pass] = []
         self._last: Optional[_Pass] = None
-        # records of each of the current passes
+        # number of records of each of the current passes
         self._weights: List[int] = []
-        # minibatches before the training, of epochs that it resumes after
+        # number of minibatches in the epochs before the resumed one
         self._begun = 0
         self.data_shard_service.join()
         self.data_shard_service._controller = self
@@ -53,32 +56,33 @@ class PyTorchAllReduceController:
         self._optimizer = optimizer
 
     def set_resume_epoch(self, epoch: int) -> None:
-        """Sets the epoch to count from. In a world that has begun the count of the others is taken
-        over."""
+        """Set the epoch from which to count.
+
+        In a world whose workers have trained already, their count replaces it.
+        """
         self._begun = epoch * self.data_shard_service.get_minibatch_count_per_epoch()
         if self._state is not None:
             self._state.completed = self._begun
 
     def init_horovod_locally(self) -> None:
-        """Does nothing: there is no Horovod."""
+        """Do nothing: there is no Horovod."""
 
     @property
     def global_batch_num_per_step(self) -> int:
-        """Returns how many minibatches make one update."""
+        """The number of minibatches that make one update."""
         if getattr(self._optimizer, "fixed_global_batch_size", False):
             return max(int(self._optimizer.global_batch_num_per_step), elasticdl.world().size)
         return elasticdl.world().size
 
     @property
     def backward_passes_per_step(self) -> int:
-        """Returns how many minibatches of an update are this worker's; low ranks take the odd
-        ones."""
+        """The number of this worker's minibatches in one update; low ranks take the remainder."""
         world = elasticdl.world()
         each, odd = divmod(self.global_batch_num_per_step, world.size)
         return each + (world.rank < odd)
 
     def reset_backward_passes_per_step(self) -> None:
-        """Does nothing: it follows from the world."""
+        """Do nothing: the number follows from the world."""
 
     @property
     def global_completed_batch_num(self) -> int:
@@ -89,11 +93,10 @@ class PyTorchAllReduceController:
         return self.global_completed_batch_num // per_epoch if per_epoch else 0
 
     def broadcast(self) -> None:
-        """Copies model, optimizer and count from the worker that has the newest, rank 0 if none has
-        trained: once in each world.
+        """Copy model, optimizer and count from the worker that has the newest, once in each world.
 
-        ``elastic_run`` does so on its own. If all workers have the same state already, it does
-        nothing.
+        The source is rank 0 if no worker has trained. If all workers have the same state already,
+        nothing is copied. ``elastic_run`` does the same, so a script need not call this method.
         """
         session, state = sessions.current(), self._members()
         while not session.synced:
@@ -107,10 +110,10 @@ class PyTorchAllReduceController:
                 session.form()
 
     def restore(self) -> None:
-        """Drops gradients that are in no update, and enters the next world with the newest state if
-        a member of this one is lost.
+        """Drop the gradients that are in no update, and make sure that the state is the newest.
 
-        ``elastic_run`` does so on its own.
+        If a member of this world is lost, wait for the next world first. ``elastic_run`` does the
+        same, so a script need not call this method.
         """
         self._members()
         self._optimizer._forget()
@@ -121,15 +124,14 @@ class PyTorchAllReduceController:
         self.broadcast()
 
     def train_one_batch_with_retries(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Trains on one minibatch, as the function that ``elastic_run(func)`` returns does. Its
-        records are credited."""
+        """Train on one minibatch as ``elastic_run(func)`` does, and credit its records."""
         return self.elastic_run(func)(*args, **kwargs)
 
     def notify_train_loop_start(self) -> None:
-        """Does nothing: the first minibatch reports it."""
+        """Do nothing: the first minibatch reports the start."""
 
     def notify_train_loop_end(self) -> None:
-        """Takes part in rounds, without records, until all workers have ended their loops."""
+        """Take part in rounds, without records, until all workers have ended their loops."""
         session = sessions.current()
         while not session.over:
             self._round(self._filler, None)
@@ -137,15 +139,22 @@ class PyTorchAllReduceController:
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """Encloses the training loop. After its end this worker takes part in rounds, without
-        records, until all workers have ended theirs."""
+        """Return a context manager that encloses the training loop.
+
+        After the loop this worker takes part in rounds, without records, until all workers have
+        ended their loops.
+        """
         self.notify_train_loop_start()
         yield
         self.notify_train_loop_end()
 
     def elastic_run(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns ``func``, which trains on one minibatch, so that it is done again when the world
-        changes under it."""
+        """Wrap ``func``, which trains on one minibatch, to repeat it when the world changes.
+
+        With a fixed global batch, the minibatches of an update run when the last of them is passed
+        to the wrapper. The wrapper returns the result of ``func`` for that minibatch, and None for
+        the others.
+        """
 
         @functools.wraps(func)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -169,8 +178,10 @@ class PyTorchAllReduceController:
         return self._state
 
     def _lease(self) -> Optional[Lease]:
-        """Returns a lease, None at the end; takes part in the rounds of the others while they have
-        the rest."""
+        """Return a lease, None at the end.
+
+        While other workers have the remaining records, take part in their rounds.
+        """
         session = sessions.current()
         while True:
             lease = session.book.whole(session.pending, ledger(session), early(session))
@@ -182,8 +193,11 @@ class PyTorchAllReduceController:
                 time.sleep(REST)
 
     def _round(self, work: Callable[[], Any], blocks: Optional[List[Any]]) -> Any:
-        """Does one update, again if the world changes before it is done. ``blocks`` None: this
-        worker has no more records."""
+        """Make one update, and repeat it if the world changes before it is complete.
+
+        ``blocks`` has a block for each minibatch; None: this worker has no more records. Return the
+        result of ``work``; None if no worker has records for the round.
+        """
         session = sessions.current()
         state = self._members()
         result = None
@@ -209,11 +223,11 @@ class PyTorchAllReduceController:
             session.form()
 
     def _begin(self, session: Any, blocks: Optional[List[Any]]) -> bool:
-        """Opens the round; False if no worker brings records to it."""
+        """Open the round; return False if no worker has records for it."""
         admitted = admit(blocks or [])
         self._weights = [sum(c.last - c.first for c in mine) for mine in admitted]
         credits: Dict[Tuple[int, int], Credit] = {}
-        for c in (c for mine in admitted for c in mine):  # those of a task follow on each other
+        for c in (c for mine in admitted for c in mine):  # ranges of a task are adjacent
             before = credits.setdefault((c.epoch, c.number), c)
             credits[c.epoch, c.number] = before._replace(last=c.last)
         header = session.gathered(session.begin(sum(self._weights), tuple(credits.values()), ended=blocks is None))
@@ -236,8 +250,11 @@ class PyTorchAllReduceController:
         return result
 
     def _filler(self) -> None:
-        """Applies the others' gradients, by the minibatch that this worker had last: what the
-        script does with averaged gradients it does here, too."""
+        """Repeat this worker's last minibatch, to apply the gradients of the other workers.
+
+        The minibatch has weight 0. The script handles the averaged gradients here as elsewhere. A
+        worker that has had no minibatch applies them by ``optimizer.step()`` alone.
+        """
         self._optimizer._forget()
         if self._last is not None:
             self._weights = [0]
@@ -252,7 +269,7 @@ AllReduceController = PyTorchAllReduceController
 
 def create_elastic_controller(batch_size: int, num_epochs: Optional[int] = None, dataset_size: Optional[int] = None,
                               shuffle: bool = False, num_minibatches_per_shard: int = 0) -> PyTorchAllReduceController:
-    """Returns a controller with a RecordIndexService."""
+    """Return a controller with a RecordIndexService."""
     return PyTorchAllReduceController(
         RecordIndexService(
             None,

@@ -1,11 +1,11 @@
-"""Has ElasticDL's folder of images, whose indices come from the job."""
+"""ElasticDL's folder of images, whose indices come from the job."""
 
 import sys
 from typing import Any
 
 
 def _folder() -> Any:
-    """Returns torchvision's class; without it none can be made of ours, and everything else can."""
+    """Return torchvision's ImageFolder, or ``object`` if torchvision is not installed."""
     try:
         from torchvision.datasets import ImageFolder
     except ImportError:
@@ -17,8 +17,12 @@ ImageFolder: Any = _folder()
 
 
 class ElasticImageFolder(ImageFolder):
-    """Is a folder of images; its length is without end, and the index that a loader asks for is
-    ignored."""
+    """A folder of images of which the job chooses the next one.
+
+    With a service its length is ``sys.maxsize``, and the index that a loader asks for is ignored.
+    Without one it is torchvision's ImageFolder. Its constructor raises ImportError if torchvision
+    is not installed.
+    """
 
     def __init__(self, root: str, *args: Any, data_shard_service: Any = None, **kwargs: Any) -> None:
         if ImageFolder is object:

@@ -1,8 +1,8 @@
-"""Makes any optimizer average its gradients over the global batch.
+"""Optimizers that average their gradients over the global batch.
 
 With a fixed global batch of W minibatches each of n workers does W/n backward passes between two
-updates, and the update is the mean of all W. ElasticDL's own divides by n instead, so its learning
-rate drifts as workers come and go.
+updates, and the update is the mean of all W. ElasticDL's own optimizer divides by n instead, so its
+learning rate changes in effect with the number of workers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..util.log_utils import warn_once
 
 
 class _Distributed:
-    """Is mixed into the class of the optimizer."""
+    """The part of an averaging optimizer that is added to the class of the given one."""
 
     fixed_global_batch_size = False
     backward_passes_per_step = 1
-    # of the current pass, 0 for a filler; None: no controller says
+    # number of records of the current pass, 0 for a filler; None: there is no controller
     _weight: Optional[int] = None
     _update = True  # this pass ends with an update
     # synchronize() has been called for the step() that follows
@@ -41,19 +41,24 @@ class _Distributed:
 
     @property
     def update_gradients(self) -> bool:
-        """Reports whether the last minibatch ended with an update, as all do without a fixed global
-        batch."""
+        """Whether the last minibatch ended with an update.
+
+        Without a fixed global batch each minibatch does.
+        """
         return self._update
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Sets how many minibatches of an update are this worker's, with a fixed global batch. A
-        controller does so on its own."""
+        """Set the number of this worker's minibatches in one update, for a fixed global batch.
+
+        It has no effect with a controller, which knows the number from the world. Raise ValueError
+        if it is below 1.
+        """
         if passes < 1:
             raise ValueError("backward_passes_per_step=%d: it must be at least 1" % passes)
         self.backward_passes_per_step = passes
 
     def _average(self) -> None:
-        """Adds the gradients of a pass up; with the last pass of an update, averages them."""
+        """Add up the gradients of a pass; with the last pass of an update, average them."""
         parameters = self._all()
         weight, records = self._weight, None
         if weight is None and self.fixed_global_batch_size:
@@ -77,14 +82,19 @@ class _Distributed:
             elasticdl.allreduce_gradients(parameters, records)
 
     def synchronize(self) -> None:
-        """Averages the gradients, for what is done with them before step(), such as clipping.
-        step() does not average them again."""
+        """Average the gradients before step(), so that a script can change them, such as clip them.
+
+        step() does not average them again.
+        """
         self._average()
         self._ready = True
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Encloses the step() after synchronize()."""
+        """Return a context manager that encloses the step() after synchronize().
+
+        It raises elasticdl.Error if synchronize() was not called before.
+        """
         if not self._ready:
             raise elasticdl.Error(
                 "skip_synchronize(): call synchronize() before, or the workers' models become different"
@@ -92,8 +102,11 @@ class _Distributed:
         yield
 
     def step(self, closure: Any = None) -> Any:
-        """Applies the averaged gradients; with a fixed global batch, after the last pass of an
-        update."""
+        """Apply the averaged gradients.
+
+        With a fixed global batch, only the last pass of an update does so.
+        Raise elasticdl.Error for a closure: the gradients that it computes would not be averaged.
+        """
         if closure is not None:
             raise elasticdl.Error(
                 "step(closure): the gradients that a closure computes would not be averaged; call loss.backward(), then step()"
@@ -107,10 +120,12 @@ class _Distributed:
 def DistributedOptimizer(optimizer: torch.optim.Optimizer, named_parameters: Any = None, compression: Any = None,
                          backward_passes_per_step: int = 1, op: Any = None, gradient_predivide_factor: float = 1.0,
                          global_batch_num_per_step: Optional[int] = None, fixed_global_batch_size: bool = False) -> Any:
-    """Returns the optimizer as one that averages its gradients over the global batch.
+    """Return the optimizer as one that averages its gradients over the global batch.
 
-    ``named_parameters`` is only checked: nothing is found by name. ``gradient_predivide_factor``
-    has no effect on a mean.
+    ``named_parameters`` is only checked, because nothing is found by name; ValueError reports wrong
+    names. ``gradient_predivide_factor`` has no effect on a mean. ``compression`` and an ``op``
+    other than the average raise elasticdl.Error. ``global_batch_num_per_step`` is by default the
+    environment's WORKER_NUM. The result and ``optimizer`` share their attributes.
     """
     if compression is not None and getattr(compression, "__name__", "") != "NoneCompressor":
         raise elasticdl.Error("compression=%r: gradients are not compressed; leave it out" % (compression,))
@@ -125,7 +140,7 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer, named_parameters: Any
     kind = type(optimizer)
     made: Any = object.__new__(type(kind.__name__, (_Distributed, kind), {}))
     made.__dict__ = optimizer.__dict__
-    # of a scheduler that was made before: it would call the other class's
+    # A scheduler that was made before has set this attribute to the original class's step().
     made.__dict__.pop("step", None)
     made._forget()
     made.fixed_global_batch_size = fixed_global_batch_size
@@ -135,7 +150,7 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer, named_parameters: Any
 
 
 def _check_names(optimizer: torch.optim.Optimizer, named: List[Any]) -> None:
-    """Raises ValueError for names that ElasticDL's own refuses."""
+    """Raise ValueError for names that ElasticDL's own optimizer refuses."""
     if any(not isinstance(n, tuple) or len(n) != 2 for n in named):
         raise ValueError("named_parameters: expected pairs of name and parameter, such as model.named_parameters()")
     names = [name for name, _ in named]

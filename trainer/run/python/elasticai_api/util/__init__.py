@@ -1,1 +1,1 @@
-"""Has ElasticDL's helpers."""
+"""ElasticDL's helpers."""

@@ -1,4 +1,4 @@
-"""Has the logger that ElasticDL's examples import."""
+"""The logger that ElasticDL's examples import."""
 
 import logging
 import sys
@@ -16,7 +16,7 @@ _said: Set[str] = set()
 
 
 def warn_once(text: str) -> None:
-    """Warns of something that a script does in a loop, or in several places."""
+    """Log a warning, unless this process has logged the same one before."""
     if text not in _said:
         _said.add(text)
         default_logger.warning(text)
