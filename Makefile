@@ -7,11 +7,13 @@ SHELL := /bin/bash
 GO         ?= go
 BUILD      := build
 ELASTICDL  := $(BUILD)/elasticdl
-# Packages are compiled once for all targets, and for all clones: releases have no paths of the machine in them, either.
+# Packages are compiled once for all targets and clones. Releases have no paths of the machine in
+# them, either.
 export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
 LINT       := $(GO) tool -modfile=tools/lint/go.mod
 MODULES    := . tools/lint tools/gen tools/kubernetes tools/pulumi tools/pulumi/language
-# `make test` leaves out packages that link Pulumi, whose SDKs take minutes to compile, and whole jobs: test-infra and test-jobs.
+# `make test` leaves out packages that link Pulumi, whose SDKs take minutes to compile, and whole
+# jobs: test-infra and test-jobs have these.
 QUICK       = $$($(GO) list ./... | grep -vE '/elasticdl/(infra|stacks|test/(graph|local|provider))(/|$$)')
 # Tests of memory run without the race detector, which uses memory of its own.
 MEMORY      = $$(grep -rl --include='*_test.go' '^//go:build .*!race' cmd trainer test | xargs -n1 dirname | sort -u | sed 's|^|./|')
@@ -24,13 +26,15 @@ SEED       ?= 1
 SEEDS      ?= 500
 # The whole of MNIST for `make accuracy`, as IDX files; without it the mirrors are asked.
 MNIST_SOURCE ?= $(wildcard ../shared/data/mnist)
-# The tutorials of `make seeds` as published, one file each, to compare their commands with; without them nothing is compared.
+# The tutorials of `make seeds` as published, one file each, to compare their commands with; without
+# them nothing is compared.
 TUTORIALS ?= $(wildcard ../shared/seeds)
 # Where the test cluster is, and what is in it; its programs, and the Kubernetes that they are.
 export ELASTICDL_CLUSTER ?= $(abspath $(BUILD)/cluster)
 CLUSTER_FLAGS ?= --nodes=2
 CLUSTER    := $(BUILD)/tools/cluster
-# Without it, each program with the race detector waits for a second at its end, and tests start hundreds.
+# Without it, each program with the race detector waits for a second at its end, and tests start
+# hundreds.
 export GORACE ?= atexit_sleep_ms=0
 # A Python that has PyTorch 2.x, by a virtual environment; Debian's has 1.13.
 TORCH      := $(BUILD)/tools/torch
@@ -46,7 +50,8 @@ KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
 PULUMI     := $(shell awk '$$1 == "github.com/pulumi/pulumi/pkg/v3" {print $$2}' tools/pulumi/go.mod)
 PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=$(PULUMI)
 
-# The targets of continuous integration, on two cores within 40 minutes when everything is compiled, and within 60 when nothing is.
+# The targets of continuous integration, on two cores within 40 minutes when everything is compiled,
+# and within 60 when nothing is.
 CORE       := check test demo losses torch-job test-infra seeds
 # All tests. `make everything PARTS="test-jobs e2e"` runs some of them.
 PARTS      ?= check test test-jobs test-torch simulation demo accuracy campaign test-infra e2e
@@ -60,7 +65,8 @@ JOBS       ?= 20
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# The tag leaves out the gRPC of Google Cloud Storage's client, 13 MB that nothing uses: it is reached by HTTP.
+# The tag leaves out the gRPC of Google Cloud Storage's client, 13 MB that nothing uses: the storage
+# is reached by HTTP.
 BUILD_FLAGS := -tags disable_grpc_modules -ldflags '-s -w -X github.com/elasticdl/elasticdl/cmd/elasticdl/cli.version=$(VERSION)'
 build: ## build/elasticdl, a static binary
 	CGO_ENABLED=0 $(GO) build $(BUILD_FLAGS) -o $(ELASTICDL) ./cmd/elasticdl
@@ -89,7 +95,8 @@ demo-allreduce: build ## the same without servers: a ring of 4 workers
 	  --num_workers=4 --min_workers=1 --max_workers=8 --evaluation_steps=50 --log_loss_steps=10 \
 	  --job_name=test-mnist-allreduce --distribution_strategy=AllreduceStrategy --output=$(BUILD)/demo/model-allreduce
 
-# each runs targets one after the other, and prints how long each took; the first that fails ends it.
+# each runs targets one after the other, and prints how long each took. It ends with the first that
+# fails.
 define each
 @for target in $(1); do echo "=== make $$target"; began=$$SECONDS; $(MAKE) --no-print-directory $$target; \
   took="$${took:-}=== make $$target: $$((SECONDS - began)) s"$$'\n'; echo "=== make $$target: $$((SECONDS - began)) s"; done; \
@@ -111,7 +118,8 @@ test-jobs: cc python3 ## jobs as processes of this machine: trained, scaled, kil
 	  $(GO) test -json -count=1 -timeout 15m ./test/local && $(GO) test -json -run '^TestMemory' $(MEMORY) && \
 	  $(GO) test -json -race -timeout 15m -run '^TestSimulation' ./trainer -seed 21 -seeds 80; } | $(REPORT)
 
-# One loss of each kind: a worker, a server, a worker of a ring, all of a ring, a master, and some of each in a job that counts its records.
+# One loss of each kind: a worker, a server, a worker of a ring, all of a ring, a master, and some
+# of each in a job that counts its records.
 LOSSES := TestKilledWorkerIsReplaced|TestKilledServerComesBack|TestRingLosesAWorker|TestRingLosesAll|TestCampaign
 losses: cc python3 ## jobs of this machine that lose a worker, a server, a member of a ring, all of a ring, their master, and some of each
 	{ $(GO) test -json -count=1 -timeout 15m -run '^($(LOSSES))$$' ./test/local -campaign=2 && \
@@ -150,7 +158,8 @@ simulation: ## 500 whole jobs of each strategy in virtual time, with all kinds o
 	  ../$(BUILD)/trainer.test -test.run "^$$strategy$$" -test.timeout 0 -seed $(SEED) -seeds $(SEEDS) & running="$$running $$!"; \
 	done; failed=0; for process in $$running; do wait $$process || failed=1; done; exit $$failed
 
-# Its SDKs are large: the first time the compiler takes 3 minutes on two cores, and up to 4.8 GB. pulumi does the same without a word.
+# Its SDKs are large: the first time the compiler takes 3 minutes on two cores, and up to 4.8 GB.
+# pulumi does the same without output.
 stacks: ## compile the program of the stacks, which the first pulumi preview would do in silence
 	@echo "compiling the program of the stacks: the first time about 3 minutes on two cores, and up to 4.8 GB of memory"
 	$(GO) build -v -o /dev/null ./stacks
@@ -219,8 +228,8 @@ cluster-up: cluster-tools ## a real Kubernetes on this machine, as root: 2 nodes
 cluster-down: ## end that cluster, and undo what it changed on this machine
 	@if [ -x $(CLUSTER) ]; then $(CLUSTER) down; else echo "no cluster was made here"; fi
 
-# Goes on with the cluster of cluster-up if it runs, which then stays; else with a temporary one, deleted also after a
-# failure or Ctrl-C, unless KEEP=1.
+# Uses the cluster of cluster-up if it runs, which then stays. Otherwise a temporary one is used and
+# deleted, also after a failure or Ctrl-C, unless KEEP=1.
 on_cluster = if $(CLUSTER) status >/dev/null 2>&1; then echo "on the cluster that runs: $(ELASTICDL_CLUSTER)"; else \
   [ "$(KEEP)" = 1 ] || { trap 'status=$$?; trap "" INT TERM; $(CLUSTER) down; exit $$status' EXIT; trap 'exit 130' INT TERM HUP; }; \
   $(CLUSTER) down; $(CLUSTER) up --nodes=8; fi

@@ -146,8 +146,62 @@ func TestPythonAndYAMLAreNarrow(t *testing.T) {
 	}
 }
 
-// texts returns the files of the repository with one of the extensions, except those of other
-// modules and golden files of resource graphs, which are generated.
+var (
+	// fence finds the first and the last line of a code block in Markdown.
+	fence = regexp.MustCompile("^(?:`{3,}|~{3,})")
+	// longLink finds a line of Markdown that is one link, or the end of one.
+	longLink = regexp.MustCompile(`^(?:[-*] |\d+\. )?(?:\[[^\]]*|\S*)(?:\]\(|://)\S*$`)
+)
+
+// Markdown prose is at most 100 columns wide, except in code blocks, tables and lines that are one
+// long link. So are comments of .proto files, shell scripts and the Makefile. A comment behind code
+// counts as code.
+func TestProseIsNarrow(t *testing.T) {
+	const widest = 100
+	files := append(texts(t, ".md", ".proto", ".sh"), "Makefile")
+	// simulated commands: texts leaves out this directory, too
+	simulated, err := filepath.Glob(filepath.Join(root, "stacks/testdata/page/*.sh"))
+	if err != nil || len(simulated) == 0 {
+		t.Fatalf("%d scripts in stacks/testdata/page, %v", len(simulated), err)
+	}
+	for _, path := range simulated {
+		files = append(files, strings.TrimPrefix(filepath.ToSlash(path), root+"/"))
+	}
+	for _, path := range files {
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		block := "" // the fence of the code block, in Markdown
+		for i, line := range strings.Split(string(text), "\n") {
+			trimmed := strings.TrimSpace(line)
+			prose := strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, "//")
+			if filepath.Ext(path) == ".md" {
+				mark := fence.FindString(trimmed)
+				prose = block == "" && mark == "" && !strings.HasPrefix(trimmed, "|") &&
+					!longLink.MatchString(trimmed)
+				switch {
+				case block == "":
+					block = mark
+				case strings.HasPrefix(mark, block):
+					block = ""
+				}
+			}
+			if n := columns(line); prose && n > widest {
+				t.Errorf("%s:%d: the line is %d columns wide, more than %d", path, i+1, n, widest)
+			}
+		}
+		if block != "" {
+			t.Errorf("%s: a code block has no end", path)
+		}
+	}
+	if len(files) < 40 {
+		t.Fatalf("only %d files found", len(files))
+	}
+}
+
+// texts returns the files of the repository with one of the extensions, also those of the modules
+// below it, except golden files of resource graphs, which are generated.
 func texts(t *testing.T, extensions ...string) []string {
 	t.Helper()
 	var all []string

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Plays the programs that commands of a stack run, under their names. A file in $FAKE_MINIKUBE is a profile of minikube, and
-# has how it was started and what was loaded into it.
+# Simulates the programs that commands of a stack run, under their names. A file in $FAKE_MINIKUBE
+# is a profile of minikube. It has the command that started the profile, and the loaded images.
 set -eu
 fail() { echo "X $1" >&2; exit "$2"; }
 tool=$(basename "$0") all="$*" profile= words= last=

@@ -93,7 +93,7 @@ const (
 	TaskKind_DONE TaskKind = 5
 	// write the outputs of the model for the records
 	TaskKind_PREDICTION TaskKind = 6
-	// program: there are no more records, and the program goes on to its end
+	// program: there are no more records, and the program continues to its end
 	TaskKind_END TaskKind = 7
 )
 
@@ -1072,7 +1072,7 @@ type VouchReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// the job as owner (JSON)
 	Owner string `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
-	// UIDs of the jobs that the job goes on from
+	// UIDs of the jobs that the job continues from
 	Ancestors []string `protobuf:"bytes,2,rep,name=ancestors,proto3" json:"ancestors,omitempty"`
 	// what is known about the other owner, a checkpoint.Standing
 	Standing int32 `protobuf:"varint,3,opt,name=standing,proto3" json:"standing,omitempty"`
@@ -2375,7 +2375,8 @@ type Arrival struct {
 	Process uint64 `protobuf:"varint,9,opt,name=process,proto3" json:"process,omitempty"`
 	// why it cannot read the checkpoint that its last world begins with; empty: it can
 	Damage string `protobuf:"bytes,10,opt,name=damage,proto3" json:"damage,omitempty"`
-	// it works in that world: beginning, round, version, ledger, broken, suspect and damage are not set
+	// it works in that world: beginning, round, version, ledger, broken, suspect and damage are not
+	// set
 	Works bool `protobuf:"varint,11,opt,name=works,proto3" json:"works,omitempty"`
 	// with broken: it happened while no worker had a gradient for a round
 	Idle bool `protobuf:"varint,12,opt,name=idle,proto3" json:"idle,omitempty"`
@@ -3746,7 +3747,7 @@ type JobStatus struct {
 	Failure string `protobuf:"bytes,35,opt,name=failure,proto3" json:"failure,omitempty"`
 	// of a command that awaits the job, if it failed with a code of its own; 0: the state tells it
 	ExitCode int32 `protobuf:"varint,60,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	// what is wrong where the job runs, although it goes on, as in "no space left on /home (…)"
+	// what is wrong where the job runs, although it continues, as in "no space left on /home (…)"
 	Problems []string `protobuf:"bytes,61,rep,name=problems,proto3" json:"problems,omitempty"`
 	// program: the newest checkpoint that it has written by the package; none: it has written none
 	Saved *Saved `protobuf:"bytes,50,opt,name=saved,proto3" json:"saved,omitempty"`
@@ -3755,7 +3756,7 @@ type JobStatus struct {
 	Unsaved string `protobuf:"bytes,51,opt,name=unsaved,proto3" json:"unsaved,omitempty"`
 	// The newest incidents, oldest first, also of the times before the job was resumed.
 	History []*Incident `protobuf:"bytes,62,rep,name=history,proto3" json:"history,omitempty"`
-	// what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
+	// what keeps the job from continuing, as in "no worker runs: 4 to start (Unschedulable: …)"
 	Waiting       string `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Answers as minikube on the test's cluster, which is the only profile: its nodes are those of $TEST_CLUSTER, /data of the node is
-# $TEST_DATA, and it is there while ~/.kube/config has its context. A command or flag that is not here is refused.
+# Simulates minikube on the test's cluster, which is the only profile. Its nodes are those of
+# $TEST_CLUSTER, and /data of the node is $TEST_DATA. The profile exists while ~/.kube/config has
+# its context. A command or flag that is not in this file is refused.
 set -eu
 fail() { echo "X minikube $all: $1" >&2; exit "$2"; }
 all="$*" profile=elasticdl-minikube
@@ -14,7 +15,7 @@ case "$all" in
 version) echo "minikube version: v1" ;;
 "status -p $profile") context || fail "Profile \"$profile\" not found." 85 ;;
 "start -p $profile --cpus=2 --memory=6144mb --disk-size=50g --kubernetes-version=v1.35.0 --keep-context --interactive=false --wait=all")
-  context && fail "it is there already" 1
+  context && fail "it already exists" 1
   mkdir -p ~/.kube
   kubectl --kubeconfig="$TEST_CLUSTER/admin.kubeconfig" config view --minify --flatten >~/.kube/config
   kubectl config rename-context "$(kubectl config current-context)" "$profile"
@@ -24,7 +25,7 @@ version) echo "minikube version: v1" ;;
   containerd images import "${all##* }" ;;
 "-p $profile image ls") images ;;
 "delete -p $profile")
-  # With the profile all goes that is in it.
+  # All that is in the profile is deleted with it.
   objects=$(kubectl --context="$profile" get namespaces,persistentvolumes,priorityclasses \
     -o 'jsonpath={range .items[?(@.metadata.annotations.elasticdl-stack)]}{.kind}/{.metadata.name} {end}')
   [ -z "$objects" ] || kubectl --context="$profile" delete --timeout=2m $objects

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Answers as the commands that the pages tell people to run, under their names: what a page says is run by a shell, and
-# these are what it finds. A command or flag that is not here is refused.
+# Simulates the commands that the pages tell people to run, under their names. A shell runs the
+# blocks of a page, and finds these commands. A command or flag that is not in this file is refused.
 set -eu
 tool=$(basename "$0") all="$*"
 fail() { echo "$tool $all: $1" >&2; exit "${2:-1}"; }
