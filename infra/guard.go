@@ -373,7 +373,7 @@ func (g *Guard) refusal(o *unstructured.Unstructured, mark string) error {
 		choice = "name the job otherwise: job.name, or end the one that is there: elasticdl stop " +
 			g.settings.Job.Name + " --namespace=" + o.GetNamespace()
 	}
-	text := fmt.Sprintf("%s is there already, and not of this stack, which would change it, and "+
+	text := fmt.Sprintf("%s already exists, and is not of this stack, which would change it, and "+
 		"delete it at its end: %s", describe(o), choice)
 	if mark != "" {
 		in := ""

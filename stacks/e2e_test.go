@@ -133,7 +133,7 @@ func (s *site) testOthers(t *testing.T) {
 	tr.run("kubectl", "create", "namespace", tr.namespace)
 	t.Cleanup(func() { tr.try("kubectl", "delete", "namespace", tr.namespace, "--wait=false") })
 	tr.run("kubectl", "create", "configmap", "precious")
-	tr.refuses("Namespace "+tr.namespace+" is there already, and not of this stack", "platform.shareNamespace: true")
+	tr.refuses("Namespace "+tr.namespace+" already exists, and is not of this stack", "platform.shareNamespace: true")
 
 	tr.configure(func(config section) { sub(config, "elasticdl:platform")["shareNamespace"] = true })
 	tr.up()
@@ -248,7 +248,7 @@ func (s *site) testJob(t *testing.T) {
 
 	tr.unchanged()
 	tr.up("urn:pulumi:minikube::elasticdl::command:local:Command::dataset")
-	if said := tr.said("dataset"); !strings.Contains(said, "mnist there already") {
+	if said := tr.said("dataset"); !strings.Contains(said, "mnist already exists") {
 		t.Errorf("the data that is there was brought again: %s", said)
 	}
 	tr.refresh()

@@ -61,7 +61,7 @@ func TestUpWithoutCluster(t *testing.T) {
 	e.lose("gcp:container/cluster:Cluster", "cluster")
 	if _, err := e.stack.Refresh(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "PULUMI_K8S_DELETE_UNREACHABLE") {
-		t.Errorf("refresh did not say how to go on: %v", err)
+		t.Errorf("refresh did not say how to continue: %v", err)
 	}
 	e.cloud.Kubernetes.DeleteUnreachable.Store(true)
 	e.refresh()

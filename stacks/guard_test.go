@@ -76,9 +76,9 @@ func TestAdoptBesideOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := adopts(t, cloud, "minikube", "mine")
-	e.refused("Namespace elasticdl is there already, and not of this stack",
+	e.refused("Namespace elasticdl already exists, and is not of this stack",
 		"platform.shareNamespace: true, or name another: platform.namespace",
-		"PriorityClass high is there already, and not of this stack", "platform.sharePriorityClasses: [high]")
+		"PriorityClass high already exists, and is not of this stack", "platform.sharePriorityClasses: [high]")
 	e.set("elasticdl:platform.shareNamespace", true)
 	e.set("elasticdl:platform.sharePriorityClasses", []any{"high", "low"})
 	e.refused("platform.priorityClasses.high: 1000000: the class that is shared has 5",
@@ -129,9 +129,9 @@ func TestTwoStacks(t *testing.T) {
 		t.Errorf("objects are marked %v", marks)
 	}
 	second := adopts(t, cloud, "vision", "both")
-	second.refused("Namespace elasticdl is there already", "PriorityClass high is there",
-		"PriorityClass low is there", "PersistentVolume elasticdl-data-claim is there",
-		"Role elasticdl/elasticdl-submitter is there")
+	second.refused("Namespace elasticdl already exists", "PriorityClass high already exists",
+		"PriorityClass low already exists", "PersistentVolume elasticdl-data-claim already exists",
+		"Role elasticdl/elasticdl-submitter already exists")
 	second.set("elasticdl:platform.namespace", "vision")
 	second.set("elasticdl:platform.sharePriorityClasses", []any{"high", "low"})
 	there := cloud.Left()

@@ -17,15 +17,18 @@ import (
 )
 
 // A reader may not be a native speaker. testdata/patterns.txt lists patterns of language that stop
-// one. None of them is in comments, errors, help texts, logs, pages and Python docstrings. A false
-// hit is reworded, too.
+// one. None of them is in comments, errors, help texts, logs, pages, Python docstrings and narrated
+// scripts. A false hit is reworded, too.
 func TestLanguageIsPlain(t *testing.T) {
 	all := patterns(t)
-	files := texts(t, ".go", ".py", ".md", ".proto", ".yaml", ".yml", ".sh", ".tmpl", ".txtar")
+	files := texts(t, ".go", ".py", ".md", ".proto", ".yaml", ".yml", ".sh", ".tmpl", ".txtar", ".txt")
 	counts := make(map[string]int)
-	for _, name := range append(files, "Makefile") {
+	for _, name := range append(files, "Makefile", ".ci/run") {
 		if strings.HasPrefix(name, "test/seeds/") && path.Ext(name) == ".txtar" {
 			continue // published tutorials
+		}
+		if narrated, _ := path.Match(narrations, name); path.Ext(name) == ".txt" && !narrated {
+			continue
 		}
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
@@ -45,6 +48,9 @@ func TestLanguageIsPlain(t *testing.T) {
 	}
 }
 
+// narrations are the narrated scripts of the pure packages.
+const narrations = "trainer/elastic/*/testdata/*.txt"
+
 // Each pattern finds its example, in each kind of text, and not the text to write instead.
 func TestLanguageFindsItsPatterns(t *testing.T) {
 	for _, pattern := range patterns(t) {
@@ -60,6 +66,8 @@ func TestLanguageFindsItsPatterns(t *testing.T) {
 			"e.md":    first + "\n" + rest + "\n",
 			"f.yaml":  "a: b # " + pattern.example + "\n",
 			"g.proto": "// " + first + "\n// " + rest + "\n",
+			"h.txt":   "# " + first + "\n# " + rest + "\n",
+			"i.txt":   "leave 1 killed\n    " + pattern.example + "\n",
 		} {
 			if !slices.ContainsFunc(passages(t, name, text), func(p passage) bool {
 				return pattern.re.MatchString(p.text)
@@ -68,6 +76,98 @@ func TestLanguageFindsItsPatterns(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The docstring of a Python function is in the imperative, as PEP 257 asks: "Return the sum." So
+// its first word is no verb in the third person, which ends in s.
+func TestPythonDocstringsAreImperative(t *testing.T) {
+	all := 0
+	for _, name := range texts(t, ".py") {
+		if !strings.HasPrefix(name, "trainer/run/") || strings.Contains(name, "/testdata/") {
+			continue // a user's script
+		}
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		words := docstrings(string(text))
+		all += len(words)
+		for _, line := range slices.Sorted(maps.Keys(words)) {
+			if isThirdPerson(words[line]) {
+				t.Errorf("%s:%d: the docstring begins with %q: write the imperative", name, line, words[line])
+			}
+		}
+	}
+	if all < 100 {
+		t.Fatalf("only %d docstrings", all)
+	}
+}
+
+func TestDocstringsAreThoseOfFunctions(t *testing.T) {
+	const text = `"""Words of a module."""
+
+class A(B):
+    """Names of a class."""
+
+    def f(self,
+          x: int):
+        """Returns x."""
+        text = """
+        """
+        """Sums nothing."""
+
+    async def g(
+        self, x: int
+    ) -> None:
+        """Process x.
+
+        Returns nothing.
+        """
+`
+	got, want := docstrings(text), map[int]string{8: "Returns", 16: "Process"}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for word, want := range map[string]bool{"Returns": true, "Does": true, "Return": false, "Process": false} {
+		if isThirdPerson(word) != want {
+			t.Errorf("isThirdPerson(%q) is %v", word, !want)
+		}
+	}
+}
+
+// isThirdPerson reports whether a word looks like "returns". Words such as "pass" do not.
+func isThirdPerson(word string) bool {
+	others := []string{"Always", "Bias", "Focus"}
+	return strings.HasSuffix(word, "s") && !strings.HasSuffix(word, "ss") && !slices.Contains(others, word)
+}
+
+// docstring finds the first word of a docstring, function the head of a Python function.
+var (
+	docstring = regexp.MustCompile(`^ +"""(\pL+)`)
+	function  = regexp.MustCompile(`^ *(async )?def `)
+)
+
+// docstrings returns the first word of the docstring of each function of Python code, by line.
+func docstrings(text string) map[int]string {
+	all := make(map[int]string)
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		word := docstring.FindStringSubmatch(line)
+		if word == nil || i == 0 || !strings.HasSuffix(lines[i-1], ":") {
+			continue
+		}
+		// The head begins at the last line that is indented less, apart from a closing bracket.
+		indent := strings.IndexByte(line, '"')
+		for _, head := range slices.Backward(lines[:i]) {
+			if rest := strings.TrimLeft(head, " "); len(head)-len(rest) < indent && !strings.HasPrefix(rest, ")") {
+				if function.MatchString(head) {
+					all[i+1] = word[1]
+				}
+				break
+			}
+		}
+	}
+	return all
 }
 
 // pattern is a line of testdata/patterns.txt.
@@ -155,6 +255,16 @@ func passages(t *testing.T, name, text string) (all []passage) {
 			p.add(i+1, line)
 		}
 		return []passage{p}
+	case ".txt":
+		all = commented(text, "#")
+		for i, line := range strings.Split(text, "\n") {
+			if !strings.HasPrefix(line, "#") {
+				var p passage
+				p.add(i+1, line)
+				all = append(all, p)
+			}
+		}
+		return all
 	default:
 		return commented(text, "#")
 	}

@@ -503,6 +503,14 @@ func TestEveryPackageHasOneDoc(t *testing.T) {
 			t.Errorf("%s has %d package docs: %v", dir, len(files), files)
 		}
 	}
+	// a folder's description is found without a search
+	for _, folder := range slices.Sorted(maps.Keys(floors)) {
+		dir := "trainer/" + folder
+		if want := dir + "/doc.go"; !slices.Equal(docs[dir], []string{want}) {
+			t.Errorf("%s: the package doc is in %v, expected in %s: what belongs in this folder, and what "+
+				"it may import", dir, docs[dir], want)
+		}
+	}
 }
 
 // The map is of this country.

@@ -378,7 +378,7 @@ func (s *simulation) drawCheckpoints(seed uint64) {
 	}
 	if !s.calm && !s.gentle {
 		for _, f := range troubles {
-			// a job that has nothing to go on from fails
+			// a job that has nothing to continue from fails
 			if r.IntN(2) == 0 && (s.stopped == 0 || f.name != "disk rots" && f.name != "commit replaced") {
 				s.faults = append(s.faults, f)
 			}
@@ -424,7 +424,7 @@ func (s *simulation) shelve(e master.Event) {
 			s.complain("the job is resumed with %+v of %v", e, s.kept)
 		}
 		s.base, s.epochs, s.back = e.Version, int(e.Records/s.training.total), true
-	case master.BegunAnew:
+	case master.TrainingRestarted:
 		if len(s.kept) > 0 {
 			s.complain("the training starts over (%s), and there is checkpoint %+v", e.Reason, s.kept[len(s.kept)-1])
 		}

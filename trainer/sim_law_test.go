@@ -142,7 +142,7 @@ func (w *programWatch) noteRound(generation int64) {
 		if w.hasFrozen(p.machine) {
 			p.waits = &absence{since: time.Now()}
 		} else if p.waits.isForgotten() {
-			w.complain("%v waits for a world, and the others go on without it", p)
+			w.complain("%v waits for a world, and the others continue without it", p)
 			p.waits = &absence{since: time.Now()}
 		}
 	}

@@ -114,7 +114,7 @@ func (p *pods) list() (all []pod.Event) {
 }
 
 // dethrone has the present master be followed by another, after a while. Whether it is killed, or
-// goes on for as long as it does not find out, it can write and create nothing any more.
+// continues for as long as it does not find out, it can write and create nothing any more.
 func (s *simulation) dethrone(kill bool, after time.Duration) bool {
 	var r *reign
 	s.note(func() {
@@ -205,7 +205,7 @@ var coups = []fault{
 		return said(s.dethrone(true, s.any(10*time.Millisecond, time.Minute)), "kill the master")
 	}},
 	{name: "another master begins", rare: 12, do: func(s *simulation) string {
-		// they may go on to speak to the one before
+		// they may continue to speak to the one before
 		for _, id := range s.pods.all() {
 			s.strike(id.String())
 		}

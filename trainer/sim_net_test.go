@@ -154,7 +154,6 @@ func hash(words ...string) uint64 {
 	return h.Sum64()
 }
 
-// kill cuts everything of a host, for good.
 // isDead reports whether a host was killed.
 func (n *network) isDead(h *host) bool {
 	n.mu.Lock()
@@ -162,6 +161,7 @@ func (n *network) isDead(h *host) bool {
 	return h.dead
 }
 
+// kill closes all listeners and connections of a host, permanently.
 func (n *network) kill(h *host) {
 	n.mu.Lock()
 	h.dead = true

@@ -70,7 +70,7 @@ type programWatch struct {
 	// runs the script in a process, and returns its exit code
 	script func(*fakeProcess) int
 	// longest times that the script takes to be fetched, its libraries to be imported, it to begin,
-	// and that it goes on after the training
+	// and that it continues after the training
 	fetch, imports, startup, tail time.Duration
 	// what a checkpoint takes
 	saveTime time.Duration
@@ -82,7 +82,7 @@ type programWatch struct {
 	path string
 	// rounds between two checkpoints
 	every int64
-	// it handles SIGTERM, and goes on
+	// it handles SIGTERM, and continues
 	handles bool
 	// number of the start at which a process ends with 0 before it uses the package; 0: none does
 	quits int

@@ -167,7 +167,7 @@ func (w *ringWatch) hear(e master.Event) {
 		w.form(e.World)
 	case master.TrainingFinished:
 		w.trained = true
-	case master.BegunAnew:
+	case master.TrainingRestarted:
 		w.bereaved(e.Reason)
 	case master.Resumed:
 		w.began = w.atRest(e.Number)
@@ -275,9 +275,9 @@ func (w *ringWatch) mute(name string, d time.Duration) {
 	})
 }
 
-// part complains if members of the world that cannot speak to each other for so long go on in it as
-// if they could, and nothing else goes wrong that would keep the world from working. Of few workers
-// each has something from each other in every round.
+// part complains if members of the world that cannot speak to each other for so long continue in it
+// as if they could, and nothing else goes wrong that would keep the world from working. Of few
+// workers each has something from each other in every round.
 func (w *ringWatch) part(a, b string, d time.Duration) {
 	const few = 5
 	limit := w.job.HeartbeatTimeout.Duration + notice
@@ -297,7 +297,7 @@ func (w *ringWatch) part(a, b string, d time.Duration) {
 	time.AfterFunc(limit, func() {
 		w.note(func() {
 			if undisturbed() && w.formed == formed && w.struck == struck {
-				w.complain("%s and %s could not speak to each other for %v, and their world goes on", a, b, limit)
+				w.complain("%s and %s could not speak to each other for %v, and their world continues", a, b, limit)
 			}
 		})
 	})

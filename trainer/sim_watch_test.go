@@ -103,7 +103,7 @@ func (s *simulation) hear(e master.Event) {
 			if e.ID.Role == pod.PS {
 				s.cause, s.endedAt = true, time.Now()
 			}
-		case master.BegunAnew:
+		case master.TrainingRestarted:
 			s.noteModelGeneration(e.ModelGeneration, e.Reason)
 			if len(s.leased) > len(s.furthest) {
 				s.furthest = s.leased

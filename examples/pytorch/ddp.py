@@ -1,6 +1,6 @@
 """Trains a line with DistributedDataParallel; the smallest script that survives a restart.
 
-Nothing in it knows of ElasticDL: it reads what torchrun sets, keeps a snapshot, and goes on where
+Nothing in it knows of ElasticDL: it reads what torchrun sets, keeps a snapshot, and continues where
 that ends.
 """
 import argparse
@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def load(path, model, optimizer):
-    """Returns the step to go on with."""
+    """Returns the step to continue with."""
     if not os.path.exists(path):
         return 0
     saved = torch.load(path, map_location="cpu")

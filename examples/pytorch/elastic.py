@@ -41,7 +41,7 @@ def main():
     @elasticdl.run
     def train(state):
         world = elasticdl.world()
-        print(f"rank {world.rank} of {world.size} goes on after step {state.step}", flush=True)
+        print(f"rank {world.rank} of {world.size} continues after step {state.step}", flush=True)
         net = elasticdl.DistributedDataParallel(model)
         for x, y in elasticdl.records(data, args.batch_size, epochs=args.epochs):
             optimizer.zero_grad()

@@ -1,7 +1,7 @@
 """Trains a small convolutional network on digits, or on pictures that it draws itself.
 
 A checkpoint is kept for each epoch, and when the process is asked to end (SIGTERM, as before a
-preemption). The script goes on with the epoch of the checkpoint from its beginning: records of an
+preemption). The script continues with the epoch of the checkpoint from its beginning: records of an
 epoch that was cut short are seen again.
 """
 import argparse

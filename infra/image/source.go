@@ -185,7 +185,7 @@ func add(sum hash.Hash, name, path string) error {
 // askGo runs go in a directory, with the environment of zoo build: for Linux, without cgo.
 func askGo(ctx context.Context, dir, arch string, args ...string) ([]byte, error) {
 	if _, err := exec.LookPath("go"); err != nil {
-		return nil, errors.New("the image is compiled from Go source, and there is no go on PATH: " +
+		return nil, errors.New("the image is compiled from Go source, and Go is not in PATH: " +
 			"https://go.dev/dl has it")
 	}
 	c := exec.CommandContext(ctx, "go", args...)

@@ -326,5 +326,5 @@ func TestHashRefuses(t *testing.T) {
 	refuses("bad", "read elasticdl.json: ")
 	refuses("none", "no such file")
 	t.Setenv("PATH", t.TempDir())
-	refuses("lib", "there is no go on PATH: https://go.dev/dl has it")
+	refuses("lib", "Go is not in PATH: https://go.dev/dl has it")
 }

@@ -81,7 +81,7 @@ printf %s
 			"; start it, or set minikube.adopt: false"), name, manners, adopted)
 	}
 	there := quote("minikube.profile: " + p.Profile +
-		" is there already, and not of this stack: set minikube.adopt: true, or give another name, " +
+		" already exists, and is not of this stack: set minikube.adopt: true, or give another name, " +
 		"or delete it: minikube delete -p " + p.Profile)
 	script := find + fmt.Sprintf("[ $code -eq %d ] || { echo %s >&2; exit 1; }\n", notFound, there)
 	if p.Data != "" {

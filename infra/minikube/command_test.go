@@ -171,7 +171,7 @@ func TestOfSomebodyElse(t *testing.T) {
 	m, p := newMachine(t), aProfile("minikube", func(*settings.Minikube) {})
 	for _, state := range []string{"Running", "Stopped"} {
 		m.write("profiles/minikube", state)
-		m.refused(p.create(), "", "minikube.profile: minikube is there already, and not of this stack")
+		m.refused(p.create(), "", "minikube.profile: minikube already exists, and is not of this stack")
 		m.must(p.delete(), "") // the state after a create that failed
 		if got := m.profiles(); got != "minikube="+state || len(m.calls("start")) > 0 {
 			t.Errorf("there is %q", got)

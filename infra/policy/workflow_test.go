@@ -120,7 +120,7 @@ func TestWorkflowCredentials(t *testing.T) {
 	}
 	begin, end := strings.Index(doc, "\n  minikube:"), strings.Index(doc, "\n  preview:")
 	if job := doc[begin:end]; strings.Contains(job, "secrets.") || strings.Contains(job, "vars.") {
-		t.Errorf("the job for everybody uses what is the repository's:\n%s", job)
+		t.Errorf("the job for forks uses secrets or variables of the repository:\n%s", job)
 	}
 }
 

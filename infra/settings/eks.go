@@ -149,7 +149,7 @@ func (e *EKS) checkVersion(s *Settings, p *Problems, now time.Time) {
 func (v *VPC) check(region string, p *Problems) {
 	const at = "eks.vpc."
 	if v.ID != "" {
-		const why = "eks.vpc.id names a VPC that is there already: remove one of the two"
+		const why = "eks.vpc.id names an existing VPC: remove one of the two"
 		p.Check(isVPC.MatchString(v.ID), at+"id", "%s: expected the ID of a VPC, as vpc-0a1b2c3d", v.ID)
 		p.Check(v.CIDR == "", at+"cidr", "%s: %s", v.CIDR, why)
 		p.Check(len(v.Zones) == 0, at+"zones", "%s", why)
@@ -160,7 +160,7 @@ func (v *VPC) check(region string, p *Problems) {
 		checkSubnets(at+"publicSubnets", v.PublicSubnets, v.PrivateSubnets, p)
 		return
 	}
-	const why = "subnets go with eks.vpc.id, a VPC that is there already"
+	const why = "subnets go with eks.vpc.id, an existing VPC"
 	p.Check(len(v.PrivateSubnets) == 0, at+"privateSubnets", why)
 	p.Check(len(v.PublicSubnets) == 0, at+"publicSubnets", why)
 	p.private(at+"cidr", v.CIDR, 16, 20)

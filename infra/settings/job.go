@@ -15,16 +15,16 @@ import (
 // placeholder stands for an image that the stack has not built yet.
 const placeholder = "image.of.the.stack/is-not-built:yet"
 
-// checkJob checks the job by its own packages, and then how it fits the stack around it.
+// checkJob checks the job, first alone and then against the other settings of the stack.
 func (s *Settings) checkJob(p *Problems) {
 	j := s.Job
 	if !slices.Contains(types, j.Type) {
 		return // reported by checkGiven
 	}
 	p.Check(j.Namespace == s.Platform.Namespace, "job.namespace",
-		"%s: the job runs in platform.namespace, %s: remove this", j.Namespace, s.Platform.Namespace)
+		"%s: the job runs in platform.namespace, %s; remove it", j.Namespace, s.Platform.Namespace)
 	p.Check(j.TTL == nil, "job.ttl",
-		"%v: a job that deletes itself would be run again by the next `pulumi up`: drop this", j.TTL)
+		"%v: a job that deletes itself would be run again by the next `pulumi up`; remove it", j.TTL)
 	p.Check(j.Image != "" || s.Image != nil || j.Runs(), "job.image",
 		"missing: give the name of an existing image, or a section image, from whose source the stack builds one")
 	is := *j
@@ -73,14 +73,14 @@ func (s *Settings) checkGiven(given func(path string) bool, p *Problems) {
 		return
 	}
 	p.Check(is == job.Run || !given("job.command"), "job.command",
-		"goes with job.type run, and this job's is %s: drop one of the two", is)
+		"requires job.type run, but job.type is %s; remove one of the two", is)
 	for _, f := range job.Flags() {
 		path := "job." + f.Field()
 		if f.Topic == job.Remnants || f.With(is) || path == "job." || !given(path) || p.has(path) {
 			continue
 		}
 		with := slices.DeleteFunc(slices.Clone(types), func(t job.Type) bool { return !f.With(t) })
-		p.Check(false, path, "goes with job.type %s, and this job's is %s: drop this", list(texts(with)), is)
+		p.Check(false, path, "requires job.type %s, but job.type is %s; remove it", list(texts(with)), is)
 	}
 }
 

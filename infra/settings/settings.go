@@ -195,7 +195,7 @@ func Parse(in Input, others ...Check) (*Settings, error) {
 		if v := tree[section]; section != cloud && slices.Contains(clouds, cloud) {
 			empty, ok := v.(map[string]any)
 			p.Check(v == nil || ok && len(empty) == 0, section,
-				"goes with cloud: %s, and this stack has %s: remove it", section, cloud)
+				"requires cloud: %s, but cloud is %s; remove the section", section, cloud)
 			delete(tree, section)
 		}
 	}

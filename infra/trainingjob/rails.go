@@ -31,7 +31,7 @@ func rails(ctx *pulumi.Context, g *infra.Guard, s *manifest.Submission) (pulumi.
 				differences(g, s)+". A change of job.numWorkers does not end it", nil)
 		case !suspends(a.OldInputs) && suspends(a.NewInputs):
 			return ctx.Log.Warn("job.suspend: true: "+running+
-				", and its pods would be ended by that: it goes on from its newest checkpoint when "+
+				", and its pods would be ended by that: it continues from its newest checkpoint when "+
 				"suspend is false again, and without any from its first record", nil)
 		}
 		return nil

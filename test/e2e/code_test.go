@@ -68,7 +68,7 @@ func TestProgramCode(t *testing.T) {
 		t.Errorf("elasticdl run does not say what was uploaded:\n%s", out)
 	}
 	out = submit("again", slices.Concat(upload, []string{"--suspend"}), "python3", "main.py", "again")
-	if len(grep(out, `^code .* there already: claim:fileserver-claim/elasticdl-code/[0-9a-f]{64}\b`)) != 1 {
+	if len(grep(out, `^code .* already exists: claim:fileserver-claim/elasticdl-code/[0-9a-f]{64}\b`)) != 1 {
 		t.Errorf("elasticdl run does not say that the code was uploaded before:\n%s", out)
 	}
 

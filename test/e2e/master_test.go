@@ -130,7 +130,7 @@ func TestRingOutlivesMaster(t *testing.T) {
 	j.hurries()
 	s := j.ends(epochs)
 	if strings.Contains(s.Anew, "started over") || s.RecordsBefore < done {
-		t.Errorf("%q, with %d records of before: the job did not go on with what it had, %d records",
+		t.Errorf("%q, with %d records of before: the job did not continue with what it had, %d records",
 			s.Anew, s.RecordsBefore, done)
 	}
 }

@@ -266,9 +266,9 @@ const counted = 8000
 // A node is lost with the workers of two jobs. One runs a script that gets its records from the
 // package: two of its four workers are lost, and then its master. The other workers keep their
 // processes, and each record is in the model as often as it should be. The other job runs a script
-// that does not use ElasticDL: one of its two workers is lost. The other one goes on alone with the
-// newest snapshot, and both do when another has taken the place of the lost one on the node that is
-// left.
+// that does not use ElasticDL: one of its two workers is lost. The other one continues alone with
+// the newest snapshot, and both do when another has taken the place of the lost one on the node
+// that is left.
 func TestProgramsLoseANode(t *testing.T) {
 	t.Parallel()
 	ns := newNamespaceApart(t)
@@ -384,7 +384,7 @@ func TestProgramFails(t *testing.T) {
 		return root != nil && !root.is("Failed", "True")
 	})
 	if s := r.after("elasticdl resume to both stepping", 2, began); s.to < 10 {
-		t.Errorf("the program goes on with step %d, want that of its snapshot", s.to)
+		t.Errorf("the program continues with step %d, want that of its snapshot", s.to)
 	}
 
 	began = time.Now()

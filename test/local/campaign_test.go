@@ -315,7 +315,7 @@ func (c *contest) terminate() {
 	c.resume()
 }
 
-// resume goes on with the job unless it has succeeded.
+// resume continues the job unless it has succeeded.
 func (c *contest) resume() {
 	c.pause(300 * time.Millisecond)
 	s := c.look()

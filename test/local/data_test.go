@@ -63,8 +63,8 @@ func trainOn(t *testing.T, data string) *launched {
 	return j
 }
 
-// A suspended job does not go on with other data: it names the file and what has changed. It goes
-// on with a copy of what it had.
+// A suspended job does not continue with other data: it names the file and what has changed. It
+// continues with a copy of what it had.
 func TestResumedOnReplacedData(t *testing.T) {
 	data := t.TempDir()
 	j := trainOn(t, data)

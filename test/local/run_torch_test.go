@@ -300,9 +300,9 @@ func TestTorchRunMasterComesBack(t *testing.T) {
 				if len(masters) != 1 || syscall.Kill(masters[0], syscall.SIGKILL) != nil {
 					t.Fatalf("masters %v", masters)
 				}
-				back := strings.Count(j.log("master"), "The training goes on: world ")
-				eventually(t, "master that goes on", time.Minute, func() bool {
-					return strings.Count(j.log("master"), "The training goes on: world ") > back
+				back := strings.Count(j.log("master"), "The training continues: world ")
+				eventually(t, "master that continues", time.Minute, func() bool {
+					return strings.Count(j.log("master"), "The training continues: world ") > back
 				})
 				steps := len(j.steps())
 				eventually(t, "steps", time.Minute, func() bool { return len(j.steps()) > steps+30 })

@@ -134,7 +134,7 @@ func TestUnreachable(t *testing.T) {
 	}
 	if _, err := w.Kubernetes.Create(t.Context(), &pulumirpc.CreateRequest{Urn: urn(kind, "n"),
 		Properties: value(t, in), Preview: true}); err != nil {
-		t.Errorf("a preview goes on: %v", err)
+		t.Errorf("a preview continues: %v", err)
 	}
 }
 

@@ -219,7 +219,7 @@ func (m *master) created(a pod.Action) {
 func (m *master) delete(ctx context.Context, a pod.Action) {
 	for ctx.Err() == nil && !m.isFollowed(a) {
 		err := m.Pods.Delete(ctx, a.ID)
-		if err == nil || m.isGone(a) {
+		if err == nil || m.hasEnded(a) {
 			return
 		}
 		m.Log.Warn("Pod could not be deleted", "pod", a.ID, "error", err)
@@ -246,8 +246,8 @@ func (m *master) isFollowed(a pod.Action) bool {
 	return ok && p.Incarnation != a.Incarnation
 }
 
-// isGone reports whether the incarnation of the pod to which an action refers has ended.
-func (m *master) isGone(a pod.Action) bool {
+// hasEnded reports whether the incarnation of the pod to which an action refers has ended.
+func (m *master) hasEnded(a pod.Action) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.table.Get(a.ID)

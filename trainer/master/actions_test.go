@@ -112,8 +112,8 @@ func TestHopelessCreation(t *testing.T) {
 	})
 }
 
-// A job whose pods have run goes on while the creation of a replacement is denied, and reports why.
-// It waits for its servers as well.
+// A job whose pods have run continues while the creation of a replacement is denied, and reports
+// why. It waits for its servers as well.
 func TestDeniedReplacementEndsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var denied atomic.Bool
@@ -209,11 +209,11 @@ func TestDeletionIsOfOneIncarnation(t *testing.T) {
 	id, now := pod.ID{Role: pod.PS, Index: 0}, time.Now()
 	m.table.Start(now)
 	m.table.Observe(pod.Event{ID: id, Phase: pod.Running}, now)
-	if m.isGone(pod.Action{ID: id, Incarnation: 1}) {
+	if m.hasEnded(pod.Action{ID: id, Incarnation: 1}) {
 		t.Error("a running pod has ended")
 	}
 	m.table.Observe(pod.Event{ID: id, Phase: pod.Deleted}, now)
-	if !m.isGone(pod.Action{ID: id, Incarnation: 1}) {
+	if !m.hasEnded(pod.Action{ID: id, Incarnation: 1}) {
 		t.Error("a deleted pod has not ended")
 	}
 }

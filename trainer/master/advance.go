@@ -36,7 +36,7 @@ func (m *master) advance(now time.Time) {
 		m.goes(now)
 	}
 	if m.ring != nil && !m.stage.Over() {
-		if at, ok := m.ring.deadline(); ok && (m.armed.IsZero() || at.Add(m.away).Before(m.armed)) {
+		if at, ok := m.ring.deadline(); ok && (m.armed.IsZero() || at.Add(m.downtime).Before(m.armed)) {
 			signal(m.poke)
 		}
 	}
@@ -152,14 +152,14 @@ func (m *master) newGeneration(modelGeneration int64, reason string) {
 	began := m.checkpoints.base
 	base := m.checkpoints.rewind(m.clock(time.Now()))
 	begun := m.stage.Begun()
-	fresh := !begun && m.anewFor == "" && stats.Done == began.records() && base.Base == began.Base
+	fresh := !begun && m.rollbackReason == "" && stats.Done == began.records() && base.Base == began.Base
 	switch {
 	case fresh:
 	case m.program != nil:
 		m.program.lose(loss{ModelGeneration: modelGeneration, Reason: reason, Records: stats.Done,
 			AtLeast: m.stage.Recovering()})
 	default:
-		m.anewFor = backWhy(base, stats.Done, begun, reason)
+		m.rollbackReason = rollbackText(base, stats.Done, begun, reason)
 		m.rewinds++
 	}
 	m.Self.SetModelGeneration(modelGeneration)
@@ -185,12 +185,12 @@ func (m *master) newGeneration(modelGeneration int64, reason string) {
 	default:
 		m.Log.Warn("The training starts over", "reason", reason, "model_generation", modelGeneration,
 			"records", stats.Done)
-		m.happen(BegunAnew{ModelGeneration: modelGeneration, Reason: reason, Records: stats.Done})
+		m.happen(TrainingRestarted{ModelGeneration: modelGeneration, Reason: reason, Records: stats.Done})
 	}
 }
 
-// backWhy returns what was lost with a model generation, as text.
-func backWhy(base kept, done int64, begun bool, reason string) string {
+// rollbackText returns what was lost with a model generation, as text.
+func rollbackText(base kept, done int64, begun bool, reason string) string {
 	switch {
 	case base.commit != nil:
 		return fmt.Sprintf("the training returned to checkpoint %d at version %s, with %s of %s records: %s",
@@ -212,7 +212,7 @@ func (m *master) restart(base kept) {
 		}
 		m.evaluated = base.commit.Evaluated
 	}
-	if err := m.queue.Rewind(base.had()); err != nil {
+	if err := m.queue.Rewind(base.ledger()); err != nil {
 		// cannot happen: the ledger was checked against this cut, and an empty one fits every cut
 		panic(err)
 	}

@@ -24,8 +24,8 @@ type kept struct {
 	commit *checkpoint.Commit
 }
 
-// had returns the ledger of the job's records that are in it.
-func (k kept) had() *ledger.Ledger {
+// ledger returns the ledger of the job's records that are in it.
+func (k kept) ledger() *ledger.Ledger {
 	if k.commit == nil || k.Fresh {
 		return new(ledger.Ledger)
 	}
@@ -139,7 +139,7 @@ func (c *checkpoints) highest() (int64, error) {
 		if err := d.Unused(); err != nil && !errors.Is(err, checkpoint.ErrUsed) {
 			return 0, err
 		} else if err != nil {
-			return 0, fmt.Errorf("--checkpoint_dir=%s: %w: %w; or go on with elasticdl resume",
+			return 0, fmt.Errorf("--checkpoint_dir=%s: %w: %w; or continue with elasticdl resume",
 				c.Job.CheckpointDir, errUnfit, err)
 		}
 	}
@@ -158,7 +158,7 @@ func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
 		if c.host.predecessor() == nil {
-			c.Log.Warn("The job has no checkpoint to go on from: the training begins from its "+
+			c.Log.Warn("The job has no checkpoint to continue from: the training begins from its "+
 				"beginning", "directory", dir)
 		}
 		return kept{}, damaged, nil
@@ -327,7 +327,7 @@ func (m *master) goOn(first kept, modelGeneration int64, now time.Time) {
 	m.restart(m.checkpoints.rewind(now))
 }
 
-// restore sets what was loaded for a restored master. The generation goes on, or the next one
+// restore sets what was loaded for a restored master. The generation continues, or the next one
 // begins with the newest checkpoint.
 func (c *checkpoints) restore(l loaded, r *record, now time.Time) {
 	c.loaded, c.problem = true, ""

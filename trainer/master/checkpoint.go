@@ -68,7 +68,7 @@ type checkpoints struct {
 // holders keep the model: servers, or the workers of a ring. See [strategy].
 type holders interface {
 	version() int64
-	there() bool
+	hasHolders() bool
 	copy(o custody.CutOrder)
 	kept(base custody.Base)
 }
@@ -151,7 +151,7 @@ func (c *checkpoints) highestGiven() int64 {
 // beginIfDue begins a checkpoint if one is due. The strategy tells the holders.
 func (c *checkpoints) beginIfDue(now time.Time) {
 	need := c.stage.Checkpoint(c.covered())
-	if !c.on() || c.writing || need == lifecycle.Never || !c.host.holders().there() {
+	if !c.on() || c.writing || need == lifecycle.Never || !c.host.holders().hasHolders() {
 		return
 	}
 	version := c.host.holders().version()
@@ -200,11 +200,11 @@ func (c *checkpoints) heard(holder int, r *wire.CutReport, now time.Time) {
 		Shard: custody.Shard{File: r.File, Start: int(r.Start), End: int(r.End), Bytes: r.Bytes, CRC: r.Crc},
 	}
 	if len(r.Ledger) > 0 {
-		had, err := ledger.Parse(r.Ledger)
+		applied, err := ledger.Parse(r.Ledger)
 		if err != nil {
 			said.Phase, said.Err = custody.Failed, err.Error()
 		}
-		said.Ledger = had
+		said.Ledger = applied
 	}
 	number := c.cut.Order().Number
 	if said.Phase == custody.Written && r.Number == number {

@@ -92,7 +92,7 @@ func TestRingSuspension(t *testing.T) {
 		if word := p[0].word(); word.GetCut().GetNumber() != 1 {
 			t.Fatalf("worker 0 hears %q", say(word))
 		}
-		// the training goes on while the checkpoint is written
+		// the training continues while the checkpoint is written
 		p[0].says(func(b *wire.HeartbeatRequest) { b.Version = 8 })
 		p[0].says(func(b *wire.HeartbeatRequest) { b.Cut = copied(1, 7) })
 		<-r.ended

@@ -154,14 +154,14 @@ func TestDirectoryIsTakenOver(t *testing.T) {
 	})
 }
 
-// A job goes on from a commit of its own lineage only, even if the other's has the same records of
-// the same data.
+// A job continues from a commit of its own lineage only, even if the other's has the same records
+// of the same data.
 func TestResumesItsOwnCheckpoints(t *testing.T) {
 	for _, c := range []struct {
 		job       string
 		claimed   bool
 		ancestors []string
-		// number of the checkpoint that it goes on from
+		// number of the checkpoint that it continues from
 		want int64
 	}{
 		{"uid", true, nil, 5},

@@ -20,11 +20,11 @@ func sums(c *Config) {
 	}
 }
 
-// A job does not go on from a checkpoint of other data, or of another cut of it: the difference is
-// reported, and nothing is trained.
+// A job does not continue from a checkpoint of other data, or of another cut of it: the difference
+// is reported, and nothing is trained.
 func TestResumedOnOtherData(t *testing.T) {
 	for _, c := range []struct {
-		name, want string // want is empty: the job goes on
+		name, want string // want is empty: the job continues
 		change     func(*Config)
 	}{
 		{"the same", "", func(*Config) {}},
@@ -52,7 +52,7 @@ func TestResumedOnOtherData(t *testing.T) {
 				if c.want == "" {
 					r.join()
 					if s := r.look(); s.RecordsDone != 2 {
-						t.Errorf("the job is at %v, want it to go on from the checkpoint", s)
+						t.Errorf("the job is at %v, want it to continue from the checkpoint", s)
 					}
 					return
 				}

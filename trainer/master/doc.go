@@ -1,106 +1,112 @@
-// Package master runs a job. It is the shell round the machines that decide:
+// Package master runs a job. It is the shell around the state machines that decide:
 //
 //	workers, servers ──gRPC──> service ─┐  one mutex  ┌─ task.Queue          records of each worker
-//	runtime ────────pod.Event─> loop ───┼─────────────┼─ pod.Table           who lives, who follows
-//	timer ──────────────────────────────┘  (advance)  ├─ evaluation.Schedule what is measured when
-//	                                            │     ├─ custody.Servers     who holds the model, as
-//	                                            │     │  and Ring            servers, as a ring
-//	                                            │     ├─ custody.Cut         when it is copied
-//	                                            │     ├─ rendezvous          who is in the ring
-//	                                            │     ├─ verdict.Judge       what a failure means
-//	                                            │     └─ lifecycle           the stage of the job
+//	runtime ────────pod.Event─> loop ───┼─────────────┼─ pod.Table           pods, replacements
+//	timer ──────────────────────────────┘  (advance)  ├─ evaluation.Schedule versions to measure
+//	                                            │     ├─ custody.Servers     holders of the model:
+//	                                            │     │  and Ring            servers, or a ring
+//	                                            │     ├─ custody.Cut         copies of the model
+//	                                            │     ├─ rendezvous          members of the ring
+//	                                            │     ├─ verdict.Judge       failures of programs
+//	                                            │     └─ lifecycle           stage of the job
 //	     executor: create and delete pods  <────┤ actions, performed outside the mutex
-//	     links:    tell and ask the servers <───┤
-//	     members:  worlds and recalls       <───┤
-//	     records of checkpoints             <───┘
+//	     links:    requests to the servers <────┤
+//	     members:  worlds and recalls      <────┤
+//	     records of checkpoints            <────┘
 //
-// Whatever happens, a call, an event or the timer, steps a machine under the
-// mutex and then calls advance, which looks at where the job stands and does
-// what is next. There is one timer, set to the least of the machines'
-// deadlines. Nothing polls: a worker's GetTask waits for a change.
+// Each call, event and timeout steps a state machine under the mutex. Then
+// advance performs whatever the state of the job requires next. There is one
+// timer, set to the earliest deadline of the state machines. Nothing polls: a
+// worker's GetTask waits for a change.
 //
-// In which stage a job is, and when it ends, is package lifecycle's matter:
+// The package imports packages of elastic, wire and store, never of train or run: it coordinates
+// training without any code that trains.
+//
+// Package lifecycle decides in which stage a job is, and when it ends:
 //
 //	Preparing: indexing the data
 //	   │
 //	Training ── last epoch settled ──> Completing: measuring, exporting ──> Ending ──> Run returns
 //	   ^ │                             (validation data) (--output)           ^
-//	   │ └── a machine's Err, Stop, ctx ──────────────────────────────────────┘
+//	   │ └── Err of a state machine, Stop, ctx ───────────────────────────────┘
 //	   └──── the model, or a part of it, is lost: the next generation begins with a checkpoint
 //	         (also out of Completing)
 //
-// The parts of the master, such as servers, ring, program and checkpoints, do not have the master:
-// each declares an interface of its requests to the master (parts.go).
+// The parts of the master, such as servers, ring, program and checkpoints, have no reference to the
+// master. Each declares an interface of its requests to the master (parts.go).
 //
-// Where the model is, in servers or in the workers of a ring, is the strategy's matter
-// (strategy.go). A job that trains nothing has a model that does not change (fixed.go): it begins
-// where the training is done, with the evaluation, or with the prediction and the task that puts
-// its parts together.
+// The strategy (strategy.go) abstracts from where the model is: on servers, or on the workers of a
+// ring. A job to evaluate or predict has a model that does not change (fixed.go). Its training is
+// complete from the start: only the evaluation remains, or the prediction and the task that merges
+// its parts.
 //
 // Laws:
 //
 //  1. A job succeeds if and only if every record of every epoch was credited; one that trains
-//     nothing, if every record was measured or predicted. Otherwise Run's error says why, and names
-//     what was not done.
-//  2. The leases of a lost pod stay held until the servers were asked how much of them they have,
-//     for timing.Account at most; the least that any of them has is credited. In a ring they stay
-//     held until a world without the pod is formed; what the state that it begins with has of them
-//     is credited, no more and no less.
+//     nothing, if every record was measured or predicted. Otherwise the error of Run has the reason
+//     and names the unfinished work.
+//  2. The leases of a lost pod stay held until all servers have reported how many records of each
+//     lease they have, for timing.Account at most. The smallest of these numbers is credited. In a
+//     ring the leases stay held until a world without the pod is formed. Exactly those of their
+//     records are credited that are in the state with which that world begins.
 //  3. An epoch ends when every lease of it is settled and every server has applied what it
 //     gathered. The next one opens then. A ring applies what it gathered at the end of the
 //     training, and reports the version of the trained model with that.
-//  4. A GetTask whose reply was lost loses nothing: the worker says what it holds, and
-//     gets first what it was granted and does not know of.
+//  4. A GetTask whose reply was lost loses nothing: each request names the leases that the worker
+//     holds, and the reply has first those that it was granted and does not name.
 //  5. A pod that is unknown or was replaced is asked to leave. One that has sent a heartbeat since
 //     it joined and is silent for --task_timeout, timing.Silence at least, a worker of a ring for
-//     --heartbeat_timeout, or shows no progress for as long as [task.Policy] says, is deleted and
-//     replaced. The time in which the master itself was away, or what they wait for, does not
-//     count: a server, the storage under the checkpoint that a ring begins with. Of a ring that
-//     stands still one worker is replaced at a time. A worker that was asked to leave gets no new
-//     task, and has a successor at once. Its leases go to other workers when it hands them back,
-//     when the ring has released it, or when its pod has ended, whichever comes first.
+//     --heartbeat_timeout, or shows no progress for the time of [task.Policy], is deleted and
+//     replaced. Time does not count in which the master itself did not run, or in which the worker
+//     waits for a lost server, or for the storage of the checkpoint that a ring begins with. If a
+//     whole ring makes no progress, one worker is replaced at a time. A worker that was asked to
+//     leave gets no new task, and is replaced at once. Its leases are granted to other workers when
+//     it returns them, when the ring has released it, or when its pod has ended, whichever is
+//     first.
 //  6. When a server that had joined is lost, or every worker that had a ring's model, a new
 //     generation of the model begins, with the newest checkpoint that can be read, or with the
-//     initial values if there is none. Exactly what is in that is credited then, no lease of before
-//     is held, no evaluation of a later version counts, and no word of before about the model is
-//     believed. The status says why it began.
+//     initial values if there is none. Then exactly the records of that state are credited, no
+//     earlier lease is held, no evaluation of a later version counts, and no earlier report about
+//     the model counts. The status has the reason of the new generation.
 //  7. A worker whose stream broke keeps its leases as long as its pod lives.
-//  8. A caller is the living incarnation of one of the job's pods, and speaks of itself; a user,
-//     who may look, scale and stop, has calls of his own, and only where they are served.
-//  9. A job without a running pod waits for one without a limit, and its status says what it waits
-//     for.
-//  10. The master listens before it indexes its data, which may take hours: a pod that calls
+//  8. A caller is the current incarnation of one of the job's pods, and reports only about itself.
+//     Users have their own calls, to read the status, scale and stop, on servers that offer them.
+//  9. A job without a running pod waits for one without a limit, and its status shows the reason
+//     for waiting.
+//  10. The master listens before it indexes its data, which may take hours. A pod that calls
 //     meanwhile gets "not yet" and calls again, no caller is refused as unknown, no pod is created,
-//     and the status says how far it is. (index.go)
-//  11. A checkpoint is kept when all of its shards and its record are at rest, and it is of the
-//     current generation. A job with checkpoints succeeds when the trained model is one, or is
-//     exported and could not be made one. (checkpoint.go, base.go)
+//     and the status shows the progress of the index. (index.go)
+//  11. A checkpoint counts when all of its shards and its record are stored, and it is of the
+//     current generation. A job with checkpoints succeeds when a checkpoint of the trained model
+//     is stored, or when the model is exported and its checkpoint failed. (checkpoint.go, base.go)
 //  12. When Run returns, every pod has ended, or the runtime did not report it for the grace period
-//     and timing.EndSlack. A master that was asked to leave, and one that another has followed,
-//     leave the pods unchanged.
+//     and timing.EndSlack. A master that was asked to leave, or that another one has replaced,
+//     leaves the pods unchanged.
 //  13. State for the next master is written before it is reported: the model generation and that
 //     something was trained on in it, the number of a pod before its creation and of a checkpoint
 //     before its order, a ring's world before its members, the end before the pods. If it cannot be
 //     written for recordLimit, it is reported all the same, but no pod is created, and no
-//     checkpoint begun; should the master die then, the job may return to a checkpoint, and nothing
-//     worse. (memory.go, record.go)
-//  14. A restored master credits exactly what the holders of the model have: what all servers have,
-//     or what the state has that a ring goes on with. No worker gets a task before that is known.
+//     checkpoint is begun. If the master ends then, the worst result is that the job returns to a
+//     checkpoint. (memory.go, record.go)
+//  14. A restored master credits exactly the records that the holders of the model have: those that
+//     all servers have, or those of the state with which a ring continues. No worker gets a task
+//     before they are known.
 //     If one of the holders is lost, a new generation begins, as by law 6. (restore.go)
-//  15. A number that a master gave out, of a pod, a lease, a session, an order, a generation or a
-//     checkpoint, is given out by no other.
+//  15. A number that a master has assigned to a pod, a lease, a session, an order, a generation or
+//     a checkpoint is assigned by no other master.
 //
 // # A restored master
 //
 //	record of the master before ──┐
 //	pods, as the runtime lists ───┼─> generation, pods, world ──> Recovering
 //	newest checkpoint ────────────┘                    │
-//	                                                   ├─ all servers have said what they hold,
+//	                                                   ├─ all servers have reported their records,
 //	                                                   │  a ring's members have arrived or are lost
-//	                                                   │  ──> the training goes on
+//	                                                   │  ──> the training continues
 //	                                                   └─ values are lost
-//	                                                      ──> a generation of the newest checkpoint
+//	                                                      ──> a new generation, from the newest
+//	                                                          checkpoint
 //
-// Workers and servers work on what they hold meanwhile. A worker's next heartbeat says which leases
-// it works on, and they are its own again; a server is asked to join again.
+// Meanwhile workers continue with the leases that they hold. A worker's next heartbeat reports
+// them, and the restored master assigns them to it again. A server is asked to join again.
 package master

@@ -19,8 +19,8 @@ func evaluated(c *Config) {
 	c.Job.ValidationData = "test"
 }
 
-// A snapshot that all servers have is evaluated before training goes on, and then released. At the
-// end the current model is evaluated and exported.
+// A snapshot that all servers have is evaluated before training continues, and then released. At
+// the end the current model is evaluated and exported.
 func TestEvaluation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { evaluated(c); c.Job.Output = "model" })

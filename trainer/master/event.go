@@ -71,9 +71,9 @@ type EpochFinished struct {
 // TrainingFinished tells that the last epoch is finished, with the version of the trained model.
 type TrainingFinished struct{ Version int64 }
 
-// BegunAnew tells that the model is lost and the training begins again from the initial values:
-// nothing is credited any more.
-type BegunAnew struct {
+// TrainingRestarted tells that the model is lost and the training starts over from the initial
+// values: nothing is credited any more.
+type TrainingRestarted struct {
 	// ModelGeneration is the model generation that begins.
 	ModelGeneration int64
 	Reason          string
@@ -155,7 +155,7 @@ func (PodEnded) event()            {}
 func (WorldFormed) event()         {}
 func (EpochFinished) event()       {}
 func (TrainingFinished) event()    {}
-func (BegunAnew) event()           {}
+func (TrainingRestarted) event()   {}
 func (RolledBack) event()          {}
 func (Resumed) event()             {}
 func (CheckpointWritten) event()   {}

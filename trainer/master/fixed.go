@@ -133,11 +133,11 @@ func (f *fixed) applied(int) bool { return true }
 func (f *fixed) whole() bool      { return true }
 
 // the model does not change: there are no checkpoints
-func (f *fixed) there() bool              { return false }
+func (f *fixed) hasHolders() bool         { return false }
 func (f *fixed) copy(custody.CutOrder)    {}
 func (f *fixed) kept(custody.Base)        {}
 func (f *fixed) lost(pod.ID, int, string) {}
-func (f *fixed) away() bool               { return false }
+func (f *fixed) blocked() bool            { return false }
 func (f *fixed) update()                  {}
 
 func (f *fixed) heard(pod.ID, int64, *wire.HeartbeatRequest, *wire.HeartbeatReply) {}

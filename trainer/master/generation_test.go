@@ -60,8 +60,8 @@ func TestServerLost(t *testing.T) {
 					!strings.Contains(s.Anew, "ps-0 was lost with its part of the model") {
 					t.Error(s, err)
 				}
-				anew := slices.DeleteFunc(events, func(e Event) bool { _, ok := e.(BegunAnew); return !ok })
-				if want := (BegunAnew{ModelGeneration: 2, Reason: "ps-0 was lost with its part of the model: " +
+				anew := slices.DeleteFunc(events, func(e Event) bool { _, ok := e.(TrainingRestarted); return !ok })
+				if want := (TrainingRestarted{ModelGeneration: 2, Reason: "ps-0 was lost with its part of the model: " +
 					"node lost", Records: 4}); len(anew) != 1 || anew[0] != want {
 					t.Errorf("reported %+v, want %+v", anew, want)
 				}
@@ -159,11 +159,11 @@ func TestServerLostAtFirst(t *testing.T) {
 // the newer loss.
 func TestServerLostAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var lives []BegunAnew
+		var lives []TrainingRestarted
 		w := start(t, func(c *Config) {
 			c.Job.NumPS = 2
 			c.OnEvent = func(e Event) {
-				if e, ok := e.(BegunAnew); ok {
+				if e, ok := e.(TrainingRestarted); ok {
 					lives = append(lives, e)
 				}
 			}

@@ -44,7 +44,7 @@ type history struct {
 	unwanted map[pod.ID]bool
 }
 
-// newHistory returns the history of a job that goes on from earlier times, which are shortened if
+// newHistory returns the history of a job that continues from earlier times, which are shortened if
 // they are too long.
 func newHistory(earlier []*wire.Incident) (h history) {
 	for _, i := range earlier {
@@ -92,7 +92,7 @@ func (h *history) hear(e Event, now time.Time) {
 		}
 	case ProgramFailed:
 		note(incidentProgram, e.Text)
-	case BegunAnew:
+	case TrainingRestarted:
 		note(incidentModel, fmt.Sprintf("the training started over: %s", e.Reason))
 	case RolledBack:
 		note(incidentModel, fmt.Sprintf("the training returned to checkpoint %d: %s", e.Checkpoint, e.Reason))

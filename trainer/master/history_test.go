@@ -31,7 +31,7 @@ func TestHistoryOfEvents(t *testing.T) {
 			PodEnded{ID: worker(1), Reason: "evicted"}}, "pod: worker-1: evicted"},
 		{[]Event{ProgramFailed{"rank 0 of worker-0 (pid 7): exit code 1"}},
 			"program: rank 0 of worker-0 (pid 7): exit code 1"},
-		{[]Event{BegunAnew{Reason: "ps-0 was lost"}}, "model: the training started over: ps-0 was lost"},
+		{[]Event{TrainingRestarted{Reason: "ps-0 was lost"}}, "model: the training started over: ps-0 was lost"},
 		{[]Event{RolledBack{Checkpoint: 3, Reason: "ps-0 was lost"}},
 			"model: the training returned to checkpoint 3: ps-0 was lost"},
 		{[]Event{MasterBack{Incarnation: 2}}, "master: the master was lost, and came back as its incarnation 2"},

@@ -264,7 +264,7 @@ func TestServersLeaveByThemselves(t *testing.T) {
 		w.join()
 		beat := &wire.HeartbeatRequest{Role: wire.Role_PS, Index: 0}
 		if w.beat(beat).Unknown {
-			t.Error("the server is asked to go while the job goes on")
+			t.Error("the server is asked to go while the job continues")
 		}
 		if _, err := w.Stop(w.Context(), &wire.StopRequest{}); err != nil {
 			t.Fatal(err)

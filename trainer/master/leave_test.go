@@ -17,7 +17,7 @@ func leaves(how wire.Leave, worker int) *wire.HeartbeatRequest {
 	return &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: int32(worker), Leave: how}
 }
 
-// A worker that is asked to leave gets a successor at once. The successor goes on with its task
+// A worker that is asked to leave gets a successor at once. The successor continues with its task
 // when the worker has handed back the lease, before the pod has ended.
 func TestLeasesAreHandedBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestRingPartsFromWhoLeaves(t *testing.T) {
 }
 
 // A worker that is asked to leave while it writes a checkpoint stays until the checkpoint is
-// complete or has failed. The others go on without it, with the rest of its lease.
+// complete or has failed. The others continue without it, with the rest of its lease.
 func TestLeaverWritesItsCheckpoint(t *testing.T) {
 	for phase, number := range map[wire.CutPhase]int64{wire.CutPhase_WRITTEN: 1, wire.CutPhase_FAILED: 0} {
 		t.Run(phase.String(), func(t *testing.T) {
@@ -263,8 +263,8 @@ func TestScaledFromAChannel(t *testing.T) {
 	})
 }
 
-// When all workers are preempted the job waits, reports that, and goes on with the first that runs
-// again.
+// When all workers are preempted the job waits, reports that, and continues with the first that
+// runs again.
 func TestJobWaitsForWorkers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		log := new(bytes.Buffer)
@@ -303,7 +303,7 @@ func TestJobWaitsForWorkers(t *testing.T) {
 		<-w.ended
 		for _, line := range []string{
 			`msg="The job waits" reason="no worker runs: 2 to start (Unschedulable: no room)"`,
-			`msg="The job goes on"`} {
+			`msg="The job continues"`} {
 			if n := strings.Count(log.String(), line); n != 1 {
 				t.Errorf("%d lines with %s", n, line)
 			}

@@ -65,11 +65,11 @@ type Pods interface {
 // Config is a job and what it runs on.
 type Config struct {
 	Job *job.Job
-	// go on from the newest checkpoint of the job
+	// continue from the newest checkpoint of the job
 	Resume bool
 	// History holds the incidents before the job was resumed; without Former.
 	History []*wire.Incident
-	// UIDs of the jobs that this one goes on from: it inherits their checkpoint directory
+	// UIDs of the jobs that this one continues from: it inherits their checkpoint directory
 	Ancestors []string
 	// Owner is the job as owner of its checkpoint directory; without a UID: the job that Self
 	// names. Look finds out whether another owner lives; nil: that cannot be found out.
@@ -114,8 +114,8 @@ type Config struct {
 	Dial rpc.Dialer
 	// OnStatus is called with the job's status each second, and at the end. Nil: no call.
 	OnStatus func(*wire.JobStatus)
-	// Problems returns what is wrong where this master runs, although the job goes on. Nil: nothing
-	// ever is.
+	// Problems returns what is wrong where this master runs, although the job continues. Nil:
+	// nothing ever is.
 	Problems func() []string
 	// OnEvent is called with each event, in order, under the master's mutex: it must neither block
 	// nor call the master. Nil: no call.
@@ -163,7 +163,7 @@ type master struct {
 	// time to which the timer is set
 	armed time.Time
 	// time in which this master did not run, see clock
-	away time.Duration
+	downtime time.Duration
 
 	// writes records for the next master; nil: this master is the last
 	recorder *recorder
@@ -181,13 +181,13 @@ type master struct {
 	specified int
 	// number of workers at the beginning
 	workers int
-	// why the training last returned
-	anewFor string
-	// how often the training returned
+	// reason of the last rollback
+	rollbackReason string
+	// number of rollbacks
 	rewinds int
 	// records that were done before the job was resumed
 	resumed int64
-	// the last ones
+	// the newest evaluations
 	evaluations []*wire.Evaluation
 	// number of all evaluations
 	evaluated int64
@@ -218,7 +218,7 @@ type contact struct {
 	stage wire.Stage
 	// of a worker that runs a program: why its newest checkpoint could not be written; "": it was
 	unsaved string
-	// the others go on without it as soon as they can
+	// the others continue without it as soon as they can
 	departs bool
 	// of a server that leaves: the version that a checkpoint must contain before
 	leavesAt int64
@@ -364,7 +364,7 @@ func (m *master) evaluationPolicy() evaluation.Policy {
 // they have ended, so that every record that they pushed is known, or if they are still there a
 // timeout later.
 func (m *master) replaceStragglers(now time.Time) {
-	if m.strategy.away() {
+	if m.strategy.blocked() {
 		m.queue.Excuse(m.clock(now))
 		return
 	}

@@ -16,7 +16,7 @@ import (
 // period of a Kubernetes pod.
 const noticeGrace = 15 * time.Second
 
-// newStage returns the stage of a job that begins, or goes on after another master.
+// newStage returns the stage of a job that begins, or continues after another master.
 func newStage(c Config, former *record, now time.Time) (*lifecycle.Lifecycle, error) {
 	p := lifecycle.Policy{Grace: cmp.Or(c.Grace, noticeGrace), Farewell: leaveGrace,
 		End: c.Job.TimeToEnd() + timing.EndSlack}
@@ -65,7 +65,7 @@ func (m *master) halt(why error, again bool) {
 func (m *master) closes(actions []lifecycle.Action, now time.Time) {
 	m.perform(actions, now)
 	n, _, by := m.stage.Closing()
-	what := map[Notice]string{Leave: "The master was asked to leave, and the pods go on",
+	what := map[Notice]string{Leave: "The master was asked to leave, and the pods continue",
 		Suspend: "The job is to be suspended", lifecycle.Stop: "The job is to stop"}[n]
 	m.Log.Info(what, "checkpoint", m.checkpoints.on(), "within", by.Sub(now).Round(time.Second))
 	m.advance(now)

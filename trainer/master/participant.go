@@ -38,7 +38,7 @@ type participant struct {
 	// or a later one
 	unsure bool
 	// it has no stream: requests are repeated on the next one
-	away bool
+	disconnected bool
 	// messages that are not sent yet
 	words []*wire.Assembly
 	// has an element when there are words
@@ -49,7 +49,7 @@ type participant struct {
 
 // send queues a message if there is a stream. It does not wait.
 func (s *participant) send(word *wire.Assembly) {
-	if s.away {
+	if s.disconnected {
 		return
 	}
 	s.words = append(s.words, word)
@@ -109,7 +109,7 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*participant, er
 	before := r.participants[s.worker]
 	if before != nil && before.process == s.process && s.process != 0 && r.meeting.Knows(s.worker, before.session) {
 		s.session, s.arrival, s.given, s.unsure = before.session, before.arrival, before.given, true
-		s.waits = before.waits && !before.away // otherwise it has yet to arrive again
+		s.waits = before.waits && !before.disconnected // otherwise it has yet to arrive again
 		// the order may be lost
 		if o := r.checkpoints.order(); o.Number > 0 && s.worker == r.copier {
 			s.send(cutOrder(o))
@@ -230,7 +230,7 @@ func (r *ring) admit(s *participant, a *wire.Arrival) {
 	r.departed(s)
 }
 
-// departed makes the others go on without a worker that was asked to leave before it had this
+// departed makes the others continue without a worker that was asked to leave before it had this
 // stream. The caller holds the mutex.
 func (r *ring) departed(s *participant) {
 	if r.host.contact(pod.ID{Role: pod.Worker, Index: s.worker}).departs {
@@ -253,8 +253,8 @@ func (r *ring) closeStream(s *participant, err error) {
 		r.vacate(s, reason)
 	} else {
 		r.Log.Debug("The stream of a worker ended", "worker", s.worker, "error", err)
-		s.away, s.words = true, nil
-		r.perform(r.meeting.Away(s.worker, s.session, reason, r.now()))
+		s.disconnected, s.words = true, nil
+		r.perform(r.meeting.Disconnected(s.worker, s.session, reason, r.now()))
 		r.forgo()
 	}
 	r.host.advance(time.Now())
@@ -263,7 +263,7 @@ func (r *ring) closeStream(s *participant, err error) {
 // forgo removes workers that are away and no longer waited for. The caller holds the mutex.
 func (r *ring) forgo() {
 	for _, s := range r.participants {
-		if s.away && !r.meeting.Knows(s.worker, s.session) {
+		if s.disconnected && !r.meeting.Knows(s.worker, s.session) {
 			r.vacate(s, "it is away")
 		}
 	}

@@ -39,17 +39,17 @@ func (m *master) runs(worker int, address string) {
 		Address: address}, time.Now()))
 }
 
-// resumedWith notes how many records were done before the training went on from a checkpoint.
+// resumedWith notes how many records were done before the training continued from a checkpoint.
 func (m *master) resumedWith(records int64) { m.resumed = records }
 
-// wentBack notes a rollback of the training, and its reason.
-func (m *master) wentBack(why string) {
+// rolledBack notes a rollback of the training, and its reason.
+func (m *master) rolledBack(why string) {
 	m.rewinds++
 	m.explain(why)
 }
 
 // explain notes the reason of the last rollback.
-func (m *master) explain(why string) { m.anewFor = why }
+func (m *master) explain(why string) { m.rollbackReason = why }
 
 // holders returns what has the model.
 func (m *master) holders() holders { return m.strategy }

@@ -32,24 +32,25 @@ type program struct {
 	judge *verdict.Judge
 	// data set that the program has declared; nil: none
 	dataset *wire.Dataset
-	// the last world begins with a state that a process has read: it is the first, or all states
-	// were lost
+	// the last world began with a state read from a checkpoint: it is the first world, or all
+	// states were lost
 	loaded bool
-	// that state may have been read, and the queue does not know its records
+	// the last world may have begun with a state read from a checkpoint, whose records the queue
+	// does not know
 	behind bool
-	// the queue was set back to the state that the last world begins with
+	// the queue was rewound to the state with which the last world began
 	rewound bool
 	// records in that state; nil: there is none, or the queue knows them
-	had *ledger.Ledger
+	ledger *ledger.Ledger
 	// checkpoints that the program has claimed
 	claims []*vouched
-	// all states were lost, and nobody has said yet what the program goes on from; nil: no such
-	// loss
+	// all states were lost, and no process has reported yet with which state the program continues;
+	// nil: no such loss
 	lost *loss
 	// processes keep their state from one world to the next
 	keeps bool
-	// moved is when processes have last completed a round, or a world was formed, by the master's
-	// clock; zero: not since this master started.
+	// moved is the time at which a process last completed a round, or a world was formed, by the
+	// master's clock; zero: not since this master started.
 	moved time.Time
 	// workers that were asked to leave; one may have ended before the others have left its world
 	leavers map[int]bool
@@ -65,7 +66,7 @@ type programHost interface {
 	// what follows from what the processes say
 	plan(training, validation []task.Shard) error
 	resumedWith(records int64)
-	wentBack(why string)
+	rolledBack(why string)
 	explain(why string)
 	happen(e Event)
 	wake()
@@ -73,7 +74,7 @@ type programHost interface {
 	remember() error
 	end(state job.State, err error, now time.Time)
 	// of a restored master
-	restoreQueue(had *ledger.Ledger) error
+	restoreQueue(applied *ledger.Ledger) error
 	gathered(how string)
 }
 
@@ -190,7 +191,7 @@ func (g *program) ended() bool { return g.dataset != nil && g.host.tasks().Train
 func (g *program) source(w rendezvous.World) rendezvous.World {
 	// the state that the queue was set back to may be lost
 	lost := g.rewound && !g.ring.custody.Shared()
-	g.loaded, g.behind, g.rewound, g.had = false, false, false, nil
+	g.loaded, g.behind, g.rewound, g.ledger = false, false, false, nil
 	// the state may have been read after a world of this generation had begun without training
 	if len(w.Sources) > 0 {
 		trained := g.ring.participants[w.Members[w.Sources[0]].Worker].arrival.Version > 0
@@ -207,19 +208,19 @@ func (g *program) source(w rendezvous.World) rendezvous.World {
 }
 
 // begins sets the training back to the state that a world begins with, if a process has read it.
-func (g *program) begins(had ledger.Ledger, version int64) error {
+func (g *program) begins(applied ledger.Ledger, version int64) error {
 	if !g.loaded && !g.behind {
 		return nil
 	}
 	before := g.host.tasks().Stats().Done
-	g.had, g.rewound = &had, true
+	g.ledger, g.rewound = &applied, true
 	if err := g.rewind(); err != nil {
 		return err
 	}
 	records := g.host.tasks().Stats().Done
 	g.host.resumedWith(records)
 	if records > 0 || g.dataset == nil {
-		g.Log.Info("The program goes on from the newest state that a process has kept or read",
+		g.Log.Info("The program continues from the newest state that a process has kept or read",
 			"version", version, "records", records, "before", before)
 	}
 	if g.loaded {
@@ -231,13 +232,13 @@ func (g *program) begins(had ledger.Ledger, version int64) error {
 // rewind makes the queue continue after the records in the program's checkpoint, as soon as there
 // is a data set.
 func (g *program) rewind() error {
-	if g.had == nil || g.dataset == nil {
+	if g.ledger == nil || g.dataset == nil {
 		return nil
 	}
-	if err := g.host.tasks().Rewind(g.had); err != nil {
+	if err := g.host.tasks().Rewind(g.ledger); err != nil {
 		return fmt.Errorf("the program's checkpoint is not of this data set, %s: %w", described(g.dataset), err)
 	}
-	g.had = nil
+	g.ledger = nil
 	return nil
 }
 

@@ -9,9 +9,9 @@ import (
 // vouched is a checkpoint that agents of the job claim.
 type vouched struct {
 	Path string `json:"path"`
-	// Gone is the UID of the job from which it is taken over, as the user has confirmed; empty: of
-	// none.
-	Gone string `json:"gone,omitempty"`
+	// FormerJob is the UID of the job from which it is taken over, as the user has confirmed; it is
+	// empty if there is none.
+	FormerJob string `json:"gone,omitempty"`
 }
 
 // vouch notes that an agent claims a checkpoint: the claim is released when the job has ended.
@@ -28,11 +28,11 @@ func (g *program) vouch(path string) *vouched {
 // standing returns what is known about the owner of a checkpoint that the job claims. A user who
 // gave --checkpoint_dir_take_over has confirmed that the owner found first no longer exists.
 func (g *program) standing(v *vouched, other checkpoint.Owner, known checkpoint.Standing) checkpoint.Standing {
-	if !g.Job.CheckpointDirTakeOver || v.Gone != "" && v.Gone != other.Job {
+	if !g.Job.CheckpointDirTakeOver || v.FormerJob != "" && v.FormerJob != other.Job {
 		return known
 	}
-	if v.Gone == "" && known != checkpoint.Dead {
-		v.Gone = other.Job
+	if v.FormerJob == "" && known != checkpoint.Dead {
+		v.FormerJob = other.Job
 		g.host.record()
 		g.Log.Warn("The checkpoint is taken over from another job (--checkpoint_dir_take_over)",
 			"checkpoint", v.Path, "owner", other)

@@ -56,7 +56,7 @@ func TestProgramLosesAWorkerThatHasFinished(t *testing.T) {
 }
 
 // A worker that is asked to leave after the training is released when its processes have ended with
-// 0, and the others go on.
+// 0, and the others continue.
 func TestProgramIsLeftAfterTheTraining(t *testing.T) {
 	for _, asked := range []string{"before its end", "after it"} {
 		t.Run(asked, func(t *testing.T) {

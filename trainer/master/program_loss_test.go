@@ -67,7 +67,7 @@ func TestProgramGathers(t *testing.T) {
 }
 
 // A world without a state that has lost a worker waits for the replacement, and begins on its
-// arrival. One in which a process has kept the state goes on at once.
+// arrival. One in which a process has kept the state continues at once.
 func TestProgramWaitsForAReplacement(t *testing.T) {
 	lost := func(t *testing.T, then func(w *world, b *peer)) {
 		bubble(t, func(t *testing.T) {

@@ -20,12 +20,12 @@ type loss struct {
 	After   int64 `json:"after"` // the last generation before the loss
 }
 
-// lose notes that all states are lost. The training goes on in the given generation with what
+// lose notes that all states are lost. The training continues in the given generation with what
 // processes find.
 func (g *program) lose(l loss) {
 	l.After = g.ring.custody.World().Generation
 	g.lost = &l
-	g.host.wentBack(l.Reason + "; the program starts again, from what it has saved")
+	g.host.rolledBack(l.Reason + "; the program starts again, from what it has saved")
 }
 
 // begunWith handles what the first rank of a world has begun with that has no source: all ranks
@@ -34,17 +34,17 @@ func (g *program) begunWith(o *wire.Origin) error {
 	if o == nil || g.lost == nil || o.Generation <= g.lost.After {
 		return nil
 	}
-	var had ledger.Ledger
+	var applied ledger.Ledger
 	if len(o.Ledger) > 0 {
 		var err error
-		if had, err = ledger.Parse(o.Ledger); err != nil {
+		if applied, err = ledger.Parse(o.Ledger); err != nil {
 			return err
 		}
 	}
 	records := int64(0)
 	if g.dataset != nil {
 		// otherwise the declaration is refused
-		if n, err := g.host.tasks().Records(&had); err == nil {
+		if n, err := g.host.tasks().Records(&applied); err == nil {
 			records = n
 		}
 	}
@@ -52,7 +52,7 @@ func (g *program) begunWith(o *wire.Origin) error {
 	return nil
 }
 
-// found tells what the program goes on from after a loss of all states: a state with that many
+// found tells what the program continues from after a loss of all states: a state with that many
 // updates and records, 0 for the initial values.
 func (g *program) found(version, records int64) {
 	if g.lost == nil {
@@ -61,10 +61,10 @@ func (g *program) found(version, records int64) {
 	l := g.lost
 	g.lost = nil
 	if version == 0 && records == 0 {
-		g.host.explain(backWhy(kept{}, l.Records, l.Records > 0, l.Reason))
+		g.host.explain(rollbackText(kept{}, l.Records, l.Records > 0, l.Reason))
 		g.Log.Warn("The training starts over: the program has read no checkpoint", "reason", l.Reason,
 			"model_generation", l.ModelGeneration, "records", l.Records)
-		g.host.happen(BegunAnew{ModelGeneration: l.ModelGeneration, Reason: l.Reason, Records: l.Records})
+		g.host.happen(TrainingRestarted{ModelGeneration: l.ModelGeneration, Reason: l.Reason, Records: l.Records})
 		return
 	}
 	e := ProgramResumed{ModelGeneration: l.ModelGeneration, Reason: l.Reason, Step: version, Records: records,
@@ -76,8 +76,8 @@ func (g *program) found(version, records int64) {
 	g.host.happen(e)
 }
 
-// ProgramResumed tells that all states of a program's processes were lost, and that it goes on from
-// its own checkpoint.
+// ProgramResumed tells that all states of a program's processes were lost, and that it continues
+// from its own checkpoint.
 type ProgramResumed struct {
 	// ModelGeneration is the model generation that begins.
 	ModelGeneration int64

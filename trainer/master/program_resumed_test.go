@@ -47,7 +47,7 @@ func losesAll(t *testing.T) (w *world, next *peer, happened func() []Event) {
 		synctest.Wait()
 		return slices.DeleteFunc(slices.Clone(events), func(e Event) bool {
 			switch e.(type) {
-			case BegunAnew, RolledBack, ProgramResumed:
+			case TrainingRestarted, RolledBack, ProgramResumed:
 				return false
 			}
 			return true
@@ -72,9 +72,9 @@ func origin(o *wire.Origin) func(*wire.HeartbeatRequest) {
 	return func(r *wire.HeartbeatRequest) { r.Generation, r.Origin = o.Generation, o }
 }
 
-// After the loss of all workers, a program goes on from what its processes have read. Whether they
-// have read it before they come to a world or in it, the status and the event report it, and not
-// that the training started over.
+// After the loss of all workers, a program continues from what its processes have read. Whether
+// they have read it before they come to a world or in it, the status and the event report it, and
+// not that the training started over.
 func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 	for name, c := range map[string]struct {
 		arrival *wire.Arrival
@@ -114,7 +114,7 @@ func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 		"nothing was read": {
 			arrival: &wire.Arrival{Round: -1}, waits: true,
 			origin: &wire.Origin{Generation: 2},
-			event:  BegunAnew{ModelGeneration: 2, Reason: "every worker was lost", Records: 8},
+			event:  TrainingRestarted{ModelGeneration: 2, Reason: "every worker was lost", Records: 8},
 			says:   "the training started over: every worker was lost; 8 records were trained on till then",
 		},
 	} {
@@ -171,7 +171,7 @@ func TestProgramSurvivorSaysNothing(t *testing.T) {
 		}
 		for _, e := range events {
 			switch e.(type) {
-			case BegunAnew, RolledBack, ProgramResumed:
+			case TrainingRestarted, RolledBack, ProgramResumed:
 				t.Errorf("%+v", e)
 			}
 		}

@@ -85,7 +85,7 @@ func TestProgramStandsStill(t *testing.T) {
 			r.Stage, r.Steps, r.Unsaved = wire.Stage_STAGE_TRAINING, 2, "/ck.pt: No space left on device"
 		})
 		if s := w.look(); s.Waiting != "" || !strings.Contains(strings.Join(s.Problems, "; "),
-			"worker-0, which goes on: /ck.pt: No space left on device") {
+			"worker-0, which continues: /ck.pt: No space left on device") {
 			t.Errorf("waits for %q; problems %q", s.Waiting, s.Problems)
 		}
 		beat(a, wire.Stage_STAGE_TRAINED, 3)

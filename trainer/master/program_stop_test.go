@@ -172,8 +172,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	})
 }
 
-// The others of a program go on while a worker that is scaled down, or whose node is drained, gives
-// its processes their grace period: they are called back when it says that these have ended.
+// The others of a program continue while a worker that is scaled down, or whose node is drained,
+// gives its processes their grace period: they are called back when it says that these have ended.
 func TestProgramWorksWhileAWorkerLeaves(t *testing.T) {
 	for name, leaves := range map[string]func(w *world){
 		"scaled down": func(w *world) { w.Scale(w.Context(), &wire.ScaleRequest{Workers: 1}) },

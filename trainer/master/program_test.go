@@ -411,7 +411,7 @@ func TestProgramTakesPartAgain(t *testing.T) {
 		a.enters("2 [1 0] from [0]")
 		b.enters("2 [1 0] from [0]")
 		if got, want := w.look().Failure,
-			"rank 0 of worker-0 (pid 7): killed by SIGKILL; the others go on, it is started again "+
+			"rank 0 of worker-0 (pid 7): killed by SIGKILL; the others continue, it is started again "+
 				"(not counted)"; got != want {
 			t.Errorf("reported %q, want %q", got, want)
 		}
@@ -485,7 +485,7 @@ func (w *world) asks(worker int, d *wire.Dataset) (*wire.Task, error) {
 }
 
 // All processes train on the same records. There are no more records after the last epoch, but the
-// job goes on.
+// job continues.
 func TestProgramDataset(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)

@@ -117,7 +117,7 @@ func (m *master) memoir() ([]byte, error) {
 		Pods:    m.table.Snapshot(), Data: m.saveData(),
 		Spec: m.specified, Done: m.queue.Stats().Done,
 		Resumed: m.resumed, Rejected: m.rejected,
-		Anew: m.anewFor, Rewinds: m.rewinds, History: m.history.save(), Tasks: m.queue.Snapshot(),
+		Anew: m.rollbackReason, Rewinds: m.rewinds, History: m.history.save(), Tasks: m.queue.Snapshot(),
 		Measures: m.evals.Save(), Evaluated: m.evaluated,
 	}
 	// nothing newer than the previous record is known

@@ -25,12 +25,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// numbers is the number of numbers of a kind that a master can give out: each incarnation has its
-// own range.
-const numbers = 1 << 32
-
-// firstNumber returns the number before the first one of this master.
-func (m *master) firstNumber() int64 { return int64(m.Self.Header().Incarnation-1) * numbers }
+// firstNumber returns the number before the first one that this master assigns to sessions and
+// orders.
+func (m *master) firstNumber() int64 {
+	return int64(m.Self.Header().Incarnation-1) * task.NumbersPerMaster
+}
 
 // Limits of how far a record may be behind. It is written before each world's generation and each
 // model generation, unless writing fails. A new model generation needs the loss of the workers, or
@@ -64,12 +63,12 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	r := m.former
 	m.Self.SetModelGeneration(r.ModelGeneration)
 	m.resumed, m.rejected, m.evaluated = r.Resumed, r.Rejected, r.Evaluated
-	m.anewFor, m.rewinds = r.Anew, r.Rewinds
+	m.rollbackReason, m.rewinds = r.Anew, r.Rewinds
 	m.history.restore(r.History)
 	for _, e := range r.Results {
 		m.evaluations = append(m.evaluations, &wire.Evaluation{Version: e.Version, Metrics: e.Metrics})
 	}
-	// a job that rests goes on from a checkpoint, which was compared
+	// a job that rests continues from a checkpoint, which was compared
 	if !r.Rests {
 		if err := m.sameData(r.Data); err != nil {
 			return err
@@ -82,7 +81,7 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 			return err
 		}
 	}
-	if err := m.restoreQueue(m.checkpoints.newestKept().had()); err != nil {
+	if err := m.restoreQueue(m.checkpoints.newestKept().ledger()); err != nil {
 		return err
 	}
 	if m.evals, err = evaluation.Restore(m.evaluationPolicy(), r.Measures); err != nil {
@@ -129,8 +128,8 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 }
 
 // restoreQueue makes the queue of a model that contains the records of a ledger.
-func (m *master) restoreQueue(had *ledger.Ledger) error {
-	queue, err := task.Restore(m.Training, m.taskPolicy(), had, m.former.Tasks, m.Self.Header().Incarnation)
+func (m *master) restoreQueue(applied *ledger.Ledger) error {
+	queue, err := task.Restore(m.Training, m.taskPolicy(), applied, m.former.Tasks, m.Self.Header().Incarnation)
 	if err == nil {
 		m.queue = queue
 	}
@@ -168,7 +167,7 @@ func (m *master) untouched() bool { return !m.stage.Begun() && m.former.Base == 
 func (m *master) gathered(how string) {
 	m.stage.Recovered()
 	m.announceBy = m.clock(time.Now()).Add(timing.Return)
-	m.Log.Info("The training goes on: "+how, "records", m.queue.Stats().Done, "epoch", m.queue.Stats().Epoch)
+	m.Log.Info("The training continues: "+how, "records", m.queue.Stats().Done, "epoch", m.queue.Stats().Epoch)
 	m.announced()
 	m.wake()
 }
@@ -236,7 +235,7 @@ func (s *servers) askServers() {
 		clients[i] = l.client
 	}
 	s.host.spawn(func() {
-		had, err := ledgers(s.Self.ModelGeneration(), clients)
+		applied, err := ledgers(s.Self.ModelGeneration(), clients)
 		if err != nil {
 			s.Log.Debug("A server did not report its records", "error", err)
 			pause(s.host.lifetime(), controlPause)
@@ -245,7 +244,7 @@ func (s *servers) askServers() {
 		defer s.mu.Unlock()
 		s.asking = false
 		if err == nil && s.stage.Recovering() && !s.stage.Over() {
-			s.recovered(had)
+			s.recovered(applied)
 		}
 		s.host.advance(time.Now())
 	})
@@ -289,13 +288,13 @@ func ledgers(modelGeneration int64, clients []wire.ParameterServerClient) (*ledg
 
 // recovered continues with the records that all servers have; nil: the values of one are lost, and
 // a new generation begins.
-func (s *servers) recovered(had *ledger.Ledger) {
+func (s *servers) recovered(applied *ledger.Ledger) {
 	settled := 0
-	if had != nil {
-		settled = had.Settled()
+	if applied != nil {
+		settled = applied.Settled()
 	}
-	if s.custody.Recovered(settled, s.checkpoints.newest()) && had != nil {
-		if err := s.host.restoreQueue(had); err != nil {
+	if s.custody.Recovered(settled, s.checkpoints.newest()) && applied != nil {
+		if err := s.host.restoreQueue(applied); err != nil {
 			s.host.end(job.Failed, err, time.Now())
 			return
 		}
@@ -325,8 +324,8 @@ func (m *master) lostMeanwhile(modelGeneration int64, reason string) {
 	m.remember()
 }
 
-// restore restores the rendezvous of the previous master: the members of its world go on in it, and
-// will report so.
+// restore restores the rendezvous of the previous master: the members of its world continue in it,
+// and will report so.
 func (r *ring) restore(saved *savedRing, modelGeneration, highestGeneration int64, now time.Time) (err error) {
 	if saved == nil {
 		return errors.New("the record of the previous master has no ring")
@@ -345,7 +344,7 @@ func (r *ring) restore(saved *savedRing, modelGeneration, highestGeneration int6
 		}
 		process := saved.Processes[it.Worker]
 		r.participants[it.Worker] = &participant{worker: it.Worker, process: process, session: it.Session,
-			given: s.Generation, away: true}
+			given: s.Generation, disconnected: true}
 		r.host.contact(pod.ID{Role: pod.Worker, Index: it.Worker}).process = process
 	}
 	return nil

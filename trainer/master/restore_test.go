@@ -324,7 +324,7 @@ func TestSuspension(t *testing.T) {
 		time.Sleep(time.Minute)
 		if ids := r.pods.running(); !slices.Contains(ids, ps(0)) || slices.Contains(ids, worker(0)) ||
 			slices.Contains(ids, worker(1)) {
-			t.Errorf("the job has %v when it goes on, want a server, and other workers", ids)
+			t.Errorf("the job has %v when it continues, want a server, and other workers", ids)
 		}
 		r.join()
 		if s := r.look(); s.ModelGeneration != 2 {

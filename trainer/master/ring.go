@@ -60,7 +60,7 @@ type ring struct {
 	// why there was no world at the last tick
 	waiting string
 	// waiting was logged
-	told bool
+	logged bool
 }
 
 // ringHost has the requests of a ring to the master. The caller of each method holds the mutex.
@@ -92,7 +92,7 @@ type ringHost interface {
 	// of a restored master
 	behind(r *record) int64
 	untouched() bool
-	restoreQueue(had *ledger.Ledger) error
+	restoreQueue(applied *ledger.Ledger) error
 	gathered(how string)
 	lostMeanwhile(modelGeneration int64, reason string)
 }
@@ -146,7 +146,7 @@ func (r *ring) perform(actions []rendezvous.Action) {
 			r.host.replace(pod.ID{Role: pod.Worker, Index: a.Member.Worker}, a.Reason, time.Now())
 		case rendezvous.Release:
 			r.release(a.Member.Worker)
-		case rendezvous.Anew:
+		case rendezvous.StateLost:
 			if r.goesOn(r.todo[0].World) { // of the Form that follows
 				r.newGeneration(a.Reason)
 			}
@@ -154,8 +154,8 @@ func (r *ring) perform(actions []rendezvous.Action) {
 	}
 }
 
-// goesOn reports whether a job goes on with the next world: its program may have failed in the last
-// one.
+// goesOn reports whether a job continues with the next world: its program may have failed in the
+// last one.
 func (r *ring) goesOn(next rendezvous.World) bool {
 	g := r.program
 	if g == nil {
@@ -176,24 +176,24 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	if r.program != nil {
 		w = r.program.source(w)
 	}
-	state, had, version := r.beginning(w)
+	state, applied, version := r.beginning(w)
 	r.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members,
 		state), "generation", w.Generation, "reason", cmp.Or(reason, "they joined"))
 	r.host.happen(WorldFormed{World: w, Version: version})
 	if r.stage.Recovering() {
-		if err := r.host.restoreQueue(&had); err != nil { // the state is not of this training
+		if err := r.host.restoreQueue(&applied); err != nil { // the state is not of this training
 			r.host.end(job.Failed, err, time.Now())
 			return
 		}
 		r.host.gathered(state)
 	}
 	if r.program != nil {
-		if err := r.program.begins(had, version); err != nil {
+		if err := r.program.begins(applied, version); err != nil {
 			r.host.end(job.Failed, err, time.Now())
 			return
 		}
 	}
-	r.settle(r.custody.Formed(w, had, version))
+	r.settle(r.custody.Formed(w, applied, version))
 	r.checkpoints.back(version)
 	// before the world is announced, or the next master would not know it
 	if err := r.host.remember(); errors.Is(err, ErrSuperseded) {
@@ -237,22 +237,22 @@ func (r *ring) leaving(members []rendezvous.Member) bool {
 }
 
 // beginning returns what a world begins with: as text, its records, and its version.
-func (r *ring) beginning(w rendezvous.World) (state string, had ledger.Ledger, version int64) {
+func (r *ring) beginning(w rendezvous.World) (state string, applied ledger.Ledger, version int64) {
 	base := r.checkpoints.base
 	switch {
 	case len(w.Sources) > 0:
 		source := w.Members[w.Sources[0]]
 		a := r.participants[source.Worker].arrival
-		had, _ := ledger.Parse(a.Ledger) // it was checked when it came
-		return fmt.Sprintf("state of %v at version %s", source, logline.Thousands(a.Version)), had, a.Version
+		applied, _ := ledger.Parse(a.Ledger) // it was checked when it came
+		return fmt.Sprintf("state of %v at version %s", source, logline.Thousands(a.Version)), applied, a.Version
 	case base.commit != nil:
 		return fmt.Sprintf("from checkpoint %d at version %s", base.Number,
-			logline.Thousands(base.version())), base.had().Clone(), base.version()
+			logline.Thousands(base.version())), base.ledger().Clone(), base.version()
 	}
 	if r.program != nil { // what it begins with it alone knows
-		return "the program starts", had, 0
+		return "the program starts", applied, 0
 	}
-	return "from the initial values", had, 0
+	return "from the initial values", applied, 0
 }
 
 // wireBase returns the base of a generation in the form of a message to holders; nil: the initial
@@ -276,7 +276,7 @@ func (r *ring) settle(all []custody.Settlement) {
 		progress := make(map[int64]int64)
 		for _, l := range r.host.tasks().Held(s.Worker) {
 			if l.Kind == task.Training {
-				n, whole := s.Had.Had(ledger.Task{Epoch: l.Epoch, Number: l.Number})
+				n, whole := s.Ledger.Progress(ledger.Task{Epoch: l.Epoch, Number: l.Number})
 				if whole {
 					n = l.Records()
 				}
@@ -473,14 +473,15 @@ func (r *ring) tick() {
 	r.forgo()
 	switch _, why := r.meeting.Waiting(); {
 	case why != r.waiting:
-		r.waiting, r.told = why, false
-	case why != "" && !r.told && !r.works():
-		r.told = true
+		r.waiting, r.logged = why, false
+	case why != "" && !r.logged && !r.works():
+		r.logged = true
 		r.Log.Info("The ring does not work", "reason", why)
 	}
 }
 
-// works reports whether the members of a world go on, even if they will be recalled after a round.
+// works reports whether the members of a world continue, even if they will be recalled after a
+// round.
 func (r *ring) works() bool {
 	return !r.called && slices.ContainsFunc(r.custody.World().Members, func(m rendezvous.Member) bool {
 		s := r.participants[m.Worker]

@@ -21,27 +21,27 @@ func (r *ring) recover(beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) 
 	if !r.stage.Recovering() || w.Generation == 0 || beat.Generation != w.Generation {
 		return
 	}
-	var had ledger.Ledger
+	var applied ledger.Ledger
 	var err error
 	if r.program == nil || r.program.dataset != nil { // otherwise there are no records
 		if reply.Ledger = len(beat.Ledger) == 0; reply.Ledger {
 			return
 		}
-		had, err = ledger.Parse(beat.Ledger)
+		applied, err = ledger.Parse(beat.Ledger)
 	}
 	if err == nil {
-		err = r.host.restoreQueue(&had)
+		err = r.host.restoreQueue(&applied)
 	}
 	if err != nil { // the ledger is not of this training
 		r.host.end(job.Failed, fmt.Errorf("the ledger of worker-%d: %w", beat.Index, err), time.Now())
 		return
 	}
 	r.host.gathered(fmt.Sprintf("world %d works", w.ID))
-	r.settle(r.custody.Recovered(had))
+	r.settle(r.custody.Recovered(applied))
 }
 
-// there reports whether there is a world whose members have the model.
-func (r *ring) there() bool { return r.works() }
+// hasHolders reports whether there is a world whose members have the model.
+func (r *ring) hasHolders() bool { return r.works() }
 
 // bereft gives up the checkpoint of a worker that is lost.
 func (r *ring) bereft(worker int) {
@@ -62,7 +62,7 @@ func (r *ring) lost(id pod.ID, _ int, reason string) {
 	}
 }
 
-// departs makes the others go on without a worker that was asked to leave, as soon as they can.
+// departs makes the others continue without a worker that was asked to leave, as soon as they can.
 func (r *ring) departs(worker int) {
 	s := r.participants[worker]
 	switch {
@@ -117,10 +117,10 @@ func (r *ring) reclaim(worker int, fault string) {
 	}
 }
 
-// away reports whether the members of the world are reading the checkpoint that it begins with:
+// blocked reports whether the members of the world are reading the checkpoint that it begins with:
 // storage that does not answer is retried for some time, and the others wait. Otherwise the ring
 // waits only for its members.
-func (r *ring) away() bool {
+func (r *ring) blocked() bool {
 	w := r.custody.World()
 	begins := len(w.Members) > 0 && len(w.Sources) == 0 && r.checkpoints.base.Number > 0 && r.rounds < w.Generation
 	return begins && !r.called && r.now().Sub(r.turned) < timing.Storage+timing.StoragePause
@@ -136,7 +136,7 @@ func (r *ring) stragglers(overdue []int) []int {
 	return slices.DeleteFunc(overdue, func(worker int) bool {
 		s := r.participants[worker]
 		switch {
-		case s == nil || s.away && s.waits:
+		case s == nil || s.disconnected && s.waits:
 			return r.custody.Missed(worker)
 		case s.waits || !rested:
 			return true

@@ -14,7 +14,7 @@ import (
 )
 
 // When all workers are lost the model is lost: the training starts over and completes.
-func TestRingAnew(t *testing.T) {
+func TestRingRollback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumEpochs = 2 })
 		for range 3 { // the third task is of the second epoch
@@ -152,7 +152,7 @@ func TestRingEvaluation(t *testing.T) {
 
 // When the model is lost, so are its evaluations and their results. The training that starts over
 // has its own.
-func TestRingEvaluationAnew(t *testing.T) {
+func TestRingEvaluationRollback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { evaluatedRing(c); c.Job.NumWorkers, c.Job.Output = 1, "model" })
 		w.done(0, w.task(0))
@@ -248,7 +248,7 @@ func TestRingFinalVersion(t *testing.T) {
 
 // A state may be lost with a step of which the master does not know. So all leases are taken back
 // when the model is lost, even if no record of them was credited.
-func TestRingAnewUnheard(t *testing.T) {
+func TestRingRollbackUnreported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 1 })
 		first := w.task(0)

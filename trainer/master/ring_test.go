@@ -77,7 +77,7 @@ func TestRingStrangers(t *testing.T) {
 	})
 }
 
-// Members do not stop when a newcomer arrives: they come back together after a round, and go on
+// Members do not stop when a newcomer arrives: they come back together after a round, and continue
 // from their state.
 func TestRingGrows(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -60,7 +60,7 @@ type serversHost interface {
 	end(state job.State, err error, now time.Time)
 	// of a restored master
 	untouched() bool
-	restoreQueue(had *ledger.Ledger) error
+	restoreQueue(applied *ledger.Ledger) error
 	gathered(how string)
 	lostMeanwhile(modelGeneration int64, reason string)
 
@@ -205,7 +205,7 @@ func (s *servers) heard(id pod.ID, modelGeneration int64, r *wire.HeartbeatReque
 	}
 }
 
-func (s *servers) there() bool { return s.custody.Current() }
+func (s *servers) hasHolders() bool { return s.custody.Current() }
 
 // copy is part of the next order to the servers.
 func (s *servers) copy(custody.CutOrder) { s.update() }
@@ -275,8 +275,8 @@ func (s *servers) takeBack(ctx context.Context, worker int, fault string) {
 
 func (s *servers) stragglers(overdue []int) []int { return overdue }
 
-// away reports whether a server is missing, or was silent for some time.
-func (s *servers) away() bool {
+// blocked reports whether a server is missing, or was silent for some time.
+func (s *servers) blocked() bool {
 	now := s.host.clock(time.Now())
 	for i := range s.lines {
 		if c := s.host.contact(pod.ID{Role: pod.PS, Index: i}); !c.heard.IsZero() && now.Sub(c.heard) > hush {

@@ -358,7 +358,7 @@ func (m *master) askedToLeave(id pod.ID, how wire.Leave, now time.Time) {
 // spared reports whether a server that was asked to leave may: a checkpoint has what it had then,
 // or none will be made for it. The caller holds the mutex.
 func (m *master) spared(c *contact) bool {
-	return !m.checkpoints.on() || !m.stage.Begun() || !m.strategy.there() ||
+	return !m.checkpoints.on() || !m.stage.Begun() || !m.strategy.hasHolders() ||
 		m.checkpoints.covered() >= min(c.leavesAt, m.strategy.version())
 }
 

@@ -57,7 +57,7 @@ func (p *patience) observe(what string, now time.Time) string {
 	switch {
 	case what == "" && p.said:
 		*p = patience{}
-		return "The job goes on"
+		return "The job continues"
 	case what == "":
 		*p = patience{}
 	case p.since.IsZero():
@@ -89,7 +89,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		Version:          m.strategy.version(),
 		ModelGeneration:  m.Self.ModelGeneration(),
 		RecordsBefore:    m.resumed,
-		Anew:             m.anewFor,
+		Anew:             m.rollbackReason,
 		Rewinds:          int32(m.rewinds),
 		Relaunched:       int64(m.table.Relaunched()),
 		Requeued:         int64(stats.Requeued),
@@ -149,7 +149,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	return s
 }
 
-// problems returns what is wrong around the job, although it goes on. The caller holds the mutex.
+// problems returns what is wrong around the job, although it continues. The caller holds the mutex.
 func (m *master) problems() (all []string) {
 	if m.Problems != nil {
 		all = m.Problems()
@@ -164,7 +164,7 @@ func (m *master) problems() (all []string) {
 		}
 		if c.unsaved != "" {
 			all = append(all, fmt.Sprintf("a checkpoint cannot be written by the program of %v, "+
-				"which goes on: %s", id, c.unsaved))
+				"which continues: %s", id, c.unsaved))
 		}
 	}
 	for _, why := range slices.Sorted(maps.Keys(waiting)) {
@@ -210,7 +210,7 @@ func endsWith(pods []pod.Pod, left time.Duration) string {
 // seconds returns a time that is left as text, 0s if none is.
 func seconds(left time.Duration) string { return max(left, 0).Round(time.Second).String() }
 
-// waitsFor returns which pods the job cannot go on without, and why they are missing; "" if none
+// waitsFor returns which pods the job cannot continue without, and why they are missing; "" if none
 // is.
 func waitsFor(pods []pod.Pod) string {
 	runs, pending, why := 0, 0, ""

@@ -19,10 +19,10 @@ type strategy interface {
 	// end of an epoch needs it. whole reports it for the end of the training.
 	applied(epoch int) bool
 	whole() bool
-	// there reports whether there are holders of the model that can be asked to copy it. copy sends
-	// them the order of a checkpoint; update repeats it if it is lost. kept notes what the next
-	// model generation begins with.
-	there() bool
+	// hasHolders reports whether there are holders of the model that can be asked to copy it. copy
+	// sends them the order of a checkpoint; update repeats it if it is lost. kept notes what the
+	// next model generation begins with.
+	hasHolders() bool
 	copy(o custody.CutOrder)
 	kept(base custody.Base)
 	// heard handles a pod's report of the model, in the generation that the pod is in, and adds to
@@ -33,9 +33,9 @@ type strategy interface {
 	// takeBack takes back the leases of a worker that has ended, when it is known which of their
 	// records are in the model.
 	takeBack(ctx context.Context, worker int, fault string)
-	// away reports whether workers wait for something that is missing: a server, or the storage
+	// blocked reports whether workers wait for something that is missing: a server, or the storage
 	// that they begin from. Meanwhile no worker is a straggler.
-	away() bool
+	blocked() bool
 	// stragglers returns those of the workers without progress that may be its cause.
 	stragglers(overdue []int) []int
 	// silence returns how long a pod of a role may be silent; 0: without limit.

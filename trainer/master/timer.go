@@ -44,7 +44,7 @@ func (m *master) rearm(timer *time.Timer) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	if m.stage.Done(m.table.Gone(), now) {
+	if m.stage.Done(m.table.Ended(), now) {
 		return false
 	}
 	m.clock(now)
@@ -65,10 +65,10 @@ func (m *master) rearm(timer *time.Timer) bool {
 // for that time.
 func (m *master) clock(now time.Time) time.Time {
 	if late := now.Sub(m.armed); !m.armed.IsZero() && late > punctual {
-		m.away += late
+		m.downtime += late
 		m.armed = now
 	}
-	return now.Add(-m.away)
+	return now.Add(-m.downtime)
 }
 
 // punctual is the largest delay of the timer that does not count as time in which the master did
@@ -92,7 +92,7 @@ func (m *master) deadline(now time.Time) time.Time {
 	if sooner(m.stage.Deadline()); m.stage.Over() {
 		return first
 	}
-	present := func(at time.Time, ok bool) { sooner(at.Add(m.away), ok) }
+	present := func(at time.Time, ok bool) { sooner(at.Add(m.downtime), ok) }
 	present(m.announceBy, m.unannounced != nil && !m.stage.Recovering() && m.clock(now).Before(m.announceBy))
 	present(m.queue.Deadline())
 	present(m.checkpoints.deadline(m.clock(now)))

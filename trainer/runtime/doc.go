@@ -1,11 +1,12 @@
-// Package runtime holds where the roles of a job run, and what every role does wherever it runs.
+// Package runtime holds the environments in which the roles of a job run, and what all roles do in
+// each of them.
 //
-//	role/     a role's main, its plan, its log, its last words
+//	role/     the main function of each role, its log, and the record of its end
 //	local/    the roles as processes of this machine
-//	kube/     jobs on Kubernetes as their user has them: submit, status, logs, scale, stop, copy;
-//	          kube/incluster/ is the master in its pod, kube/observe/ reads what the cluster says
-//	manifest/ what a job is on Kubernetes: its objects, its pods, their names
-//	image/    container images, made and pushed without Docker
+//	kube/     the user's commands for jobs on Kubernetes: submit, status, logs, scale, stop, copy;
+//	          kube/incluster/ runs the master in its pod, kube/observe/ reads pods and events
+//	manifest/ the Kubernetes objects of a job: Jobs, pods, Services, and their names
+//	image/    container images, built and pushed without Docker
 //
 // Its packages import all folders below: elastic, wire, store, master, train and run.
 package runtime

@@ -1,12 +1,12 @@
-// Package store holds what is at rest: the model, what was predicted, and how storage fails.
+// Package store holds stored data, such as checkpoints and predictions, and handles the failures of
+// storage.
 //
-//	checkpoint/  commits in a directory, exports, and who owns a directory; its laws/ test a kind
-//	             of place
-//	bucket/      opens a directory by its name, in object stores too
+//	checkpoint/  commits in a directory, exported models, ownership of a directory; its laws/ test
+//	             an implementation of a directory
+//	bucket/      opens a directory by its path or URL, in object stores too
 //	safetensors/ the file format of trained parameters
-//	prediction/  what was predicted: parts, and the file that they make
-//	outage/      failures of a storage that may go away, and waiting for that
+//	prediction/  predictions: the parts that workers write, and the file merged from them
+//	outage/      temporary failures of storage, and retries
 //
-// Its packages import those of elastic and wire. Packages that train, supervise or decide are above
-// them.
+// Its packages import those of elastic and wire. master, train and run import them.
 package store

@@ -45,7 +45,7 @@ type MasterClient interface {
 	// one, and then answers with WAIT.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskReply, error)
 	// ReportTask settles a lease. FAILED_PRECONDITION: the worker does not hold the lease any more;
-	// drop it and go on.
+	// drop it and continue.
 	ReportTask(ctx context.Context, in *ReportTaskRequest, opts ...grpc.CallOption) (*ReportTaskReply, error)
 	// Heartbeat reports the state and the progress of a pod. Every pod sends one each half second.
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatReply, error)
@@ -143,7 +143,7 @@ type MasterServer interface {
 	// one, and then answers with WAIT.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskReply, error)
 	// ReportTask settles a lease. FAILED_PRECONDITION: the worker does not hold the lease any more;
-	// drop it and go on.
+	// drop it and continue.
 	ReportTask(context.Context, *ReportTaskRequest) (*ReportTaskReply, error)
 	// Heartbeat reports the state and the progress of a pod. Every pod sends one each half second.
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatReply, error)

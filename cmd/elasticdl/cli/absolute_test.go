@@ -10,8 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// The paths of a job are absolute, so that it can be resumed from another directory; those in
-// buckets, and the arguments of a program, stay.
+// The paths of a job are made absolute, so that it can be resumed from another directory. Locations
+// in buckets, and the arguments of a program, stay unchanged.
 func TestPathsAreAbsolute(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -49,8 +49,8 @@ func TestPathsAreAbsolute(t *testing.T) {
 	}
 }
 
-// A directory that is linked is noted by the name by which its user knows it; one that was
-// deleted is refused.
+// The working directory keeps the name that its user knows, also behind a symbolic link. One that
+// was deleted is refused.
 func TestWorkingDirectory(t *testing.T) {
 	dir := t.TempDir()
 	real, link, gone := filepath.Join(dir, "real"), filepath.Join(dir, "link"), filepath.Join(dir, "gone")

@@ -45,20 +45,20 @@ it. A complete commit has a commit.json, the file that is written last.`,
 	return cmd
 }
 
-// commits is the directory that a command is about, and the commits in it that are named.
+// commits holds the directory, and the commits in it, that a command's arguments name.
 type commits struct {
 	location string
-	// of the location, without what is for a store's client
+	// location without the parameters for an object store's client
 	name string
-	// none are named: empty
+	// commits that are named; empty: all
 	named  []checkpoint.Name
 	format format
 }
 
-// anyNumber is of commits that are named.
+// anyNumber allows any number of commits.
 const anyNumber = math.MaxInt32
 
-// parse reads the arguments: DIR, and no more numbers than most.
+// parse parses the arguments: DIR, and at most most numbers.
 func (c *commits) parse(cmd *cobra.Command, args []string, most int) error {
 	var problems []error
 	if len(args) == 0 || args[0] == "" {
@@ -83,7 +83,7 @@ func (c *commits) parse(cmd *cobra.Command, args []string, most int) error {
 	return errors.Join(append(problems, atMost(1+most, args))...)
 }
 
-// command makes a command about commits, of which it takes that many numbers.
+// command completes a command whose arguments are DIR and at most most numbers of commits.
 func (c *commits) command(cmd *cobra.Command, most int,
 	run func(cmd *cobra.Command, d checkpoint.Dir) error) *cobra.Command {
 	cmd.Args = func(cmd *cobra.Command, args []string) error { return c.parse(cmd, args, most) }
@@ -134,8 +134,8 @@ func (c *commits) open(ctx context.Context) (checkpoint.Dir, error) {
 	return checkpoint.Dir{Files: interruptible{files, ctx}}, nil
 }
 
-// list returns what is known of the commits that are named, of all if none are, without their
-// shards' bytes: the newest first.
+// list returns the states of the named commits, or of all if none are named, the newest first. It
+// does not read their shards.
 func (c *commits) list(ctx context.Context, d checkpoint.Dir) ([]commitState, error) {
 	entries, err := d.Commits()
 	if err != nil {
@@ -168,7 +168,7 @@ func (c *commits) list(ctx context.Context, d checkpoint.Dir) ([]commitState, er
 	return all, errors.Join(problems...)
 }
 
-// few names numbers, at most ten of them.
+// few returns a list of at most ten of the numbers.
 func few(numbers []int64) string {
 	words := make([]string, 0, len(numbers))
 	for _, n := range numbers[:min(10, len(numbers))] {
@@ -185,7 +185,7 @@ const (
 	commitComplete   = "complete"
 	commitIncomplete = "incomplete"
 	commitDamaged    = "damaged"
-	commitUnreadable = "unreadable" // for another reason than its bytes
+	commitUnreadable = "unreadable" // such as for lack of permission
 )
 
 // commitState is the state of a commit in a directory.
@@ -201,10 +201,10 @@ type commitState struct {
 	Problems        []string   `json:"problems,omitempty"`
 	Name            string     `json:"name"` // of its directory
 
-	record *checkpoint.Commit // nil: it is not there, or cannot be read
+	record *checkpoint.Commit // nil: missing, or cannot be read
 }
 
-// stateOf looks at the record of a commit, or at what there is of one that has none.
+// stateOf reads the record of a commit, and returns its state. An incomplete commit has no record.
 func stateOf(d checkpoint.Dir, e checkpoint.Entry) commitState {
 	s := commitState{Number: e.Number, Name: e.String(), State: commitIncomplete}
 	if e.Err != nil {
@@ -229,7 +229,7 @@ func stateOf(d checkpoint.Dir, e checkpoint.Entry) commitState {
 	return s
 }
 
-// failed notes why a commit cannot be used.
+// failed sets the state of a commit that cannot be used, and the reason.
 func (s *commitState) failed(err error) {
 	s.State, s.Problems = commitUnreadable, nil
 	if errors.Is(err, checkpoint.ErrDamaged) {
@@ -299,7 +299,7 @@ Default: the newest complete commit. Shards are not read: see elasticdl checkpoi
 	return cmd
 }
 
-// skipped notes that an older commit is taken.
+// skipped prints a note that a commit cannot be used, so that an older one is.
 func skipped(w io.Writer, s commitState) {
 	fmt.Fprintf(w, "note: commit %d is %s: %s\n", s.Number, s.State, strings.Join(s.Problems, "; "))
 }
@@ -324,7 +324,7 @@ func (c *commits) verify(cmd *cobra.Command, d checkpoint.Dir) error {
 		return err
 	}
 	var bad []int64
-	whole := int64(0) // the newest that is
+	whole := int64(0) // number of the newest whole commit
 	for i := range all {
 		s := &all[i]
 		if s.record != nil {
@@ -352,7 +352,7 @@ func (c *commits) verify(cmd *cobra.Command, d checkpoint.Dir) error {
 	}
 	switch {
 	case len(bad) > 0 && whole > 0 && len(c.named) == 0:
-		return fmt.Errorf("not whole: %s; a job that resumes takes commit %d, the newest that is", few(bad), whole)
+		return fmt.Errorf("not whole: %s; a resumed job uses commit %d, the newest whole one", few(bad), whole)
 	case len(bad) > 0:
 		return fmt.Errorf("not whole: %s", few(bad))
 	case whole == 0:
@@ -368,8 +368,9 @@ func checkpointExportCommand() *cobra.Command {
 	cmd := c.command(&cobra.Command{
 		Use:   "export DIR OUT",
 		Short: "Export the model of a commit",
-		Long: `Write the model of a commit into OUT, a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, as ` + checkpoint.ModelFile + ` ,
-as a job writes it to its --output.
+		Long: `Write the model of a commit to OUT/` + checkpoint.ModelFile + `, as a job writes it to its --output.
+
+OUT is a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX.
 
 Every byte of the commit is verified first.`,
 	}, 0, func(cmd *cobra.Command, d checkpoint.Dir) error { return c.export(cmd, d, number, out) })
@@ -421,7 +422,8 @@ func (c *commits) export(cmd *cobra.Command, d checkpoint.Dir, number int64, out
 	return err
 }
 
-// whole returns the commit that is named, 0 for the newest, of which every byte was read.
+// whole returns the commit of a number, 0 for the newest whole one, after verifying every byte of
+// it.
 func (c *commits) whole(cmd *cobra.Command, d checkpoint.Dir, number int64) (*checkpoint.Commit, error) {
 	if number == 0 {
 		record, damaged, err := d.Newest()
@@ -435,14 +437,14 @@ func (c *commits) whole(cmd *cobra.Command, d checkpoint.Dir, number int64) (*ch
 		}
 		if errors.Is(err, checkpoint.ErrNone) {
 			err = fmt.Errorf("DIR=%s: %w that is complete and whole; elasticdl checkpoint verify "+
-				"%[1]s says why", c.name, checkpoint.ErrNone)
+				"%[1]s reports the reasons", c.name, checkpoint.ErrNone)
 		}
 		return record, err
 	}
 	c.named = []checkpoint.Name{{Number: number}}
 	all, err := c.list(cmd.Context(), d)
 	if err == nil {
-		_, err = d.Find(number) // of several with the number none is meant
+		_, err = d.Find(number) // an error if several have the number
 	}
 	if err != nil {
 		return nil, err
@@ -462,7 +464,7 @@ func (c *commits) whole(cmd *cobra.Command, d checkpoint.Dir, number int64) (*ch
 	return s.record, nil
 }
 
-// interruptible is files of which nothing is read or written any more when a context has ended.
+// interruptible is a directory of files whose reads and writes fail after the end of a context.
 type interruptible struct {
 	checkpoint.Files
 	ctx context.Context

@@ -16,9 +16,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Everything here is a function of a commit's record and the time.
+// The functions of this file depend on nothing but a commit's record and the time.
 
-// commitTable returns commits for `elasticdl checkpoint ls`.
+// commitTable returns the output of `elasticdl checkpoint ls`.
 func commitTable(all []commitState, now time.Time) string {
 	rows := [][]string{{"NUMBER", "STATE", "VERSION", "RECORDS", "SHARDS", "SIZE", "AGE"}}
 	var notes strings.Builder
@@ -37,7 +37,7 @@ func commitTable(all []commitState, now time.Time) string {
 	return table(rows) + notes.String()
 }
 
-// verdictOf returns a commit for `elasticdl checkpoint verify`.
+// verdictOf returns the output of `elasticdl checkpoint verify` for a commit.
 func verdictOf(s commitState) string {
 	if s.State == commitComplete {
 		return fmt.Sprintf("commit %d is whole: %s, %s\n", s.Number, count(int64(s.Shards), "shard"),
@@ -49,13 +49,13 @@ func verdictOf(s commitState) string {
 	return fmt.Sprintf("commit %d is %s:\n  %s\n", s.Number, s.State, strings.Join(s.Problems, "\n  "))
 }
 
-// inspected is a commit as JSON: its record, and what the ledger in it says.
+// inspected is a commit as JSON: its record, and its ledger by epoch.
 type inspected struct {
 	*checkpoint.Commit
 	Epochs epochs `json:"epochs"`
 }
 
-// epochs is which records of the training are in a model.
+// epochs holds, by epoch, which training records are in a model.
 type epochs struct {
 	Complete int         `json:"complete"`
 	Open     []openEpoch `json:"open"`
@@ -64,9 +64,9 @@ type epochs struct {
 // openEpoch is an epoch of which not all records are in the model.
 type openEpoch struct {
 	Epoch int `json:"epoch"`
-	// all records of which are
+	// number of tasks all of whose records are in the model
 	Tasks int `json:"tasks"`
-	// tasks some records of which are, by number: how many
+	// number of records in the model of partly trained tasks, by the number of the task
 	Parts map[int]int64 `json:"parts"`
 }
 
@@ -82,7 +82,7 @@ func epochsOf(l *ledger.Ledger) epochs {
 	return e
 }
 
-// commitText returns a commit for `elasticdl checkpoint inspect`.
+// commitText returns the output of `elasticdl checkpoint inspect`.
 func commitText(c *checkpoint.Commit, location string, now time.Time) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -92,7 +92,7 @@ func commitText(c *checkpoint.Commit, location string, now time.Time) string {
 	row("Commit:", "%d of %s", c.Number, location)
 	row("Written:", "%s, %s ago", c.Time.UTC().Format(time.RFC3339), since(c.Time, now))
 	row("Job:", "%s, UID %s", c.JobName, c.Job)
-	key := "Goes back to:"
+	key := "Restored from:"
 	for _, a := range slices.Backward(c.Lineage) {
 		row(key, "commit %d of the job with UID %s", a.Number, a.Job)
 		key = ""
@@ -151,7 +151,7 @@ func (o openEpoch) words(perTask int64) string {
 	return words
 }
 
-// cutWords says how the records of an epoch are cut into tasks.
+// cutWords returns how the records of an epoch are divided into tasks.
 func cutWords(c checkpoint.Cut) string {
 	words := count(c.RecordsPerTask, "record") + " in a task"
 	if c.MaxRecords > 0 {
@@ -170,7 +170,7 @@ func yes(b bool) string {
 	return "no"
 }
 
-// since returns how long ago a time was; nothing is younger than new.
+// since returns the age of a time, which is never negative.
 func since(t, now time.Time) string { return short(max(0, now.Sub(t))) }
 
 // bytesText returns a size for people: 612 B, 4.2 kB, 14.7 MB.

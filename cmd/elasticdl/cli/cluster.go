@@ -16,23 +16,23 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// lookLimit limits the wait for a cluster that the user may not mean.
+// lookLimit limits the wait for a cluster if the user may mean a job of this machine.
 const lookLimit = 3 * time.Second
 
-// where is the flags that say where jobs are: on this machine, or on a cluster.
-type where struct {
+// location holds the flags that select where jobs are: on this machine, or on a cluster.
+type location struct {
 	runtime string // "": wherever the job is
 	at      kube.Place
 	retry   time.Duration // --retry_timeout
 }
 
-func (w *where) flags(cmd *cobra.Command) {
+func (w *location) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&w.runtime, "runtime", "", "kubernetes or local; default: local if this machine has the job")
 	w.clusterFlags(cmd)
 	w.retryFlags(cmd)
 }
 
-func (w *where) clusterFlags(cmd *cobra.Command) {
+func (w *location) clusterFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&w.at.Namespace, "namespace", "n", "",
 		"namespace of the job; default: the context's")
 	cmd.Flags().StringVar(&w.at.Context, "context", "", "context of the kubeconfig; default: its current context")
@@ -40,15 +40,15 @@ func (w *where) clusterFlags(cmd *cobra.Command) {
 		"path of the kubeconfig; default: $KUBECONFIG or ~/.kube/config")
 }
 
-func (w *where) retryFlags(cmd *cobra.Command) {
+func (w *location) retryFlags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&w.retry, retryFlag, kube.DefaultPatience,
 		"time for which unanswered requests to the cluster are retried; 0 disables retries")
 }
 
-// retryFlag is the flag with the time for which requests are repeated.
+// retryFlag is the name of the flag with the time for which requests are retried.
 const retryFlag = "retry_timeout"
 
-// patience returns a given --retry_timeout as [kube.Place] has it.
+// patience converts a given --retry_timeout for [kube.Place], in which 0 means the default.
 func patience(limit time.Duration) time.Duration {
 	if limit == 0 {
 		return -1
@@ -56,36 +56,36 @@ func patience(limit time.Duration) time.Duration {
 	return limit
 }
 
-// check runs before the command does, with others that do.
-func (w *where) check(cmd *cobra.Command, _ []string) error {
+// check checks the flags, before the command runs.
+func (w *location) check(cmd *cobra.Command, _ []string) error {
 	if err := w.checkRetry(); err != nil {
 		return err
 	}
 	if w.runtime == "local" && cmd.Flags().Changed(retryFlag) {
-		return fmt.Errorf("--runtime=local: asks no cluster; drop --%s", retryFlag)
+		return fmt.Errorf("--%s: no effect with --runtime=local; remove it", retryFlag)
 	}
 	if w.runtime != "" && w.runtime != "kubernetes" && w.runtime != "local" {
 		return fmt.Errorf("--runtime=%s: expected kubernetes or local", w.runtime)
 	}
 	if w.runtime == "local" && w.named() {
-		return errors.New("--runtime=local: has no --namespace, --context or --kubeconfig; drop one of the two")
+		return errors.New("--runtime=local: contradicts --namespace, --context and --kubeconfig; remove one of the two")
 	}
 	return nil
 }
 
-func (w *where) checkRetry() error {
+func (w *location) checkRetry() error {
 	if w.retry < 0 {
 		return fmt.Errorf("--%s=%v: expected a time of 0 or more", retryFlag, w.retry)
 	}
 	return nil
 }
 
-// named reports whether a cluster was named.
-func (w *where) named() bool {
+// named reports whether a flag selects a cluster.
+func (w *location) named() bool {
 	return w.at.Namespace != "" || w.at.Context != "" || w.at.Kubeconfig != ""
 }
 
-func (w *where) connect(cmd *cobra.Command) (*kube.Client, error) {
+func (w *location) connect(cmd *cobra.Command) (*kube.Client, error) {
 	w.at.Notes = notes{cmd.ErrOrStderr()}
 	if cmd.Flags().Changed(retryFlag) {
 		w.at.Patience = patience(w.retry)
@@ -93,7 +93,7 @@ func (w *where) connect(cmd *cobra.Command) (*kube.Client, error) {
 	return kube.Connect(w.at)
 }
 
-// home is a runtime of jobs: this machine or a cluster.
+// home is a runtime that has jobs: this machine or a cluster.
 type home interface {
 	Status(ctx context.Context, name string) (*wire.JobStatus, error)
 	Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error)
@@ -103,11 +103,11 @@ type home interface {
 	Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error
 }
 
-// find looks where a job is: on this machine if it has such a job, unless that has ended and the
-// cluster has one, too.
-func (w *where) find(cmd *cobra.Command, name string) (home, error) {
+// find returns the home of a job. Without flags it is this machine if it has a job of that name,
+// unless that job has ended and the cluster has one of that name, too.
+func (w *location) find(cmd *cobra.Command, name string) (home, error) {
 	if w.runtime == "local" {
-		return here{}, nil
+		return localJobs{}, nil
 	}
 	if w.runtime == "kubernetes" || w.named() {
 		return w.connect(cmd)
@@ -115,7 +115,7 @@ func (w *where) find(cmd *cobra.Command, name string) (home, error) {
 	mine, err := local.Status(cmd.Context(), name)
 	switch {
 	case err == nil && !job.State(mine.State).Ended():
-		return here{}, nil
+		return localJobs{}, nil
 	case err != nil && !errors.Is(err, local.ErrNotFound):
 		return nil, err
 	}
@@ -134,30 +134,32 @@ func (w *where) find(cmd *cobra.Command, name string) (home, error) {
 	case err != nil:
 		return nil, failed
 	}
-	return here{}, nil
+	return localJobs{}, nil
 }
 
-// here is this machine.
-type here struct{}
+// localJobs are the jobs on this machine.
+type localJobs struct{}
 
-func (here) Status(ctx context.Context, name string) (*wire.JobStatus, error) {
+func (localJobs) Status(ctx context.Context, name string) (*wire.JobStatus, error) {
 	return local.Status(ctx, name)
 }
 
-func (here) Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error) {
+func (localJobs) Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error) {
 	return local.Wait(ctx, name, rests)
 }
 
-func (here) Scale(ctx context.Context, name string, workers int) (int, error) {
+func (localJobs) Scale(ctx context.Context, name string, workers int) (int, error) {
 	return local.Scale(ctx, name, workers)
 }
 
-func (here) Stop(ctx context.Context, name string, _ func(int)) error { return local.Stop(ctx, name) }
+func (localJobs) Stop(ctx context.Context, name string, _ func(int)) error {
+	return local.Stop(ctx, name)
+}
 
-func (here) Suspend(ctx context.Context, name string, _ func(int)) error {
+func (localJobs) Suspend(ctx context.Context, name string, _ func(int)) error {
 	return local.Suspend(ctx, name)
 }
 
-func (here) Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error {
+func (localJobs) Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error {
 	return local.Logs(ctx, name, o, w)
 }

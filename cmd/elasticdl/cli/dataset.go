@@ -23,15 +23,15 @@ func datasetCommand() *cobra.Command {
 	names := strings.Join(dataset.Names(), ", ")
 	cmd := &cobra.Command{
 		Use:   "dataset NAME OUT",
-		Short: "Write a public data set as RecordIO or as pictures: " + names,
+		Short: "Write a public data set as RecordIO or as images: " + names,
 		Long: "Write a public data set.\n\nNAME is " + strings.Join(dataset.Names(), " or ") + `.
 
 mnist, fashion-mnist and cifar10 are written as RecordIO files in OUT/train and OUT/test, for the
-built-in models. The others are written as pictures, one directory per class, for torchvision's
+built-in models. The others are written as images, one directory per class, for torchvision's
 ImageFolder:
 
   mnist-png         OUT/training/DIGIT/*.png and OUT/testing/DIGIT/*.png, from the source of mnist
-  tiny-imagenet     OUT/train/WNID/images/*.JPEG and OUT/val/WNID/images/*.JPEG: 110,000 pictures of
+  tiny-imagenet     OUT/train/WNID/images/*.JPEG and OUT/val/WNID/images/*.JPEG: 110,000 images of
                     200 classes, a download of 237 MB
   images-synthetic  OUT/train/CLASS/*.jpeg and OUT/val/CLASS/*.jpeg: generated for tests
 
@@ -58,21 +58,21 @@ verified.`,
 	flags.StringVar(&d.to, "to", "", "destination claim:NAME/PATH: a directory of a PersistentVolumeClaim")
 	flags.StringVar(&d.copy.Image, "image_name", "", "image of the pod of --to, as printed by zoo push")
 	flags.StringVar(&d.copy.Pull, "image_pull_policy", "",
-		"Always, IfNotPresent or Never; the cluster's choice if not given")
-	d.where.clusterFlags(cmd)
-	d.where.retryFlags(cmd)
+		"Always, IfNotPresent or Never; default: the cluster's")
+	d.location.clusterFlags(cmd)
+	d.location.retryFlags(cmd)
 	return cmd
 }
 
 // datasetRun holds the arguments of the dataset command.
 type datasetRun struct {
 	dataset.Options
-	to    string
-	copy  kube.Copy
-	where where
+	to       string
+	copy     kube.Copy
+	location location
 }
 
-// check says all that is wrong with the command line.
+// check returns all mistakes in the arguments and flags.
 func (d *datasetRun) check(cmd *cobra.Command, args []string) error {
 	var problems []error
 	switch {
@@ -85,7 +85,7 @@ func (d *datasetRun) check(cmd *cobra.Command, args []string) error {
 			errors.New("expected the name of a data set and a directory, as: elasticdl dataset mnist data/mnist"))
 	}
 	problems = append(problems, d.checkSet(cmd)...)
-	if err := d.where.checkRetry(); err != nil {
+	if err := d.location.checkRetry(); err != nil {
 		problems = append(problems, err)
 	}
 	if d.to == "" {
@@ -93,7 +93,7 @@ func (d *datasetRun) check(cmd *cobra.Command, args []string) error {
 			"kubeconfig", retryFlag} {
 			if f := cmd.Flags().Lookup(name); f.Changed {
 				problems = append(problems,
-					fmt.Errorf("--%s=%s: is for --to=claim:NAME/PATH, which is not given", name, f.Value))
+					fmt.Errorf("--%s=%s: requires --to=claim:NAME/PATH", name, f.Value))
 			}
 		}
 		return errors.Join(problems...)
@@ -118,15 +118,15 @@ func (d *datasetRun) check(cmd *cobra.Command, args []string) error {
 	return errors.Join(problems...)
 }
 
-// checkSet checks the flags that only some data sets have.
+// checkSet returns the mistakes in the flags that only some data sets have.
 func (d *datasetRun) checkSet(cmd *cobra.Command) (problems []error) {
 	layout, known := dataset.LayoutOf(d.Name)
 	if !known {
-		return nil // Make names those that there are
+		return nil // the error of Make lists the names
 	}
 	for _, name := range []string{"source", "records_per_shard", "classes", "per_class", "size", "seed"} {
 		if f := cmd.Flags().Lookup(name); f.Changed && !slices.Contains(layout.Flags, name) {
-			problems = append(problems, fmt.Errorf("--%s=%s: has no effect on %s; leave it out", name, f.Value, d.Name))
+			problems = append(problems, fmt.Errorf("--%s=%s: has no effect on %s; remove it", name, f.Value, d.Name))
 		}
 	}
 	for _, f := range []struct {
@@ -145,7 +145,7 @@ func (d *datasetRun) run(cmd *cobra.Command) error {
 	var cluster *kube.Client
 	if d.to != "" {
 		var err error
-		if cluster, err = d.where.connect(cmd); err != nil {
+		if cluster, err = d.location.connect(cmd); err != nil {
 			return usage(fmt.Errorf("--to=%s: %w", d.to, err))
 		}
 	}
@@ -163,9 +163,9 @@ func (d *datasetRun) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	where, existed := d.Out, made.Existed
+	target, existed := d.Out, made.Existed
 	if cluster != nil {
-		d.copy.From, where = d.Out, d.to
+		d.copy.From, target = d.Out, d.to
 		existed, err = cluster.CopyToClaim(cmd.Context(), d.copy, func(p kube.CopyProgress) {
 			show.show(dataset.Progress{Step: p.Step, Bytes: true, Done: p.Done, Total: p.Total})
 		})
@@ -176,21 +176,21 @@ func (d *datasetRun) run(cmd *cobra.Command) error {
 	show.close()
 	what := "written"
 	if existed {
-		what = "there already"
+		what = "already exists"
 	}
 	layout, _ := dataset.LayoutOf(d.Name)
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s in %s/%s, %s in %[4]s/%[7]s\n",
-		d.Name, what, count(made.Train, layout.Unit), where, layout.Train, count(made.Test, layout.Unit), layout.Test)
+		d.Name, what, count(made.Train, layout.Unit), target, layout.Train, count(made.Test, layout.Unit), layout.Test)
 	return err
 }
 
-// receiveCommand is the other end of --to, in a pod.
+// receiveCommand returns the command that runs in the pod of --to.
 func receiveCommand() *cobra.Command {
 	var to string
 	var hold bool
 	cmd := &cobra.Command{
 		Use:    "receive",
-		Short:  "Write the files that come on the standard input (started by dataset --to)",
+		Short:  "Write files from standard input (started by dataset --to)",
 		Hidden: true,
 		Args:   words(0, 0),
 		PreRunE: func(*cobra.Command, []string) error {
@@ -207,12 +207,12 @@ func receiveCommand() *cobra.Command {
 			return kube.Receive(cmd.InOrStdin(), cmd.OutOrStdout(), to)
 		}),
 	}
-	cmd.Flags().StringVar(&to, "to", "", "directory to make of the files")
-	cmd.Flags().BoolVar(&hold, "hold", false, "wait for the end, as the first process of the pod")
+	cmd.Flags().StringVar(&to, "to", "", "directory for the files")
+	cmd.Flags().BoolVar(&hold, "hold", false, "wait until the pod is deleted, as its first process")
 	return cmd
 }
 
-// steps shows the steps of a long work: as bars on a terminal, as a line each elsewhere.
+// steps shows the steps of a long operation: as bars on a terminal, otherwise as a line each.
 type steps struct {
 	out  io.Writer
 	step string
@@ -226,7 +226,7 @@ func (b *steps) show(p dataset.Progress) {
 		if isTerminal(b.out) {
 			total := p.Total
 			if total == 0 {
-				total = -1 // not known: it turns round
+				total = -1 // not known: a spinner
 			}
 			b.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(b.out),
 				progressbar.OptionSetDescription(p.Step),

@@ -34,12 +34,12 @@ model is written to OUT/` + checkpoint.ModelFile +
 temporary pod with the job's image or --image_name.`,
 		Example: "  elasticdl download test-mnist model\n" +
 			"  elasticdl download claim:fileserver-claim/mnist data/mnist --image_name=REGISTRY/elasticdl:mnist",
-		ValidArgsFunction: d.where.complete,
+		ValidArgsFunction: d.location.complete,
 		Args:              d.parse,
-		PreRunE:           d.where.check,
+		PreRunE:           d.location.check,
 		RunE:              does(func(cmd *cobra.Command, _ []string) error { return d.run(cmd) }),
 	}
-	d.where.flags(cmd)
+	d.location.flags(cmd)
 	cmd.Flags().StringVar(&d.copy.Image, "image_name", "",
 		"image of the pod that mounts the claim; default: the job's")
 	cmd.Flags().StringVar(&d.copy.Pull, "image_pull_policy", "",
@@ -49,12 +49,12 @@ temporary pod with the job's image or --image_name.`,
 
 // downloading holds the arguments of the download command.
 type downloading struct {
-	// of the job; "": copy says what
+	// name of the job; "": copy names a claim
 	name string
-	// what the model is, if it is not the trained one
-	note  string
-	copy  kube.Copy
-	where where
+	// note about a model that is not the trained one; "": none
+	note     string
+	copy     kube.Copy
+	location location
 }
 
 func (d *downloading) parse(_ *cobra.Command, args []string) error {
@@ -98,13 +98,13 @@ func (d *downloading) run(cmd *cobra.Command) error {
 		show.show(dataset.Progress{Step: p.Step, Bytes: true, Done: p.Done, Total: p.Total})
 	}
 	if d.name == "" {
-		client, err := d.where.connect(cmd)
+		client, err := d.location.connect(cmd)
 		if err != nil {
 			return err
 		}
 		return d.fromClaim(cmd, client, progress)
 	}
-	home, err := d.where.find(cmd, d.name)
+	home, err := d.location.find(cmd, d.name)
 	if err != nil {
 		return hint(err)
 	}
@@ -130,7 +130,7 @@ func (d *downloading) run(cmd *cobra.Command) error {
 	if cluster && !job.InBucket(from) {
 		var ok bool
 		if d.copy.Claim, d.copy.From, ok = j.OnClaim(from); !ok {
-			return fmt.Errorf("job %s: its model is in %s, which is on no claim; fetch it from the "+
+			return fmt.Errorf("job %s: its model is in %s, which is on no claim; copy it from the "+
 				"node that has it", j.Name, from)
 		}
 		d.copy.Image, d.copy.Pull = cmp.Or(d.copy.Image, j.Image), cmp.Or(d.copy.Pull, j.ImagePullPolicy)
@@ -158,7 +158,7 @@ func (d *downloading) done(cmd *cobra.Command, from string, existed bool) error 
 	}
 	verb := "written to"
 	if existed {
-		verb = "there already:"
+		verb = "already exists:"
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s %s\n", from, verb, to)
 	if d.note != "" {
@@ -167,8 +167,8 @@ func (d *downloading) done(cmd *cobra.Command, from string, existed bool) error 
 	return err
 }
 
-// untrained says that what is fetched of a job is a checkpoint, not its trained model; "" if it is
-// that.
+// untrained returns a note that the model of a job is that of a checkpoint, "" if it is the trained
+// model.
 func untrained(j *job.Job, s *wire.JobStatus, from string) string {
 	if s.State == string(job.Succeeded) || from != j.CheckpointDir {
 		return ""
@@ -181,7 +181,7 @@ func untrained(j *job.Job, s *wire.JobStatus, from string) string {
 		"%s is %s", at, j.Name, s.State)
 }
 
-// modelOf returns where the model of a job is: exported, or in the newest of its checkpoints.
+// modelOf returns the place of a job's model: the exported one, or the directory of checkpoints.
 func modelOf(j *job.Job, s *wire.JobStatus) (string, error) {
 	switch out := cmp.Or(j.Output, j.ResultDir()); {
 	case !j.Trains():
@@ -199,13 +199,13 @@ func modelOf(j *job.Job, s *wire.JobStatus) (string, error) {
 		"for its end: elasticdl wait %[1]s", j.Name)
 }
 
-// sendCommand is the other end of download, in a pod.
+// sendCommand returns the command that runs in the pod of download.
 func sendCommand() *cobra.Command {
 	var from string
 	var model bool
 	cmd := &cobra.Command{
 		Use:    "send",
-		Short:  "Write the files of a directory to the standard output (started by download)",
+		Short:  "Write the files of a directory to standard output (started by download)",
 		Hidden: true,
 		Args:   words(0, 0),
 		PreRunE: func(*cobra.Command, []string) error {
@@ -219,6 +219,6 @@ func sendCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&from, "from", "", "directory whose files are sent")
-	cmd.Flags().BoolVar(&model, "model", false, "send the model that is there, exported or as a checkpoint")
+	cmd.Flags().BoolVar(&model, "model", false, "send the model in the directory, exported or as a checkpoint")
 	return cmd
 }

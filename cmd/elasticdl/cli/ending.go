@@ -19,9 +19,9 @@ import (
 // endingEvery is the interval at which a command prints the pods that a stopping job waits for.
 const endingEvery = 5 * time.Second
 
-// withReader returns a context that also ends when nobody reads the output of this process any
-// more, as after `| head`: the job of the command is then stopped, as by a signal. Without it the
-// system ends the process at its next line.
+// withReader returns a context that also ends when the output of this process has no reader any
+// more, as after `| head`. Then the command stops its job, as after a signal. Without this context
+// the kernel would end the process when it writes its next line.
 func withReader(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	pipe := make(chan os.Signal, 1)
@@ -31,12 +31,12 @@ func withReader(ctx context.Context) (context.Context, context.CancelFunc) {
 			cancel(errors.New("as nobody reads its output any more (SIGPIPE)"))
 		}
 	}()
-	// SIGPIPE stays caught: the last words may have no reader
+	// SIGPIPE stays caught, as the last lines may have no reader
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// losesReader returns true when a SIGPIPE comes because of the output of this process, or false
-// when ctx ends. Others are of connections and pipes to processes that have ended.
+// losesReader returns true after a SIGPIPE caused by the output of this process, or false when ctx
+// ends. Connections and pipes to processes that have ended cause SIGPIPE, too.
 func losesReader(ctx context.Context, pipe <-chan os.Signal, unread func() bool) bool {
 	for {
 		select {
@@ -50,8 +50,8 @@ func losesReader(ctx context.Context, pipe <-chan os.Signal, unread func() bool)
 	}
 }
 
-// unread reports whether one of the files is a pipe or a socket that nobody can read any more. A
-// terminal that is closed raises SIGHUP, which a user may have ignored.
+// unread reports whether one of the files is a pipe or socket without a reader. Terminals do not
+// count: a closed one raises SIGHUP, which a user may have chosen to ignore.
 func unread(files ...*os.File) bool {
 	var all []unix.PollFd
 	for _, f := range files {
@@ -67,10 +67,9 @@ func unread(files ...*os.File) bool {
 	return slices.ContainsFunc(all, func(f unix.PollFd) bool { return f.Revents&(unix.POLLERR|unix.POLLHUP) != 0 })
 }
 
-// whileEnding follows the stop of a job of which this process is the launcher. When ctx ends it
-// says how long that may take, and then, every endingEvery, what the job waits for. A second
-// request ends the job at once. The caller calls the function that is returned when the job has
-// ended.
+// whileEnding reports the stop of a job of which this process is the launcher. When ctx ends it
+// prints how long the stop may take and then, every endingEvery, what the job waits for. A second
+// request to end kills the job's processes. The caller calls ended when the job has ended.
 func whileEnding(ctx context.Context, h *local.Handle, j *job.Job, say func(line string)) (ended func()) {
 	over := make(chan struct{})
 	var following sync.WaitGroup
@@ -90,7 +89,7 @@ func whileEnding(ctx context.Context, h *local.Handle, j *job.Job, say func(line
 				return
 			case <-hurry:
 				hurry = nil
-				say(fmt.Sprintf("job %s: its processes are killed, as it was asked to end again", j.Name))
+				say(fmt.Sprintf("job %s: its processes are killed after the second request to end", j.Name))
 				h.Kill()
 			case <-tick.C:
 				if s, err := local.Status(context.WithoutCancel(ctx), j.Name); err == nil && s.Waiting != "" {
@@ -105,7 +104,7 @@ func whileEnding(ctx context.Context, h *local.Handle, j *job.Job, say func(line
 	}
 }
 
-// stopWords says what follows from a request to end, and how long it may take.
+// stopWords returns the line about the effect of a request to end, and its time limit.
 func stopWords(j *job.Job, why error) string {
 	what := fmt.Sprintf("its processes have %v to end (--grace_period)", j.TimeToEnd())
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// The last line of a command, and status, say what a program saved when it was stopped, or that
-// nothing was and why.
+// The last line of a command, and status, report what a program saved when it was stopped, or why
+// it saved nothing.
 func TestWhatAProgramSaved(t *testing.T) {
 	saved := &wire.Saved{Round: 1033, Path: "/data/ck.pt", UnixMs: 1_000}
 	for name, c := range map[string]struct {
@@ -27,7 +27,7 @@ func TestWhatAProgramSaved(t *testing.T) {
 			"; its newest checkpoint is that of round 1,033 in /data/ck.pt, as too slow",
 			"of round 1,033, 2s ago, in /data/ck.pt; none when it was stopped: too slow"},
 		"unmodified": {nil, "",
-			"; its processes had the time to save what they need: elasticdl resume starts them again", ""},
+			"; its processes had time to save their state: elasticdl resume restarts them", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for state, words := range map[job.State]func(s *wire.JobStatus) string{
@@ -51,7 +51,7 @@ func TestWhatAProgramSaved(t *testing.T) {
 	}
 }
 
-// The last line of a training that was stopped or suspended says what it goes on from. It never
+// The last line of a training that was stopped or suspended says what it continues from. It never
 // says that there is no checkpoint where nobody could look.
 func TestWhatATrainingSaved(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -60,7 +60,7 @@ func TestWhatATrainingSaved(t *testing.T) {
 	}{
 		"without checkpoints": {nil, "", ": it has no checkpoint, and starts over when it is resumed"},
 		"saved": {&wire.Checkpoint{Dir: "/c", Number: 3, Version: 40, Records: 1_000, UnixMs: 1_000},
-			"; elasticdl resume goes on from its newest checkpoint, 3, with 1,000 of the 1,200 " +
+			"; elasticdl resume continues from its newest checkpoint, 3, with 1,000 of the 1,200 " +
 				"records that were trained on",
 			" at checkpoint 3 (version 40, 1,000 records), 2s ago, in /c"},
 		"none": {&wire.Checkpoint{Dir: "/c"}, "; it has no checkpoint: elasticdl resume starts over",

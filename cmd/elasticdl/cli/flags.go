@@ -12,12 +12,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// Every command has its flags in cobra's sets. This file adds: dashes are as good as underscores,
-// booleans have ElasticDL's values, mistyped flags get a suggestion, and all mistakes of a command
-// line are reported at once.
+// This file adds to cobra's flags: dashes and underscores in names are equivalent, booleans have
+// ElasticDL's values, mistyped flags get a suggestion, and all mistakes of a command line are
+// reported at once.
 
-// spelling returns how the flags of a command line are spelled: with underscores, by their newest
-// names. A completion that is asked for with dashes is answered with dashes.
+// spelling returns the normalization of the names of flags: underscores, and the newest of several
+// names. A completion that was started with dashes gets names with dashes.
 func spelling(args []string) func(*pflag.FlagSet, string) pflag.NormalizedName {
 	if last := len(args) - 1; completes(args) && strings.HasPrefix(args[last], "--") &&
 		strings.Contains(args[last][2:], "-") {
@@ -33,7 +33,7 @@ func spelling(args []string) func(*pflag.FlagSet, string) pflag.NormalizedName {
 	}
 }
 
-// completes reports whether a shell asks for completions.
+// completes reports whether a shell requests completions.
 func completes(args []string) bool { return len(args) > 1 && strings.HasPrefix(args[0], "__complete") }
 
 // jobFlags defines the flags of a type of job, and returns the command that they set.
@@ -49,7 +49,7 @@ func jobFlags(t job.Type, fs *pflag.FlagSet) *job.Command {
 	return c
 }
 
-// jobOf returns the command that the flags of a job set, nil for flags of anything else.
+// jobOf returns the job's command that flags set; nil: they are not those of a job.
 func jobOf(fs *pflag.FlagSet) *job.Command {
 	if f := fs.Lookup("job_name"); f != nil {
 		if v, ok := f.Value.(*job.Value); ok {
@@ -59,15 +59,15 @@ func jobOf(fs *pflag.FlagSet) *job.Command {
 	return nil
 }
 
-// checked is a flag that takes nothing wrong: what it refuses is reported with all else that is
-// wrong.
+// checked is a flag whose parsing never fails: a wrong value is reported together with all other
+// problems of the command line.
 type checked struct {
 	pflag.Value
 	name    string
 	problem error
 }
 
-// expected says what values of a type are, for those who gave another.
+// expected describes the values of a type in error messages.
 var expected = map[string]string{
 	"int": "a whole number", "int32": "a whole number", "int64": "a whole number",
 	"uint64": "a whole number of 0 or more", "stringSlice": "values with commas between",
@@ -96,7 +96,7 @@ func (c *checked) Set(text string) error {
 	return nil
 }
 
-// mistyped is a flag that a command does not have.
+// mistyped is a flag that the command does not have.
 type mistyped struct{ problem error }
 
 // String implements pflag.Value.
@@ -108,7 +108,7 @@ func (m *mistyped) Type() string { return "string" }
 // Set implements pflag.Value.
 func (m *mistyped) Set(string) error { return nil }
 
-// misread returns what is wrong with the flags that a command was given.
+// misread returns the problems with the given flags of a command.
 func misread(cmd *cobra.Command) (problems []error) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		switch v := f.Value.(type) {
@@ -123,8 +123,8 @@ func misread(cmd *cobra.Command) (problems []error) {
 	return problems
 }
 
-// prepared returns a command line as pflag reads it, and readies the command that it names to
-// report all that is wrong with it.
+// prepared converts a command line for pflag, and changes the command that it names to report all
+// problems at once.
 func prepared(root *cobra.Command, args []string) []string {
 	cmd, rest, err := root.Find(args)
 	if err != nil || completes(args) {
@@ -138,9 +138,10 @@ func prepared(root *cobra.Command, args []string) []string {
 		}
 	})
 	positional, before := cmd.Args, cmd.PreRunE
-	cmd.Args = cobra.ArbitraryArgs // which is checked with the flags
+	// PreRunE checks arguments together with flags
+	cmd.Args = cobra.ArbitraryArgs
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		// what a slip of the hand has left out is no second problem
+		// a mistyped flag is not reported as a missing one, too
 		if problems := misread(cmd); len(problems) > 0 {
 			return errors.Join(problems...)
 		}
@@ -155,9 +156,9 @@ func prepared(root *cobra.Command, args []string) []string {
 	return append(strings.Fields(cmd.CommandPath())[1:], readied(cmd, rest)...)
 }
 
-// readied returns a command's arguments as pflag reads them: a boolean of a job has its value
-// behind a '=', and a flag without the value that it needs is left out. Flags that the command does
-// not have are defined as mistyped.
+// readied converts a command's arguments for pflag: a boolean of a job gets its value after a '=',
+// and a flag without the value that it needs is removed. Flags that the command does not have are
+// defined as mistyped.
 func readied(cmd *cobra.Command, args []string) (ready []string) {
 	flags := cmd.Flags()
 	of := jobOf(flags)
@@ -166,7 +167,7 @@ func readied(cmd *cobra.Command, args []string) (ready []string) {
 		name, long := strings.CutPrefix(arg, "--")
 		switch {
 		case arg == "--", of != nil && runs(cmd) && !strings.HasPrefix(arg, "-"):
-			return append(ready, args...) // a program's
+			return append(ready, args...) // the program's words
 		case !long, strings.HasPrefix(name, "-"), strings.HasPrefix(name, "="):
 			ready, args = append(ready, arg), args[1:]
 			continue
@@ -192,7 +193,7 @@ func readied(cmd *cobra.Command, args []string) (ready []string) {
 	return ready
 }
 
-// runs reports whether a command's words are a program of the user's, with flags of its own.
+// runs reports whether a command's arguments are a user's program with its own flags.
 func runs(cmd *cobra.Command) bool { return cmd.Name() == string(job.Run) }
 
 func isBool(word string) bool {
@@ -200,8 +201,8 @@ func isBool(word string) bool {
 	return err == nil
 }
 
-// undefined defines a flag that a command does not have, so that it is reported with all else that
-// is wrong. A job's takes the next word as its value, if there is one.
+// undefined defines a flag that a command does not have, so that it is reported together with all
+// other problems. For commands of jobs the next word, if there is one, is its value.
 func undefined(cmd *cobra.Command, name string, of *job.Command, next bool) *pflag.Flag {
 	var f *pflag.Flag
 	if of != nil {
@@ -216,11 +217,11 @@ func undefined(cmd *cobra.Command, name string, of *job.Command, next bool) *pfl
 	return f
 }
 
-// instead returns "; did you mean --x?" for the flag of a command that is nearest to an unknown
-// one, or where to look.
+// instead returns "; did you mean --x?" for the flag of a command whose name is most similar to an
+// unknown one, or a reference to the help text.
 func instead(cmd *cobra.Command, name string) string {
 	if cmd.Name() == "resume" && spelling(nil)(nil, name) == "num_workers" {
-		return "; a job is resumed as it was: resume it, and then: elasticdl scale JOB --num_workers=N"
+		return "; resume the job, and then run: elasticdl scale JOB --num_workers=N"
 	}
 	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -234,7 +235,7 @@ func instead(cmd *cobra.Command, name string) string {
 	return "; see " + cmd.CommandPath() + " --help"
 }
 
-// lacking notes that a flag has no value.
+// lacking records the problem that a flag was given without a value.
 func lacking(f *pflag.Flag) {
 	switch v := f.Value.(type) {
 	case *job.Value:
@@ -244,7 +245,7 @@ func lacking(f *pflag.Flag) {
 	}
 }
 
-// flagProblem says what is wrong with a flag that pflag cannot read.
+// flagProblem rewrites pflag's error for a flag that it cannot parse.
 func flagProblem(cmd *cobra.Command, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		return fmt.Errorf("-%s: unknown flag; see %s --help", unknown.GetSpecifiedName(), cmd.CommandPath())
@@ -258,8 +259,8 @@ func flagProblem(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// words returns a check that a command has as many arguments as its usage names: least of them have
-// to be there, most (negative: any number) may.
+// words returns a check that a command has from least to most arguments; a negative most means no
+// limit. The error names the arguments as the usage does.
 func words(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		usage := "expected " + cmd.CommandPath() + strings.TrimPrefix(cmd.Use, cmd.Name())
@@ -273,8 +274,8 @@ func words(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// subcommand checks the words of a command that does nothing on its own: the first is a command's
-// name that it does not know.
+// subcommand checks the arguments of a command that only has subcommands: an argument is the name
+// of an unknown one.
 func subcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// installCommand brings this program into a directory that a worker of another image shares.
+// installCommand returns the command of the init container that copies this binary into a directory
+// which it shares with a worker of another image.
 func installCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "install DIRECTORY",
@@ -25,8 +26,8 @@ func installCommand() *cobra.Command {
 	}
 }
 
-// install makes DIRECTORY/elasticdl, which any user may run. It is there whole or not at all, and
-// may have been there.
+// install writes DIRECTORY/elasticdl, which any user may run. The file appears complete, and
+// replaces an existing one.
 func install(dir string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -41,7 +42,7 @@ func install(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(to.Name()) // unless it has its name
+	defer os.Remove(to.Name()) // has no effect after the rename
 	_, err = io.Copy(to, from)
 	if err == nil {
 		err = to.Chmod(0o755)

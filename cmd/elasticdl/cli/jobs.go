@@ -21,7 +21,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// The causes of waits that took too long.
+// Errors of commands that have waited for --timeout.
 var (
 	errWaited = errors.New("the job has not ended in time")
 	errGone   = errors.New("timed out waiting for deletion; the remaining pods are deleted in the background")
@@ -30,7 +30,7 @@ var (
 func listCommand() *cobra.Command {
 	var (
 		format     format
-		where      where
+		location   location
 		everywhere bool
 	)
 	cmd := &cobra.Command{
@@ -38,9 +38,9 @@ func listCommand() *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List the jobs of this machine and of the cluster",
 		Args:    words(0, 0),
-		PreRunE: checks(format.check, where.check),
+		PreRunE: checks(format.check, location.check),
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			jobs, err := where.list(cmd, everywhere)
+			jobs, err := location.list(cmd, everywhere)
 			if err != nil {
 				return err
 			}
@@ -56,14 +56,14 @@ func listCommand() *cobra.Command {
 		}),
 	}
 	format.flags(cmd)
-	where.flags(cmd)
+	location.flags(cmd)
 	cmd.Flags().BoolVarP(&everywhere, "all_namespaces", "A", false, "list jobs of all namespaces")
 	return cmd
 }
 
-// list returns the jobs of this machine and of the cluster, by name. A cluster that nobody asked
-// for and that does not answer is noted, and no more.
-func (w *where) list(cmd *cobra.Command, everywhere bool) ([]*wire.JobStatus, error) {
+// list returns the jobs of this machine and of the cluster, by name. A cluster that does not answer
+// is an error if a flag selects the cluster, and a note otherwise.
+func (w *location) list(cmd *cobra.Command, everywhere bool) ([]*wire.JobStatus, error) {
 	var jobs []*wire.JobStatus
 	asked := w.runtime == "kubernetes" || w.named() || everywhere
 	if w.runtime != "kubernetes" {
@@ -90,7 +90,7 @@ func (w *where) list(cmd *cobra.Command, everywhere bool) ([]*wire.JobStatus, er
 	return jobs, nil
 }
 
-// checks is several checks of a command's flags, which report all that they find.
+// checks joins several checks of a command's flags, and the problems that they find.
 func checks(all ...func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		var found []error
@@ -103,9 +103,9 @@ func checks(all ...func(*cobra.Command, []string) error) func(*cobra.Command, []
 
 func statusCommand() *cobra.Command {
 	var (
-		format format
-		where  where
-		watch  bool
+		format   format
+		location location
+		watch    bool
 	)
 	cmd := &cobra.Command{
 		Use:   "status JOB",
@@ -114,16 +114,16 @@ func statusCommand() *cobra.Command {
 			"With --watch the output is refreshed until the job ends, and the exit code is that of elasticdl wait. Ctrl-C leaves the job running.",
 		Example:           "  elasticdl status test-mnist --watch",
 		Args:              words(1, 1),
-		ValidArgsFunction: where.complete,
-		PreRunE: checks(format.check, where.check, func(*cobra.Command, []string) error {
+		ValidArgsFunction: location.complete,
+		PreRunE: checks(format.check, location.check, func(*cobra.Command, []string) error {
 			if watch && format.json() {
-				return errors.New("--watch: is for people; for programs there is elasticdl wait -o " +
-					"json, which prints how the job has ended")
+				return errors.New("--watch: not available with -o json; use elasticdl wait -o json, " +
+					"which prints the final status")
 			}
 			return nil
 		}),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			home, err := where.find(cmd, args[0])
+			home, err := location.find(cmd, args[0])
 			if err != nil {
 				return hint(err)
 			}
@@ -143,12 +143,12 @@ func statusCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "refresh until the job ends")
 	format.flags(cmd)
-	where.flags(cmd)
+	location.flags(cmd)
 	return cmd
 }
 
 func logsCommand() *cobra.Command {
-	var where where
+	var location location
 	o := role.LogOptions{}
 	cmd := &cobra.Command{
 		Use:   "logs JOB [POD]",
@@ -159,19 +159,19 @@ func logsCommand() *cobra.Command {
 		Args:    words(1, 2),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			if len(args) != 1 {
-				return where.complete(cmd, args, word)
+				return location.complete(cmd, args, word)
 			}
-			return where.completePod(cmd, args[0])
+			return location.completePod(cmd, args[0])
 		},
-		PreRunE: checks(where.check, func(cmd *cobra.Command, args []string) error {
+		PreRunE: checks(location.check, func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 2 && o.Pod != "":
-				return fmt.Errorf("--pod=%s: %s is given, too; drop one of the two", o.Pod, args[1])
+				return fmt.Errorf("--pod=%s: %s is given, too; remove one of the two", o.Pod, args[1])
 			case o.Since < 0:
 				return fmt.Errorf("--since=%v: expected 0 or more", o.Since)
 			case o.Previous && o.Follow:
-				return errors.New("--previous: its log has ended, and --follow has nothing to " +
-					"follow; drop one of the two")
+				return errors.New("--previous: the log of the previous start has ended, so --follow has no " +
+					"effect; remove one of the two")
 			}
 			return nil
 		}),
@@ -181,19 +181,19 @@ func logsCommand() *cobra.Command {
 			}
 			// the name that it has on a cluster
 			o.Pod = strings.TrimPrefix(o.Pod, "elasticdl-"+args[0]+"-")
-			home, err := where.find(cmd, args[0])
+			home, err := location.find(cmd, args[0])
 			if err != nil {
 				return hint(err)
 			}
-			if _, ok := home.(here); ok && o.Previous {
-				return usage(errors.New("--previous: on this machine the log of a pod has all its " +
-					"starts in it, one after the other; leave it out"))
+			if _, ok := home.(localJobs); ok && o.Previous {
+				return usage(errors.New("--previous: no effect on this machine, where the log of a pod has " +
+					"all its starts; remove it"))
 			}
 			out := &noticed{out: forLogs(cmd.OutOrStdout())}
 			err = home.Logs(cmd.Context(), args[0], o, out)
 			if err == nil && o.Since > 0 && !out.any {
 				fmt.Fprintf(cmd.ErrOrStderr(),
-					"note: nothing was logged in the last %v; leave --since out for all of the log\n", o.Since)
+					"note: nothing was logged in the last %v; remove --since to print the whole log\n", o.Since)
 			}
 			return hint(err)
 		}),
@@ -203,12 +203,12 @@ func logsCommand() *cobra.Command {
 	cmd.Flags().Int64Var(&o.Tail, "tail", -1, "number of last lines per pod; -1 for all")
 	cmd.Flags().DurationVar(&o.Since, "since", 0, "maximum age of lines, such as 90s or 2h; 0 for all")
 	cmd.Flags().BoolVarP(&o.Previous, "previous", "p", false,
-		"on a cluster: of each container the start before its last")
-	where.flags(cmd)
+		"print the log of the previous start of each container (Kubernetes)")
+	location.flags(cmd)
 	return cmd
 }
 
-// noticed is a writer that knows whether anything was written.
+// noticed is a writer that records whether anything was written.
 type noticed struct {
 	out io.Writer
 	any bool
@@ -221,20 +221,20 @@ func (n *noticed) Write(text []byte) (int, error) {
 
 func waitCommand() *cobra.Command {
 	var (
-		format  format
-		where   where
-		timeout timeout
+		format   format
+		location location
+		timeout  timeout
 	)
 	cmd := &cobra.Command{
 		Use:               "wait JOB",
 		Short:             "Wait for the end of a job; exit code 0: succeeded, 1: failed, 3: no such job, 124: timeout",
 		Args:              words(1, 1),
-		ValidArgsFunction: where.complete,
-		PreRunE:           checks(format.check, where.check, timeout.check),
+		ValidArgsFunction: location.complete,
+		PreRunE:           checks(format.check, location.check, timeout.check),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := timeout.limit(cmd.Context(), errWaited)
 			defer cancel()
-			home, err := where.find(cmd, args[0])
+			home, err := location.find(cmd, args[0])
 			if err != nil {
 				return hint(err)
 			}
@@ -258,11 +258,11 @@ func waitCommand() *cobra.Command {
 	}
 	timeout.flags(cmd)
 	format.flags(cmd)
-	where.flags(cmd)
+	location.flags(cmd)
 	return cmd
 }
 
-// timeout limits the wait of a command; 0: for ever.
+// timeout limits the wait of a command; 0: no limit.
 type timeout time.Duration
 
 func (t *timeout) flags(cmd *cobra.Command) {
@@ -276,7 +276,7 @@ func (t *timeout) check(*cobra.Command, []string) error {
 	return nil
 }
 
-// limit ends a context in time, for that cause.
+// limit returns a context that also ends after the timeout, with the given cause.
 func (t *timeout) limit(ctx context.Context, cause error) (context.Context, context.CancelFunc) {
 	if *t == 0 {
 		return ctx, func() {}
@@ -286,8 +286,8 @@ func (t *timeout) limit(ctx context.Context, cause error) (context.Context, cont
 
 func scaleCommand() *cobra.Command {
 	var (
-		workers int32
-		where   where
+		workers  int32
+		location location
 	)
 	cmd := &cobra.Command{
 		Use:               "scale JOB --num_workers=N",
@@ -295,32 +295,32 @@ func scaleCommand() *cobra.Command {
 		Long:              "Change the number of workers of a job, within its --min_workers and --max_workers. Other workers are not disturbed. To stop all workers, suspend the job.",
 		Example:           "  elasticdl scale test-mnist --num_workers=6",
 		Args:              words(1, 1),
-		ValidArgsFunction: where.complete,
-		PreRunE: checks(where.check, func(cmd *cobra.Command, args []string) error {
+		ValidArgsFunction: location.complete,
+		PreRunE: checks(location.check, func(cmd *cobra.Command, args []string) error {
 			switch {
 			case !cmd.Flags().Changed("num_workers"):
-				return errors.New("--num_workers is missing: how many workers there shall be")
+				return errors.New("--num_workers is missing: expected the new number of workers")
 			case workers == 0:
 				return fmt.Errorf("--num_workers=0: expected 1 to %d; to stop all workers and keep "+
-					"what the job has trained on: elasticdl suspend %s; to go on then: elasticdl "+
-					"resume %[2]s", job.MostWorkers, args[0])
+					"the training state: elasticdl suspend %s; to continue: elasticdl resume %[2]s",
+					job.MostWorkers, args[0])
 			case workers < 1 || workers > job.MostWorkers:
 				return fmt.Errorf("--num_workers=%d: expected 1 to %d", workers, job.MostWorkers)
 			}
 			return nil
 		}),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			home, err := where.find(cmd, args[0])
+			home, err := location.find(cmd, args[0])
 			if err != nil {
 				return hint(err)
 			}
-			status, _ := home.Status(cmd.Context(), args[0]) // nil: all pods are news
+			status, _ := home.Status(cmd.Context(), args[0]) // nil: then all pods are reported as new
 			before, err := home.Scale(cmd.Context(), args[0], int(workers))
 			if err != nil {
 				return hint(err)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d -> %s\n", args[0], before, count(int64(workers), "worker"))
-			noteStack(cmd.Context(), cmd, home, args[0], fmt.Sprintf("may set that back; to keep it: "+
+			noteStack(cmd.Context(), cmd, home, args[0], fmt.Sprintf("may undo that; to keep it: "+
 				"pulumi config set --path job.numWorkers %d && pulumi up", workers))
 			if client, ok := home.(*kube.Client); ok && err == nil {
 				return scaled(cmd, client, status)
@@ -328,16 +328,16 @@ func scaleCommand() *cobra.Command {
 			return err
 		}),
 	}
-	where.flags(cmd)
+	location.flags(cmd)
 	cmd.Flags().Int32Var(&workers, "num_workers", 0, "new number of workers (required)")
 	return cmd
 }
 
-// scaleLimit limits how long scale watches the new workers.
+// scaleLimit limits the time for which the command scale reports changes of pods.
 const scaleLimit = 10 * time.Second
 
-// scaled shows what comes of a change: pods that come and go, until there are as many as wanted, or
-// it is known why not.
+// scaled prints the changes of pods after a scaling, until the wanted number of workers runs, or
+// those that do not run have a reason.
 func scaled(cmd *cobra.Command, client *kube.Client, before *wire.JobStatus) error {
 	if before.GetState() != string(job.Running) {
 		return nil
@@ -347,7 +347,7 @@ func scaled(cmd *cobra.Command, client *kube.Client, before *wire.JobStatus) err
 	for {
 		now, err := client.Status(ctx, before.Name)
 		if err != nil {
-			return nil // the change is made
+			return nil // the scaling itself has succeeded
 		}
 		for _, line := range podNews(before, now) {
 			fmt.Fprintln(cmd.OutOrStdout(), line)
@@ -364,7 +364,8 @@ func scaled(cmd *cobra.Command, client *kube.Client, before *wire.JobStatus) err
 	}
 }
 
-// settled reports whether as many workers live as are wanted, and each runs or says why not.
+// settled reports whether the wanted number of workers exists, and each of them runs or has a
+// reason why it does not.
 func settled(s *wire.JobStatus) bool {
 	living := 0
 	for _, p := range s.Pods {
@@ -381,8 +382,8 @@ func settled(s *wire.JobStatus) bool {
 
 func stopCommand() *cobra.Command {
 	var (
-		where   where
-		timeout timeout
+		location location
+		timeout  timeout
 	)
 	cmd := &cobra.Command{
 		Use:   "stop JOB...",
@@ -393,14 +394,14 @@ Training state is saved first: a job with checkpoints writes one, and so does a 
 declares a checkpoint with the package elasticdl. The processes of other programs get SIGTERM and
 have --grace_period to save their state.`,
 		Args:              words(1, -1),
-		ValidArgsFunction: where.complete,
-		PreRunE:           checks(where.check, timeout.check),
+		ValidArgsFunction: location.complete,
+		PreRunE:           checks(location.check, timeout.check),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := timeout.limit(cmd.Context(), errGone)
 			defer cancel()
 			var failed []error
 			for _, name := range args {
-				err := stop(ctx, cmd, &where, name)
+				err := stop(ctx, cmd, &location, name)
 				if errors.Is(err, errGone) {
 					return failure{fmt.Errorf("job %s: %w", name, err), exitTimeout}
 				}
@@ -410,12 +411,12 @@ have --grace_period to save their state.`,
 		}),
 	}
 	timeout.flags(cmd)
-	where.flags(cmd)
+	location.flags(cmd)
 	return cmd
 }
 
-func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) error {
-	home, err := where.find(cmd, name)
+func stop(ctx context.Context, cmd *cobra.Command, location *location, name string) error {
+	home, err := location.find(cmd, name)
 	if err != nil {
 		return hint(err)
 	}
@@ -453,14 +454,14 @@ func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) er
 	return err
 }
 
-// noteStack notes that a job is of a Pulumi stack, and what the stack does.
+// noteStack prints a note if a job belongs to a Pulumi stack, with the effect of the stack.
 func noteStack(ctx context.Context, cmd *cobra.Command, home home, name, does string) {
 	if client, ok := home.(*kube.Client); ok && client.OfStack(ctx, name) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: job %s is a Pulumi stack's, which %s\n", name, does)
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: job %s belongs to a Pulumi stack, which %s\n", name, does)
 	}
 }
 
-// hint adds to an error about a job that is not there what to do, and its exit code.
+// hint adds a suggestion and the exit code to the error that a job does not exist.
 func hint(err error) error {
 	if errors.Is(err, local.ErrNotFound) || errors.Is(err, kube.ErrNotFound) {
 		return failure{fmt.Errorf("%w; %ssee elasticdl list", err, nearby(err)), exitMissing}
@@ -468,8 +469,8 @@ func hint(err error) error {
 	return err
 }
 
-// nearby returns "did you mean JOB? " for the job whose name is nearest to that of the job that is
-// not there, on this machine or in the namespace; "" if none is near.
+// nearby returns "did you mean JOB? " for the job, on this machine or in the namespace, whose name
+// is most similar to that of the missing job; "" if none is similar.
 func nearby(err error) string {
 	ctx, cancel := context.WithTimeout(context.Background(), completeLimit)
 	defer cancel()
@@ -490,7 +491,7 @@ func nearby(err error) string {
 	var spelled []string
 	names := make(map[string]string)
 	for _, name := range all {
-		as := strings.ReplaceAll(name, "-", "_") // as Nearest spells them
+		as := strings.ReplaceAll(name, "-", "_") // the spelling of Nearest
 		spelled, names[as] = append(spelled, as), name
 	}
 	if name := names[job.Nearest(wanted, spelled)]; name != "" {
@@ -499,10 +500,10 @@ func nearby(err error) string {
 	return ""
 }
 
-// completeLimit limits the wait of a shell for names.
+// completeLimit limits the time of a shell's completion.
 const completeLimit = 2 * time.Second
 
-func (w *where) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (w *location) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	if len(args) > 0 && cmd.Name() != "stop" {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -524,7 +525,7 @@ func (w *where) complete(cmd *cobra.Command, args []string, _ string) ([]string,
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (w *where) completePod(cmd *cobra.Command, job string) ([]string, cobra.ShellCompDirective) {
+func (w *location) completePod(cmd *cobra.Command, job string) ([]string, cobra.ShellCompDirective) {
 	var pods []string
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeLimit)
 	defer cancel()

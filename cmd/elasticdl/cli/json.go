@@ -12,9 +12,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// asJSON returns a message as JSON with every field, the same each time. Its names are those of
-// protobuf's JSON. All numbers are numbers, those of 64 bits, too, which protobuf writes as texts
-// for JavaScript's sake; a real number that JSON does not have is null.
+// asJSON returns a message as JSON. It has every field, in a fixed order, with the names of
+// protobuf's JSON. Unlike there, 64-bit numbers are numbers, not texts. NaN and infinity are null.
 func asJSON(m proto.Message) json.RawMessage {
 	var b bytes.Buffer
 	writeMessage(&b, m.ProtoReflect())
@@ -90,7 +89,7 @@ func writeValue(b *bytes.Buffer, f protoreflect.FieldDescriptor, v protoreflect.
 	case protoreflect.StringKind:
 		writeText(b, v.String())
 	case protoreflect.BytesKind:
-		text, _ := json.Marshal(v.Bytes()) // of bytes it fails for none
+		text, _ := json.Marshal(v.Bytes()) // never fails for bytes
 		b.Write(text)
 	default: // whole numbers and booleans
 		b.WriteString(v.String())
@@ -106,6 +105,6 @@ func writeReal(b *bytes.Buffer, v float64, bits int) {
 }
 
 func writeText(b *bytes.Buffer, s string) {
-	text, _ := json.Marshal(s) // of a text it fails for none
+	text, _ := json.Marshal(s) // never fails for a text
 	b.Write(text)
 }

@@ -18,19 +18,17 @@ import (
 // lineEvery is the interval between progress lines in a log.
 const lineEvery = 2 * time.Second
 
-// watching prints a job's status until it ends: how it is now, and, when it has ended, how that
-// was.
+// watching prints the status of a job until it has ended.
 type watching struct {
 	status func(context.Context) (*wire.JobStatus, error)
 	wait   func(context.Context) (*wire.JobStatus, error)
-	every  time.Duration // at least, between two looks
-	// ending follows the stop of the job, and says what it waits for, until the function that it
-	// returns is called; nil: nobody does.
+	every  time.Duration // minimum between two requests
+	// ending reports the stop of the job, and what the stop waits for, until ended is called; nil:
+	// it is not reported
 	ending func(say func(line string)) (ended func())
 }
 
-// show shows a job until wait returns, and returns the result of wait. A job is looked at until
-// then, also when ctx has ended.
+// show shows a job until wait returns, also after the end of ctx, and returns the result of wait.
 func (w watching) show(ctx context.Context, out io.Writer) (*wire.JobStatus, error) {
 	type end struct {
 		status *wire.JobStatus
@@ -55,7 +53,7 @@ func (w watching) show(ctx context.Context, out io.Writer) (*wire.JobStatus, err
 		}
 		select {
 		case <-time.After(max(w.every, 10*time.Since(began))):
-			// large jobs are not asked about all the time
+			// the status of a large job takes longer, and is requested less often
 		case e := <-ended:
 			if e.err != nil {
 				show.close(nil)
@@ -68,15 +66,15 @@ func (w watching) show(ctx context.Context, out io.Writer) (*wire.JobStatus, err
 	}
 }
 
-// following prints status changes of a job between its log lines.
+// following prints the status changes of a job between its log lines.
 type following struct {
 	status func(context.Context) (*wire.JobStatus, error)
 	news   func(before, after *wire.JobStatus) []string
-	every  time.Duration // at least, between two looks
+	every  time.Duration // minimum between two requests
 }
 
-// show writes what happens to a job, a line for each thing, until ctx ends. It returns the last
-// status that it saw, nil if it saw none.
+// show prints a line for each change of a job until ctx ends. It returns the last status that it
+// received, nil if there was none.
 func (f following) show(ctx context.Context, out io.Writer) *wire.JobStatus {
 	var before *wire.JobStatus
 	for {
@@ -89,15 +87,15 @@ func (f following) show(ctx context.Context, out io.Writer) *wire.JobStatus {
 		}
 		select {
 		case <-time.After(max(f.every, 10*time.Since(began))):
-			// large jobs are not asked about all the time
+			// the status of a large job takes longer, and is requested less often
 		case <-ctx.Done():
 			return before
 		}
 	}
 }
 
-// asSeen returns how a job has ended, with what was seen of it before if its master's words went
-// with it.
+// asSeen returns the final status of a job. If its details were lost with the master, they are
+// taken from the last status that was received before.
 func asSeen(last, seen *wire.JobStatus) *wire.JobStatus {
 	if seen == nil || last.RecordsTotal > 0 {
 		return last
@@ -106,16 +104,16 @@ func asSeen(last, seen *wire.JobStatus) *wire.JobStatus {
 	return seen
 }
 
-// watchJob shows a job, wherever it is, until it has ended. The end of ctx leaves it running.
+// watchJob shows a job until it has ended. The end of ctx leaves it running.
 func watchJob(ctx context.Context, home home, name string, out io.Writer) error {
-	// said at once, and not while it is looked at
+	// an error is reported at once
 	if _, err := home.Status(ctx, name); err != nil {
 		return hint(err)
 	}
 	s, err := watching{
 		status: func(ctx context.Context) (*wire.JobStatus, error) { return home.Status(ctx, name) },
 		wait: func(ctx context.Context) (*wire.JobStatus, error) {
-			return home.Wait(ctx, name, func() {}) // that it is suspended is shown
+			return home.Wait(ctx, name, func() {}) // the view shows a suspension
 		},
 		every: refresh,
 	}.show(ctx, out)
@@ -155,11 +153,11 @@ func (d *shared) close(last *wire.JobStatus) {
 // display shows a job while it runs.
 type display interface {
 	show(s *wire.JobStatus)
-	note(line string)           // a line of the command's own
-	close(last *wire.JobStatus) // nil: it is not known
+	note(line string)           // prints a line of the command
+	close(last *wire.JobStatus) // nil: the last status is not known
 }
 
-// newDisplay returns a live display on a terminal, and lines elsewhere.
+// newDisplay returns a live display for a terminal, and a log for other writers.
 func newDisplay(out io.Writer) display {
 	if !isTerminal(out) {
 		return &lines{out: out}
@@ -174,12 +172,11 @@ func newDisplay(out io.Writer) display {
 	}}
 }
 
-// lines shows a job as the lines of a log: one for each thing that happens, one for progress now
-// and then.
+// lines shows a job as a log: a line for each change, and one for progress every lineEvery.
 type lines struct {
 	out    io.Writer
 	before *wire.JobStatus
-	last   time.Time // of a progress line
+	last   time.Time // time of the last progress line
 }
 
 func (l *lines) show(s *wire.JobStatus) {
@@ -205,13 +202,13 @@ func (l *lines) close(last *wire.JobStatus) {
 	}
 }
 
-// live shows a job in place, with what happens above it. Ctrl-C is main's, as anywhere.
+// live redraws the view of a job in place, and prints its changes above.
 type live struct {
 	out    io.Writer
-	size   func() (width, height int) // of the terminal
+	size   func() (width, height int) // size of the terminal
 	before *wire.JobStatus
 	notes  string // lines to write above the next screen
-	height int    // lines of the screen that is shown
+	height int    // number of lines of the current screen
 }
 
 func (l *live) show(s *wire.JobStatus) {
@@ -219,7 +216,7 @@ func (l *live) show(s *wire.JobStatus) {
 	l.draw(s, screen(s, width, height, time.Now()))
 }
 
-// close leaves what has happened, for the summary to come under it.
+// close removes the screen and leaves the lines above it. The summary follows them.
 func (l *live) close(last *wire.JobStatus) {
 	if last == nil {
 		last = l.before
@@ -235,7 +232,7 @@ func (l *live) note(line string) {
 	}
 }
 
-// draw writes over the screen that is shown.
+// draw prints changes and notes, and then the screen, in place of the current screen.
 func (l *live) draw(s *wire.JobStatus, screen string) {
 	var b strings.Builder
 	if l.height > 0 {
@@ -249,6 +246,6 @@ func (l *live) draw(s *wire.JobStatus, screen string) {
 	b.WriteString(l.notes)
 	l.notes = ""
 	b.WriteString(screen)
-	io.WriteString(l.out, b.String()) // at once, so that nothing flickers
+	io.WriteString(l.out, b.String()) // one write does not flicker
 	l.before, l.height = s, strings.Count(screen, "\n")
 }

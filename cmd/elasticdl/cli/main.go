@@ -20,15 +20,14 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 )
 
-// modulePath is this module's.
+// modulePath is the path of this module.
 const modulePath = "github.com/elasticdl/elasticdl"
 
-// version is set by the linker; without it, it is the module's version that the binary was built
-// with.
+// version is set by the linker. Otherwise Main sets it to the version of this module in the binary.
 var version string
 
-// Main runs the command with the arguments of the process and ends the process. Models are found by
-// their --model_def as the built-in ones are, before those.
+// Main runs the command with the arguments of the process and ends the process. The models can be
+// selected by --model_def, and precede built-in ones of the same name.
 func Main(models ...*zoo.Model) {
 	if version == "" {
 		version = builtFrom()
@@ -50,12 +49,13 @@ func builtFrom() string {
 	return releaseOf(info)
 }
 
-// ofCommit matches the versions that Go makes up for a commit: v0.0.0-20261122093015-0123456789ab,
-// and +dirty after it.
+// ofCommit matches Go's pseudo-versions of commits, such as v0.0.0-20261122093015-0123456789ab,
+// also with +dirty.
 var ofCommit = regexp.MustCompile(`[-.]\d{14}-[0-9a-f]{12}(\+dirty)?$|\+dirty$`)
 
-// releaseOf is [builtFrom] of a binary's build. A commit that was fetched as a module is as good as
-// a release; of one that was built in its repository nobody else may know.
+// releaseOf returns the release that a binary's build information names; see [builtFrom]. A commit
+// that was downloaded as a module counts as a release. One that was built in its repository does
+// not, as it may not be published.
 func releaseOf(info *debug.BuildInfo) string {
 	here := slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "vcs" })
 	if m := info.Main; m.Path == modulePath {

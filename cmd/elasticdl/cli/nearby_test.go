@@ -9,8 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
 )
 
-// A misspelled job of a cluster is answered with the nearest name of its namespace, and with none
-// if the cluster does not tell them.
+// For a misspelled job of a cluster the most similar name of its namespace is suggested, and none
+// if the cluster does not report its names.
 func TestNearbyOnACluster(t *testing.T) {
 	for _, c := range []struct {
 		asked string

@@ -11,12 +11,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Lines that report the changes between two statuses of a job. The status before is nil if there is
-// none.
+// The functions of this file return lines that report the changes between two statuses of a job.
+// before is nil if there is no earlier status.
 
-// anewNews returns the line to say if the training has started over, or returned, between two
-// statuses, none if it has not.
-func anewNews(before, after *wire.JobStatus) []string {
+// rollbackNews returns a line if the training has started over or returned to a checkpoint.
+func rollbackNews(before, after *wire.JobStatus) []string {
 	before, after = plain(before), plain(after)
 	if words := startedOver(after); words != "" &&
 		(words != startedOver(before) || after.RecordsDone < before.GetRecordsDone()) {
@@ -25,8 +24,7 @@ func anewNews(before, after *wire.JobStatus) []string {
 	return nil
 }
 
-// failureNews returns the line to say if a process of a program has failed between two statuses,
-// none if none has.
+// failureNews returns a line if a process of a program has failed.
 func failureNews(before, after *wire.JobStatus) []string {
 	if after.Failures <= before.GetFailures() {
 		return nil
@@ -34,8 +32,7 @@ func failureNews(before, after *wire.JobStatus) []string {
 	return []string{"a process failed: " + oneLine(after.Failure)}
 }
 
-// problemNews returns the lines to say of problems that have come, or are over, between two
-// statuses.
+// problemNews returns a line for each problem that has appeared or disappeared.
 func problemNews(before, after *wire.JobStatus) []string {
 	var lines []string
 	for _, problem := range after.Problems {
@@ -51,15 +48,14 @@ func problemNews(before, after *wire.JobStatus) []string {
 	return lines
 }
 
-// news returns the lines that say what has happened between two statuses: to pods, evaluations,
-// epochs.
+// news returns the lines about all changes of a job, such as those of epochs, pods and evaluations.
 func news(before, after *wire.JobStatus) []string {
 	before, after = plain(before), plain(after)
-	lines := anewNews(before, after)
+	lines := rollbackNews(before, after)
 	if after.Epoch > before.GetEpoch() && before.GetEpoch() > 0 {
 		lines = append(lines, fmt.Sprintf("epoch %d of %d", after.Epoch, after.Epochs))
 	}
-	// none are wanted at the end
+	// the wanted number is 0 at the end
 	if wanted := before.GetWorkers(); wanted > 0 && after.Workers > 0 && wanted != after.Workers {
 		lines = append(lines, fmt.Sprintf("scaled from %d to %s", wanted, count(int64(after.Workers), "worker")))
 	}
@@ -76,11 +72,11 @@ func news(before, after *wire.JobStatus) []string {
 	return lines
 }
 
-// programNews returns what to say between the lines of a program that ran before: what of it was
-// lost, and what follows. It says nothing of its start.
+// programNews returns the lines to print between the output lines of a running program: losses and
+// their consequences, but not its start.
 func programNews(before, after *wire.JobStatus) []string {
 	before, after = plain(before), plain(after)
-	lines := slices.Concat(anewNews(before, after), failureNews(before, after), problemNews(before, after))
+	lines := slices.Concat(rollbackNews(before, after), failureNews(before, after), problemNews(before, after))
 	if before.GetState() != string(job.Running) {
 		after.Pods = slices.DeleteFunc(after.Pods, func(p *wire.PodStatus) bool { return p.EndedUnixMs == 0 })
 	}
@@ -91,7 +87,7 @@ func programNews(before, after *wire.JobStatus) []string {
 	return lines
 }
 
-// podNews returns the lines that say what has become of pods between two statuses.
+// podNews returns the lines about changed states of pods.
 func podNews(before, after *wire.JobStatus) []string {
 	before, after = plain(before), plain(after)
 	var lines []string
@@ -108,14 +104,14 @@ func podNews(before, after *wire.JobStatus) []string {
 	for _, p := range before.GetPods() {
 		known[of(p)] = p
 		if before.Namespace != "" && p.Reason != "" && (p.EndedUnixMs > 0 || pod.Deleted.Is(p.State)) {
-			// later reports of this pod are of the same end
+			// later statuses of this pod report the same end
 			over[podName(p)] = p
 		}
 	}
 	for _, p := range sorted(after.Pods) {
 		unclear := after.Namespace != "" && pod.Deleted.Is(p.State) && p.Reason == ""
 		end := job.State(after.State).Ended() && !pod.Failed.Is(p.State) // its pods end with a job
-		if unclear || end || sameLife(known[of(p)], p) || sameLife(over[podName(p)], p) {
+		if unclear || end || sameStart(known[of(p)], p) || sameStart(over[podName(p)], p) {
 			continue
 		}
 		line := podName(p) + " " + p.State
@@ -132,9 +128,9 @@ func podNews(before, after *wire.JobStatus) []string {
 	return lines
 }
 
-// followNews returns what to say between the lines of a job's logs.
+// followNews returns the lines to print between the lines of a job's logs.
 func followNews(before, after *wire.JobStatus) []string {
-	lines := slices.Concat(anewNews(before, after), failureNews(before, after),
+	lines := slices.Concat(rollbackNews(before, after), failureNews(before, after),
 		problemNews(before, after), podNews(before, after))
 	if why := after.Reason; why != before.GetReason() && after.State == string(job.Pending) &&
 		!strings.HasPrefix(why, "master: ") && why != "" {
@@ -143,9 +139,9 @@ func followNews(before, after *wire.JobStatus) []string {
 	return lines
 }
 
-// sameLife reports whether two statuses are of one incarnation of a pod; a may be nil. On a cluster
-// the start is not always known.
-func sameLife(a, b *wire.PodStatus) bool {
+// sameStart reports whether two statuses are of the same incarnation of a pod; a may be nil. On a
+// cluster the start time is not always known.
+func sameStart(a, b *wire.PodStatus) bool {
 	return a != nil && a.Incarnation == b.Incarnation && (a.StartedUnixMs == b.StartedUnixMs ||
 		a.Node != "" || b.Node != "")
 }

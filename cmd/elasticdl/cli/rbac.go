@@ -11,8 +11,8 @@ import (
 
 func rbacCommand() *cobra.Command {
 	var (
-		where   where
-		account string
+		location location
+		account  string
 	)
 	cmd := &cobra.Command{
 		Use:   "rbac [JOB...]",
@@ -30,8 +30,8 @@ func rbacCommand() *cobra.Command {
 					return usage(err)
 				}
 			}
-			namespace := where.at.Namespace
-			client, err := where.connect(cmd)
+			namespace := location.at.Namespace
+			client, err := location.connect(cmd)
 			switch {
 			case err == nil:
 				namespace = client.Namespace()
@@ -50,6 +50,6 @@ func rbacCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&account, "service_account", "elasticdl",
 		"name of the ServiceAccount, and of the Role and RoleBinding")
-	where.clusterFlags(cmd)
+	location.clusterFlags(cmd)
 	return cmd
 }

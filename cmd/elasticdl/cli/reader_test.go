@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A job is stopped when nobody reads its output any more, and not when a connection or a pipe to a
-// process breaks that has ended.
+// A job is stopped when its output has no reader any more, and not when a connection or pipe to a
+// process breaks because that process has ended.
 func TestLosesReader(t *testing.T) {
 	reader, writer, err := os.Pipe()
 	if err != nil {

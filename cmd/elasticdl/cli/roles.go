@@ -16,8 +16,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/role"
 )
 
-// The roles of a job, of this machine or of a cluster. Packages local and kube start them and say
-// what their flags mean.
+// Commands that run the roles of a job, on this machine or a cluster. Packages local and manifest
+// set their flags.
 
 func launcherCommand() *cobra.Command {
 	var dir string
@@ -86,9 +86,9 @@ func workerCommand() *cobra.Command {
 	cmd.Flags().StringVar(&r.Listen, "listen", "",
 		"address for the other workers of a ring; default: any port of the loopback interface")
 	cmd.Flags().StringVar(&r.Scratch, "scratch_dir", "",
-		"parent of its directory for temporary files; default: $TMPDIR")
+		"parent of the directory for temporary files; default: $TMPDIR")
 	cmd.Flags().IntVar(&r.Workers, "workers", 0,
-		"number of workers that share the CPUs; 0 for one")
+		"number of workers that share the CPUs; 0: not shared")
 	cmd.Flags().IntVar(&r.Threads, "threads", 1,
 		"threads of the engine unless the job sets them; 0 for one per CPU")
 	return cmd

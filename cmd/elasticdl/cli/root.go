@@ -16,7 +16,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
 )
 
-// Exit codes, as [exitCodes] tells users.
+// Exit codes; [exitCodes] describes them for users.
 const (
 	exitFailure     = 1
 	exitUsage       = 2
@@ -36,11 +36,11 @@ const exitCodes = `Exit codes:
     4  the job has failed: its program ended in the same way 3 times in a row without progress
   124  --timeout was reached
   130  interrupted by Ctrl-C, SIGTERM, SIGHUP or SIGQUIT
-  137  for a pod: its program was killed by SIGKILL before it joined (by others: 128 + signal)
+  137  for a pod: its program was killed by SIGKILL before it joined (other signals: 128 + signal)
   143  for a pod: stopped by SIGTERM as planned
 `
 
-// failure is an error that came of doing what was asked. Any other is one of usage.
+// failure is an error with an exit code. Any other error is one of the command line.
 type failure struct {
 	error
 	code int
@@ -48,10 +48,10 @@ type failure struct {
 
 func (f failure) Unwrap() error { return f.error }
 
-// errSilent is a failure that has been shown already.
+// errSilent is a failure that was printed before.
 var errSilent = errors.New("")
 
-// run does what the command line says. The reason of the exit code that it returns is on stderr.
+// run executes a command line and returns its exit code. It prints the reason to stderr.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetGlobalNormalizationFunc(spelling(args))
@@ -67,7 +67,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		if f, ok := errors.AsType[failure](err); ok {
 			code = f.code
 		}
-		// what was not found may have been, without the interruption
+		// without the interruption it might have succeeded
 		if ctx.Err() != nil && (code == exitFailure || code == exitMissing) {
 			code = exitInterrupted
 		}
@@ -76,7 +76,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return code
 }
 
-// report prints an error, each of several on a line of its own.
+// report prints an error. Joined errors get a line each.
 func report(w io.Writer, command string, err error, code int) {
 	problems := strings.Split(strings.TrimSpace(logline.Escape(err.Error())), "\n")
 	switch {
@@ -90,7 +90,8 @@ func report(w io.Writer, command string, err error, code int) {
 	}
 }
 
-// does makes a command's function: what it returns is a failure unless it is marked otherwise.
+// does returns f as the function of a command, whose errors are failures with exit code 1 unless f
+// returns a [failure].
 func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		err := f(cmd, args)
@@ -101,7 +102,7 @@ func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, 
 	}
 }
 
-// usage marks an error that the user's words have caused.
+// usage returns an error as a failure with the exit code of an invalid command line.
 func usage(err error) error {
 	if err == nil {
 		return nil
@@ -187,7 +188,7 @@ func versionText() string {
 		runtime.GOOS, runtime.GOARCH, kernel.Name())
 }
 
-// topCommand makes the command of ElasticDL's name for what status shows with --watch.
+// topCommand returns ElasticDL's command top, which refers to status --watch.
 func topCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "top",

@@ -23,8 +23,8 @@ func runCommand() *cobra.Command {
 		"Run a training program, such as a PyTorch script, on elastic workers")
 }
 
-// programHere finds what is missing on this machine of a program: the script, or the program
-// itself.
+// programHere returns an error if a program cannot start on this machine, because the script, the
+// program, its directory or a GPU is missing.
 func programHere(j *job.Job) error {
 	g := j.Program
 	if err := workdirHere(g.Workdir); err != nil {
@@ -33,15 +33,15 @@ func programHere(j *job.Job) error {
 	if g.Processes == "gpu" && agent.GPUs() == 0 {
 		return errors.New("--nproc_per_node=gpu: this machine has no GPU; give a number, auto or cpu")
 	}
-	// it was reported, or each worker brings it
+	// an invalid command was reported before; workers fetch a program at a URL
 	if len(g.Command) == 0 || g.Launcher() != "" || strings.Contains(g.Command[0], "://") {
 		return nil
 	}
 	return program.Options{Command: g.Command, Dir: g.Workdir, Module: g.Module, NoPython: g.NoPython}.Check()
 }
 
-// workdirHere returns what keeps a program from starting in a directory of this machine, nil if
-// nothing does.
+// workdirHere returns an error if a program cannot start in a directory of this machine. "" is the
+// current directory.
 func workdirHere(dir string) error {
 	if dir == "" {
 		return nil

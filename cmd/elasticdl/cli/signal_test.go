@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// signalEnv makes the test binary a command that waits for signals, and says what it hears.
-// "takes": it carries out a second request itself.
+// signalEnv makes the test binary a command that waits for signals, and prints the causes. With
+// "takes" it handles a second request itself.
 const signalEnv = "ELASTICDL_TEST_SIGNAL"
 
-// hearSignals is the main of such a command.
+// hearSignals is the main function of such a command.
 func hearSignals(takes bool) {
 	ctx := untilSignal()
 	var hurry <-chan struct{}
@@ -30,7 +30,7 @@ func hearSignals(takes bool) {
 	os.Exit(7)
 }
 
-// Each signal that asks a command to end is the cause of the end of its context. Ctrl-\ writes no
+// Each signal that asks a command to end is the cause of the end of its context. Ctrl-\ prints no
 // stacks.
 func TestSignalsEndACommand(t *testing.T) {
 	for signal, want := range map[syscall.Signal]string{
@@ -52,8 +52,8 @@ func TestSignalsEndACommand(t *testing.T) {
 	}
 }
 
-// A second request, later, ends a command at once: as if the signal had not been caught, or by what
-// the command does then. A third one ends that, too.
+// A second, later request ends a command at once, as if the signal had not been caught, or is
+// handled by the command. Then a third one ends the command at once.
 func TestSecondSignal(t *testing.T) {
 	for what, want := range map[string]string{"takes": "exit status 7", "plain": "signal: interrupt"} {
 		t.Run(what, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestNohup(t *testing.T) {
 }
 
 // startListener starts a command that waits for signals, behind other commands, and returns a
-// function that returns what it says next.
+// function that returns its next output.
 func startListener(t *testing.T, what string, behind ...string) (*exec.Cmd, func() string) {
 	t.Helper()
 	words := append(behind, os.Args[0])

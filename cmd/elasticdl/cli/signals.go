@@ -15,38 +15,38 @@ const sameRequest = 500 * time.Millisecond
 
 // interruption delivers signals to a command.
 type interruption struct {
-	told chan os.Signal
+	signals chan os.Signal
 	// closed by a second request
 	hurry chan struct{}
-	// has an element once a command carries out a second request itself: then only a third one ends
-	// the process
+	// has an element once a command handles the second request: then only a third one ends the
+	// process
 	takes chan struct{}
 }
 
 // interruptionKey is the key of a context's [interruption].
 type interruptionKey struct{}
 
-// untilSignal returns a context that ends with the first SIGINT (Ctrl-C), SIGTERM, SIGHUP (a closed
-// terminal) or SIGQUIT (Ctrl-\), whose name is its cause. A second one, not sooner than
-// sameRequest, ends the process at once, or is forwarded to a command that handles it: see
-// [hurried]. SIGHUP stays ignored under nohup(1).
+// untilSignal returns a context that ends at the first SIGINT (Ctrl-C), SIGTERM, SIGHUP (a closed
+// terminal) or SIGQUIT (Ctrl-\), with the text of [signalled] as its cause. A second signal, not
+// sooner than sameRequest, ends the process at once, or is handled by the command: see [hurried].
+// SIGHUP stays ignored under nohup(1).
 func untilSignal() context.Context {
-	i := &interruption{told: make(chan os.Signal, 8), hurry: make(chan struct{}), takes: make(chan struct{}, 1)}
+	i := &interruption{signals: make(chan os.Signal, 8), hurry: make(chan struct{}), takes: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancelCause(context.WithValue(context.Background(), interruptionKey{}, i))
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT}
 	if !signal.Ignored(syscall.SIGHUP) {
 		signals = append(signals, syscall.SIGHUP)
 	}
-	signal.Notify(i.told, signals...)
+	signal.Notify(i.signals, signals...)
 	go i.listen(cancel)
 	return ctx
 }
 
 func (i *interruption) listen(cancel context.CancelCauseFunc) {
-	cancel(signalled(<-i.told))
+	cancel(signalled(<-i.signals))
 	began := time.Now()
 	again := func() os.Signal {
-		for s := range i.told {
+		for s := range i.signals {
 			if time.Since(began) >= sameRequest {
 				return s
 			}
@@ -57,7 +57,7 @@ func (i *interruption) listen(cancel context.CancelCauseFunc) {
 	close(i.hurry)
 	select {
 	case i.takes <- struct{}{}:
-		// no command has taken it: the channel has room
+		// the channel has room: no command handles the second request
 		die(s)
 	default:
 		die(again())
@@ -67,7 +67,7 @@ func (i *interruption) listen(cancel context.CancelCauseFunc) {
 // die ends this process by a signal, as if it had not been caught.
 func die(s os.Signal) {
 	end, ok := s.(syscall.Signal)
-	if !ok || end == syscall.SIGQUIT { // of which the runtime writes all stacks
+	if !ok || end == syscall.SIGQUIT { // SIGQUIT would print all stacks
 		end = syscall.SIGTERM
 	}
 	signal.Reset(end)
@@ -75,20 +75,20 @@ func die(s os.Signal) {
 }
 
 // hurried returns a channel that is closed by a second request to end, which the caller then
-// carries out at once; nil: there is none. A third one ends the process.
+// handles. A third one ends the process. nil: the context is not one of [untilSignal].
 func hurried(ctx context.Context) <-chan struct{} {
 	i, ok := ctx.Value(interruptionKey{}).(*interruption)
 	if !ok {
 		return nil
 	}
 	select {
-	case i.takes <- struct{}{}: // it is full from now on
+	case i.takes <- struct{}{}: // full from now on
 	default:
 	}
 	return i.hurry
 }
 
-// signalled returns how a signal is notified of as the cause of an end.
+// signalled returns the reason for an end by a signal, as the end of a sentence.
 func signalled(s os.Signal) error {
 	switch s {
 	case os.Interrupt:

@@ -69,11 +69,11 @@ func TestJobsOfAStack(t *testing.T) {
 		want        string // expected on stderr
 	}{
 		{map[string]string{"pulumi.com/skipAwait": "true"}, []string{"stop", "j"},
-			"note: job j is a Pulumi stack's, which runs it again after pulumi refresh; to end it " +
+			"note: job j belongs to a Pulumi stack, which runs it again after pulumi refresh; to end it " +
 				"for good: pulumi config rm job && pulumi up\n"},
 		{map[string]string{"other": "true"}, []string{"stop", "j"}, ""},
 		{map[string]string{"pulumi.com/skipAwait": "true"}, []string{"scale", "j", "--num_workers=5"},
-			"note: job j is a Pulumi stack's, which may set that back; to keep it: pulumi config " +
+			"note: job j belongs to a Pulumi stack, which may undo that; to keep it: pulumi config " +
 				"set --path job.numWorkers 5 && pulumi up\n"},
 		{nil, []string{"scale", "j", "--num_workers=5"}, ""},
 	} {

@@ -18,8 +18,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 )
 
-// streamsOf returns the streams of a command that runs a program and stays until its end. With
-// asJSON standard output has the job's end only.
+// streamsOf returns the streams of a command that runs a program in the foreground. With asJSON,
+// standard output is reserved for the job's final status.
 func streamsOf(cmd *cobra.Command, j *job.Job, asJSON bool) *local.Display {
 	d := &local.Display{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
 	if asJSON {
@@ -31,7 +31,8 @@ func streamsOf(cmd *cobra.Command, j *job.Job, asJSON bool) *local.Display {
 	return d
 }
 
-// stdinWithheld returns why standard input is not passed to a program, "" if it is.
+// stdinWithheld returns the reason why standard input is not passed to a program, "" if it is
+// passed.
 func stdinWithheld(j *job.Job, detached bool) string {
 	n, err := agent.Processes(j.Program.Processes, runtime.NumCPU())
 	switch {
@@ -45,8 +46,8 @@ func stdinWithheld(j *job.Job, detached bool) string {
 	return ""
 }
 
-// checkStdin refuses a program that comes on standard input, and notes that something was piped, if
-// standard input is not passed on. detached says that the command does not stay.
+// checkStdin applies if standard input is not passed on, such as for a detached job. It refuses a
+// command that reads its program from standard input, and adds a note if there is input in a pipe.
 func checkStdin(cmd *cobra.Command, c *job.Command, detached bool) error {
 	why := stdinWithheld(c.Job, detached)
 	if !c.Job.Runs() || why == "" {
@@ -62,12 +63,12 @@ func checkStdin(cmd *cobra.Command, c *job.Command, detached bool) error {
 	return nil
 }
 
-// shell matches the names of shells, and of Python, which run what comes on standard input if they
-// are given nothing else.
+// shell matches the names of shells and of Python, which read their program from standard input if
+// no other is given.
 var shell = regexp.MustCompile(`^(?:(?:ba|da|z|k|a)?sh|python(?:\d+(?:\.\d+)*)?)$`)
 
-// readsProgram reports whether a command is an interpreter that takes the program from standard
-// input: bash -s, python3 -, or one without a program.
+// readsProgram reports whether a command is an interpreter that reads its program from standard
+// input: bash -s, python3 -, or an interpreter without arguments.
 func readsProgram(command []string) bool {
 	if len(command) == 0 || !shell.MatchString(filepath.Base(command[0])) {
 		return false
@@ -90,8 +91,7 @@ func readsProgram(command []string) bool {
 // pipedWait limits the wait for the first byte of a pipe, in milliseconds.
 const pipedWait = 100
 
-// piped reports whether something was given to the command on its standard input, other than by a
-// terminal.
+// piped reports whether the command's standard input is a file or pipe that has input.
 func piped(f *os.File) bool {
 	info, err := f.Stat()
 	fd := int(f.Fd())

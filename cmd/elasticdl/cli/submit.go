@@ -19,9 +19,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// settleCluster completes a command by what only this machine knows: the file of --cluster_spec,
-// and the namespace of the kubeconfig's context. Where the cluster is comes with it; a command that
-// does not talk to it can do without.
+// settleCluster completes a command with the content of --cluster_spec and the namespace of the
+// kubeconfig's context. It returns a client of the cluster, nil if no cluster is configured and the
+// command does not need one.
 func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
 	var problems []error
 	if c.ClusterSpec != "" {
@@ -53,52 +53,54 @@ func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
 	return client, errors.Join(problems...)
 }
 
-// envAgentImage names the image that has elasticdl, for programs whose command names none.
+// envAgentImage is the environment variable with the default of --agent_image_name.
 const envAgentImage = "ELASTICDL_AGENT_IMAGE"
 
-// settleAgentImage gives a program's job the image that the environment names, or notes what the
-// job's own image has to have. An empty --agent_image_name says that it has it.
+// settleAgentImage sets the default of --agent_image_name, or adds a note that the job's own image
+// must contain elasticdl. An empty --agent_image_name confirms that it does.
 func settleAgentImage(c *job.Command) {
 	j := c.Job
 	if !j.Runs() || c.Given("agent_image_name") {
 		return
 	}
 	if j.Program.AgentImage = os.Getenv(envAgentImage); j.Program.AgentImage == "" && j.Image != "" {
-		c.Notes = append(c.Notes, fmt.Sprintf("image %s: it has to have elasticdl, as elasticdl zoo "+
-			"build makes it; if it has not, name one that has: --agent_image_name, or %s", j.Image, envAgentImage))
+		c.Notes = append(c.Notes, fmt.Sprintf("image %s must contain elasticdl (elasticdl zoo build adds "+
+			"it); otherwise set --agent_image_name or %s", j.Image, envAgentImage))
 	}
 }
 
-// noteModel says that a job's model is none of this program's: the image may be of another one.
+// noteModel adds a note if a job's model is not built into this binary. The binary in the image may
+// have it.
 func noteModel(c *job.Command) {
 	if j := c.Job; !j.Runs() && j.ModelDef != "" {
 		if _, err := zoo.Lookup(j.ModelDef); err != nil {
 			c.Notes = append(c.Notes,
-				fmt.Sprintf("--model_def=%s: %v, in this program; the image's has to have it", j.ModelDef, err))
+				fmt.Sprintf("--model_def=%s: not built into this binary; the image must contain it (%v)",
+					j.ModelDef, err))
 		}
 	}
 }
 
-// rehearse checks a job as its submission does. A cluster that does not answer cannot say what it
-// has.
+// rehearse makes the checks of a submission. If the cluster does not answer, a note reports that
+// the job was not checked against it.
 func rehearse(cmd *cobra.Command, client *kube.Client, j *job.Job) error {
 	if _, err := kube.Manifests(j); err != nil {
 		return usage(err)
 	}
 	if client == nil {
-		fmt.Fprintln(cmd.ErrOrStderr(), "note: what a cluster has of it was not checked: no cluster is known here")
+		fmt.Fprintln(cmd.ErrOrStderr(), "note: the job was not checked against a cluster: no cluster is configured")
 		return nil
 	}
 	problems, err := client.Preflight(cmd.Context(), j)
 	if errors.Is(err, kube.ErrUnreachable) {
-		fmt.Fprintf(notes{cmd.ErrOrStderr()}, "note: what the cluster has of it was not checked: %v\n", err)
+		fmt.Fprintf(notes{cmd.ErrOrStderr()}, "note: the job was not checked against the cluster: %v\n", err)
 		return nil
 	}
 	return errors.Join(usage(problems), err)
 }
 
-// submit starts a job on a cluster, whose code is uploaded first if there is some to upload, and
-// returns how it is then, or how it has ended if that is waited for.
+// submit starts a job on a cluster, after uploading its code if there is any. It returns the job's
+// status at its end if the command waits for it, or at its start for --format=json.
 func submit(cmd *cobra.Command, client *kube.Client, c *job.Command, code *uploading,
 	out io.Writer) (*wire.JobStatus, error) {
 	ctx, j := cmd.Context(), c.Job
@@ -117,7 +119,7 @@ func submit(cmd *cobra.Command, client *kube.Client, c *job.Command, code *uploa
 	}
 	verb := "submitted"
 	if j.Suspend {
-		verb = "made, suspended"
+		verb = "created, suspended"
 	}
 	fmt.Fprintf(out, "job %s %s (%s), namespace %s of %s\n", j.Name, verb, crew(j), client.Namespace(), client.Server())
 	fmt.Fprint(out, createdText(created), j.Places(), "\n")
@@ -132,7 +134,7 @@ func submit(cmd *cobra.Command, client *kube.Client, c *job.Command, code *uploa
 			"elasticdl-%[1]s-master%[2]s --type=merge -p '{\"spec\":{\"suspend\":false}}'\n", j.Name, client.Flags())
 	}
 	fmt.Fprintf(out, `next:
-  elasticdl status %[1]s%[2]s     # how it is, and why pods are pending
+  elasticdl status %[1]s%[2]s     # its state, and why pods are pending
   elasticdl logs -f %[1]s%[2]s    # or: kubectl logs -f job/elasticdl-%[1]s-master%[2]s
   elasticdl wait %[1]s%[2]s       # exit code 0 if it succeeds
   elasticdl stop %[1]s%[2]s       # or: kubectl delete job elasticdl-%[1]s-master%[2]s
@@ -155,12 +157,13 @@ func watchThere(ctx context.Context, client *kube.Client, j *job.Job, out io.Wri
 	return s, concludeThere(ctx, client, j, s, err, out)
 }
 
-// concludeThere says what became of a job of a cluster that was shown, or that it goes on.
+// concludeThere prints the summary of a job of a cluster at its end or, after an interruption, a
+// line that the job keeps running.
 func concludeThere(ctx context.Context, client *kube.Client, j *job.Job, last *wire.JobStatus,
 	failed error, out io.Writer) error {
 	switch {
 	case ctx.Err() != nil:
-		fmt.Fprintf(out, "job %s goes on without this command; see elasticdl status, logs -f, wait "+
+		fmt.Fprintf(out, "job %s keeps running without this command; see elasticdl status, logs -f, wait "+
 			"and stop %[1]s%[2]s\n", j.Name, client.Flags())
 		return failure{errSilent, exitInterrupted}
 	case failed != nil:
@@ -172,7 +175,8 @@ func concludeThere(ctx context.Context, client *kube.Client, j *job.Job, last *w
 	return outcome(ctx, last)
 }
 
-// createdText says what was created, a line for each kind: "service/a", "service/b".
+// createdText returns the objects that were created, such as "service/a", "service/b", a line for
+// each kind.
 func createdText(created []string) string {
 	const most = 5
 	var kinds []string
@@ -196,7 +200,7 @@ func createdText(created []string) string {
 	return b.String()
 }
 
-// writeManifests writes what --yaml asks for.
+// writeManifests writes the manifests of a job to the file of --yaml.
 func writeManifests(j *job.Job, path string, out io.Writer) error {
 	text, err := kube.Manifests(j)
 	if err != nil {
@@ -213,14 +217,14 @@ func writeManifests(j *job.Job, path string, out io.Writer) error {
 	return err
 }
 
-// writePrivate writes a file for its user only, also where one is there that others may read.
+// writePrivate writes a file that only its owner can read. It also restricts an existing file.
 func writePrivate(path string, text []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	info, err := file.Stat()
-	if err == nil && info.Mode().IsRegular() { // and not /dev/stdout
+	if err == nil && info.Mode().IsRegular() { // not /dev/stdout
 		err = file.Chmod(0o600)
 	}
 	if err == nil {
@@ -229,7 +233,7 @@ func writePrivate(path string, text []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// follow shows the logs of a job's pods, and what becomes of them, until it has ended. The end of
+// follow prints the logs and the state changes of a job's pods until the job has ended. The end of
 // ctx leaves the job running.
 func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer) (*wire.JobStatus, error) {
 	shared := &together{out: forLogs(out)}
@@ -260,7 +264,7 @@ func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer)
 	return last, concludeThere(ctx, client, j, last, failed, out)
 }
 
-// together is a writer that several write lines to.
+// together is a writer of lines for several goroutines.
 type together struct {
 	mu  sync.Mutex
 	out io.Writer

@@ -20,13 +20,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// errNotAtRest is the cause of a wait for a suspended job's pods that took too long.
+// errNotAtRest is the error of a suspension whose pods have not ended within --timeout.
 var errNotAtRest = errors.New("timed out while its pods were ending; they end in the background")
 
 func suspendCommand() *cobra.Command {
 	var (
-		where   where
-		timeout timeout
+		location location
+		timeout  timeout
 	)
 	cmd := &cobra.Command{
 		Use:   "suspend JOB",
@@ -37,25 +37,25 @@ On a cluster this sets spec.suspend of the master's Job, as kubectl patch and qu
 job without checkpoints starts from the beginning when it is resumed.`,
 		Example:           "  elasticdl suspend test-mnist\n  elasticdl resume test-mnist",
 		Args:              words(1, 1),
-		ValidArgsFunction: where.complete,
-		PreRunE:           checks(where.check, timeout.check),
+		ValidArgsFunction: location.complete,
+		PreRunE:           checks(location.check, timeout.check),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := timeout.limit(cmd.Context(), errNotAtRest)
 			defer cancel()
-			return suspend(ctx, cmd, &where, args[0])
+			return suspend(ctx, cmd, &location, args[0])
 		}),
 	}
 	timeout.flags(cmd)
-	where.flags(cmd)
+	location.flags(cmd)
 	return cmd
 }
 
-func suspend(ctx context.Context, cmd *cobra.Command, where *where, name string) error {
-	home, err := where.find(cmd, name)
+func suspend(ctx context.Context, cmd *cobra.Command, location *location, name string) error {
+	home, err := location.find(cmd, name)
 	if err != nil {
 		return hint(err)
 	}
-	noteStack(ctx, cmd, home, name, "may set that back; to keep it: "+
+	noteStack(ctx, cmd, home, name, "may undo that; to keep it: "+
 		"pulumi config set --path job.suspend true && pulumi up")
 	out := cmd.OutOrStdout()
 	said := sayWaits(ctx, home, name, out)
@@ -77,7 +77,7 @@ func suspend(ctx context.Context, cmd *cobra.Command, where *where, name string)
 	return err
 }
 
-// rested says how a job rests.
+// rested returns the line about a job that was suspended.
 func rested(s *wire.JobStatus, now time.Time) string {
 	s = plain(s)
 	if s.State != string(job.Suspended) { // it has ended meanwhile
@@ -99,12 +99,13 @@ func rested(s *wire.JobStatus, now time.Time) string {
 	return words
 }
 
-// unreadable says why it is not known whether a job has checkpoints.
+// unreadable returns the reason why it is not known whether a job has checkpoints.
 func unreadable(c *wire.Checkpoint) string {
 	return cmp.Or(c.Problem, c.Dir+" was not read yet")
 }
 
-// stopped says that a job of this machine was stopped, and what resume would go on from.
+// stopped returns the line about a job of this machine that was stopped, and from which checkpoint
+// resume would continue.
 func stopped(s *wire.JobStatus) string {
 	s = plain(s)
 	words, c := "job "+s.Name+" stopped", s.GetCheckpoint()
@@ -122,12 +123,12 @@ func stopped(s *wire.JobStatus) string {
 	case c.Number == 0:
 		return words + "; it has no checkpoint: elasticdl resume starts over"
 	}
-	return fmt.Sprintf("%s; elasticdl resume goes on from its newest checkpoint, %d, with %s of the "+
+	return fmt.Sprintf("%s; elasticdl resume continues from its newest checkpoint, %d, with %s of the "+
 		"%s that were trained on",
 		words, c.Number, logline.Thousands(c.Records), count(max(c.Records, s.RecordsDone), "record"))
 }
 
-// programSaved says what a program that was stopped or suspended has saved.
+// programSaved returns what a stopped or suspended program has saved, as the end of a sentence.
 func programSaved(s *wire.JobStatus) string {
 	switch c := s.GetSaved(); {
 	case s.Unsaved != "" && c != nil:
@@ -138,11 +139,10 @@ func programSaved(s *wire.JobStatus) string {
 	case c != nil:
 		return fmt.Sprintf("; checkpoint of round %s saved to %s", logline.Thousands(c.Round), oneLine(c.Path))
 	}
-	return "; its processes had the time to save what they need: elasticdl resume starts them again"
+	return "; its processes had time to save their state: elasticdl resume restarts them"
 }
 
-// sayWaits writes every endingEvery what a job waits for, until the function that it returns is
-// called.
+// sayWaits prints, every endingEvery, what a job waits for, until stop is called.
 func sayWaits(ctx context.Context, home home, name string, out io.Writer) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -166,8 +166,8 @@ func sayWaits(ctx context.Context, home home, name string, out io.Writer) (stop 
 	}
 }
 
-// goesOn says what a job of this machine that has ended would go on from; "" if it has no such
-// thing, or it is not known.
+// goesOn returns from which checkpoint a job of this machine continues, as the end of a sentence;
+// "": it makes no checkpoints.
 func goesOn(ctx context.Context, name string) string {
 	j, err := local.Job(name)
 	switch {
@@ -180,50 +180,50 @@ func goesOn(ctx context.Context, name string) string {
 	}
 	d, err := bucket.Opener(ctx).Open(j.CheckpointDir)
 	if err != nil {
-		return fmt.Sprintf("; what it goes on from is not known yet: %v", err)
+		return fmt.Sprintf("; the checkpoint from which it continues is not known yet: %v", err)
 	}
 	all, err := d.Commits()
 	if err != nil {
-		return fmt.Sprintf("; what it goes on from is not known yet: %v", err)
+		return fmt.Sprintf("; the checkpoint from which it continues is not known yet: %v", err)
 	}
 	for _, e := range all {
 		if errors.Is(e.Err, checkpoint.ErrDamaged) {
 			continue
 		}
 		if e.Err != nil {
-			return fmt.Sprintf("; what it goes on from is not known yet: %v", e.Err)
+			return fmt.Sprintf("; the checkpoint from which it continues is not known yet: %v", e.Err)
 		}
 		if e.Complete {
-			return fmt.Sprintf("; it goes on from checkpoint %d, in %s", e.Number, j.CheckpointDir)
+			return fmt.Sprintf("; it continues from checkpoint %d, in %s", e.Number, j.CheckpointDir)
 		}
 	}
 	return "; it starts over: there is no checkpoint in " + j.CheckpointDir
 }
 
-// resting returns the message of a command that waits for a job which is suspended.
+// resting returns the message of a command that waits for a suspended job.
 func resting(name string) string {
-	return fmt.Sprintf("job %s is suspended; it goes on with: elasticdl resume %[1]s", name)
+	return fmt.Sprintf("job %s is suspended; to continue it: elasticdl resume %[1]s", name)
 }
 
 func resumeCommand() *cobra.Command {
 	var (
-		where  where
-		detach bool
+		location location
+		detach   bool
 	)
 	cmd := &cobra.Command{
 		Use:   "resume JOB",
 		Short: "Continue a suspended, stopped, failed or killed job from its newest checkpoint",
-		Long: `Continue a suspended, stopped, failed or killed job from its newest checkpoint, or from the beginning if
-it has none.
+		Long: `Continue a suspended, stopped, failed or killed job from its newest checkpoint, or from the
+beginning if it has none.
 
 On a cluster a failed job is created again and continues from the checkpoints in its own
 directory. A program (elasticdl run) continues from its own checkpoints. On this machine the
 command shows the job until its end, unless --detach is given.`,
 		Args:              words(1, 1),
-		ValidArgsFunction: where.complete,
-		PreRunE:           where.check,
+		ValidArgsFunction: location.complete,
+		PreRunE:           location.check,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			home, err := where.find(cmd, args[0])
+			home, err := location.find(cmd, args[0])
 			if err != nil {
 				return hint(err)
 			}
@@ -233,8 +233,8 @@ command shows the job until its end, unless --detach is given.`,
 			return resumeHere(cmd, args[0], detach)
 		}),
 	}
-	cmd.Flags().BoolVar(&detach, "detach", false, "do not wait for the job's end; always on for a cluster")
-	where.flags(cmd)
+	cmd.Flags().BoolVar(&detach, "detach", false, "return at once; always on for jobs of a cluster")
+	location.flags(cmd)
 	return cmd
 }
 
@@ -265,7 +265,7 @@ func resumeThere(cmd *cobra.Command, client *kube.Client, name string) error {
 	}
 	if client.OfStack(cmd.Context(), name) {
 		fmt.Fprintf(cmd.ErrOrStderr(),
-			"note: job %s is a Pulumi stack's: if its configuration has job.suspend, pulumi up "+
+			"note: job %s belongs to a Pulumi stack: if the configuration has job.suspend, pulumi up "+
 				"suspends it again; to keep it: pulumi config rm --path job.suspend\n", name)
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(),

@@ -28,7 +28,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// refresh is the interval between two looks at a job.
+// refresh is the interval between two requests for the status of a job.
 const refresh = 250 * time.Millisecond
 
 func trainCommand() *cobra.Command {
@@ -49,7 +49,8 @@ func predictCommand() *cobra.Command {
 		"Write the predictions of a trained model")
 }
 
-// jobCommand takes its flags from the table in package job, which reports all problems at once.
+// jobCommand returns a command that starts a job. Package job defines its flags, and reports all
+// problems at once.
 func jobCommand(t job.Type, use, short string) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs}
 	c := jobFlags(t, cmd.Flags())
@@ -70,7 +71,7 @@ func jobCommand(t job.Type, use, short string) *cobra.Command {
 	return cmd
 }
 
-// startJob starts the job of a command to which all is given.
+// startJob starts the job of a parsed command line.
 func startJob(cmd *cobra.Command, c *job.Command) error {
 	err := c.Settle()
 	var client *kube.Client
@@ -83,7 +84,7 @@ func startJob(cmd *cobra.Command, c *job.Command) error {
 		err = errors.Join(err, e, missing)
 	case c.Runtime == "local":
 		missing := settleHere(c)
-		if missing == nil { // else the job is not known well enough
+		if missing == nil { // otherwise paths are not complete
 			missing = checkHere(c.Job)
 		}
 		err = errors.Join(err, missing)
@@ -131,8 +132,8 @@ func startJob(cmd *cobra.Command, c *job.Command) error {
 	return err
 }
 
-// startHere runs a job on this machine, and returns how it has ended, or how it is if it is left
-// running.
+// startHere runs a job on this machine. It returns the job's status at its end, or at its start if
+// it is left running.
 func startHere(cmd *cobra.Command, c *job.Command, out io.Writer) (*wire.JobStatus, error) {
 	ctx, o := cmd.Context(), local.StartOptions{Detach: c.Detach}
 	if c.Job.Runs() && !c.Detach {
@@ -158,12 +159,12 @@ func startHere(cmd *cobra.Command, c *job.Command, out io.Writer) (*wire.JobStat
 	return attend(ctx, h, c.Job, out)
 }
 
-// settleHere completes a command by what only this machine knows: where checkpoints and the model
-// are.
+// settleHere sets the default directories of checkpoints and of the model on this machine, and
+// makes all paths absolute.
 func settleHere(c *job.Command) error {
 	j := c.Job
 	dir, err := local.CheckpointDir(j.Name)
-	if err != nil { // the name is none: Parse has said it
+	if err != nil { // Settle has reported the invalid name
 		return nil
 	}
 	if j.Trains() {
@@ -177,9 +178,9 @@ func settleHere(c *job.Command) error {
 	return makeAbsolute(j)
 }
 
-// makeAbsolute makes the paths of a job absolute, and notes the directory in which its program
-// starts: it may be resumed from elsewhere. The program's own arguments stay unchanged, as they
-// mean what they mean in that directory.
+// makeAbsolute makes the paths of a job absolute, and sets the working directory of its program, as
+// the job may be resumed in another directory. The program's own arguments stay unchanged: they are
+// relative to its working directory.
 func makeAbsolute(j *job.Job) error {
 	paths := []*string{
 		&j.TrainingData, &j.ValidationData, &j.PredictionData, &j.Output, &j.PredictionOutputs,
@@ -217,14 +218,14 @@ func makeAbsolute(j *job.Job) error {
 	return nil
 }
 
-// noDirectory explains an error of finding the directory of this command.
+// noDirectory explains the error that this command's working directory cannot be determined.
 func noDirectory(err error) error {
 	return fmt.Errorf("the current directory does not exist any more: change to another, or give "+
 		"absolute paths and --workdir: %w", err)
 }
 
-// resumableHere finds what a job that was made on this machine needs of it, and does not find
-// there any more.
+// resumableHere returns an error if a job of this machine cannot be resumed because its program,
+// data or model no longer exists.
 func resumableHere(j *job.Job) error {
 	if j.Runs() {
 		return programHere(j)
@@ -247,15 +248,15 @@ func resumableHere(j *job.Job) error {
 	return errors.Join(problems...)
 }
 
-// noteFormer says what becomes of the checkpoints of an earlier job of the name.
+// noteFormer adds a note if the checkpoints of an earlier job of the same name are moved.
 func noteFormer(c *job.Command) {
 	if from, to := local.FormerCheckpoints(c.Job.Name); from != "" {
-		c.Notes = append(c.Notes, fmt.Sprintf("the checkpoints of the earlier job %s move from %s "+
-			"to %s, in the place of what is there", c.Job.Name, from, to))
+		c.Notes = append(c.Notes, fmt.Sprintf("the checkpoints of the earlier job %s are moved "+
+			"from %s to %s, which is replaced", c.Job.Name, from, to))
 	}
 }
 
-// noteGPUs says that on this machine, which has that many, workers are given no GPUs of their own.
+// noteGPUs adds a note that all workers share the GPUs of this machine; here is their number.
 func noteGPUs(c *job.Command, here int) {
 	if n := c.Job.Program.GPUs; c.Job.Runs() && n > 0 {
 		c.Notes = append(c.Notes, fmt.Sprintf("no effect with --runtime=local: --gpus=%d: all "+
@@ -296,7 +297,7 @@ func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) (*w
 	return status, conclude(ctx, status, j, out)
 }
 
-// conclude says what became of a job.
+// conclude prints the summary of a job that has ended.
 func conclude(ctx context.Context, s *wire.JobStatus, j *job.Job, out io.Writer) error {
 	logs := ""
 	if home, err := local.Home(); err == nil {
@@ -308,7 +309,8 @@ func conclude(ctx context.Context, s *wire.JobStatus, j *job.Job, out io.Writer)
 	return outcome(ctx, s)
 }
 
-// outcome returns what a job's exit code comes from: an error, shown already, unless it succeeded.
+// outcome returns the error with the exit code of a job's end, which was printed before; nil: the
+// job has succeeded.
 func outcome(ctx context.Context, s *wire.JobStatus) error {
 	switch {
 	case s.State == string(job.Succeeded):
@@ -321,7 +323,8 @@ func outcome(ctx context.Context, s *wire.JobStatus) error {
 	return failure{errSilent, exitFailure}
 }
 
-// checkHere finds what is missing on this machine: the model, the data, a place for the output.
+// checkHere returns the problems that a job would have on this machine: a missing model or data, or
+// a directory that cannot be written to.
 func checkHere(j *job.Job) error {
 	var problems []error
 	add := func(flag, value string, err error) {
@@ -361,15 +364,15 @@ func checkHere(j *job.Job) error {
 	return errors.Join(problems...)
 }
 
-// hasModel says why a job cannot start from a model, as far as names and an exported model's own
-// header tell.
+// hasModel returns an error if a job cannot start from its initial model, as far as file names and
+// the header of an exported model show.
 func hasModel(j *job.Job) error {
 	from, err := bucket.Opener(context.Background()).Find(j.CheckpointDirForInit)
 	if err != nil || from.File == "" {
 		return err
 	}
 	model, err := zoo.Lookup(j.ModelDef)
-	if err != nil { // said before
+	if err != nil { // reported before
 		return nil
 	}
 	layout, err := model.Layout()
@@ -379,8 +382,8 @@ func hasModel(j *job.Job) error {
 	return from.Check(layout)
 }
 
-// unused says that a job's directory of checkpoints is another's. The checkpoints of an earlier job
-// of the name are moved aside when the job starts.
+// unused returns an error if a job's checkpoint directory belongs to another job. The default
+// directory does not: checkpoints of an earlier job of the same name are moved when the job starts.
 func unused(j *job.Job) error {
 	if own, err := local.CheckpointDir(j.Name); err != nil || own == j.CheckpointDir {
 		return nil

@@ -19,15 +19,16 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/data/dataset"
 )
 
-// uploading is a directory of this machine that the workers of a job on a cluster start in.
+// uploading is a local --workdir that is uploaded for the workers of a job on a cluster.
 type uploading struct {
 	folder *folder.Folder
-	dir    string // of the archive, as the job's pods see it
-	file   string // the archive, in dir
+	// directory of the archive in the job's pods
+	dir  string
+	file string // name of the archive in dir
 }
 
-// settleUpload completes a command whose --workdir is to be uploaded by what is in it; nil if there
-// is nothing to upload. Nothing is uploaded yet.
+// settleUpload reads the --workdir of a command and completes the job with its checksum. It uploads
+// nothing yet. The result is nil if there is nothing to upload.
 func settleUpload(c *job.Command) (*uploading, error) {
 	if c.Upload == "" {
 		return nil, nil
@@ -60,18 +61,18 @@ func settleUpload(c *job.Command) (*uploading, error) {
 	return u, nil
 }
 
-// copy says how the archive, which is in a directory of this machine, comes to its claim.
+// copy returns the copy of the archive, from a directory of this machine, to its claim.
 func (u *uploading) copy(j *job.Job, from string) kube.Copy {
-	claim, to, _ := j.OnClaim(u.dir) // settleUpload has found it there
+	claim, to, _ := j.OnClaim(u.dir) // settleUpload has chosen a claim
 	return kube.Copy{
-		// as the master, it needs elasticdl
+		// the pod needs elasticdl, like the master
 		From: from, Claim: claim, To: to, Image: cmp.Or(j.Master.Image, j.Program.AgentImage, j.Image),
 		Pull: j.ImagePullPolicy,
 		Flag: "--workdir=" + u.folder.Dir, Job: j,
 	}
 }
 
-// pack writes the archive into a directory. The job has the same one.
+// pack writes the archive into a directory, and checks that its checksum is that of the job.
 func (u *uploading) pack(j *job.Job, into string) error {
 	file, err := os.Create(filepath.Join(into, u.file))
 	if err != nil {
@@ -88,7 +89,7 @@ func (u *uploading) pack(j *job.Job, into string) error {
 	return nil
 }
 
-// run uploads the code of a job, unless it is there, and reports it.
+// run uploads the code of a job, unless the claim has it already, and prints the result.
 func (u *uploading) run(ctx context.Context, client *kube.Client, j *job.Job, out, notes io.Writer) error {
 	work, err := os.MkdirTemp("", "elasticdl-upload-")
 	if err != nil {
@@ -111,7 +112,7 @@ func (u *uploading) run(ctx context.Context, client *kube.Client, j *job.Job, ou
 	show.close()
 	verb := "uploaded to"
 	if existed {
-		verb = "there already:"
+		verb = "already exists:"
 	}
 	_, err = fmt.Fprintf(out, "code %s (%s, %.1f MB) %s claim:%s/%s\n", u.folder.Dir,
 		count(int64(u.folder.Files()), "file"), float64(u.folder.Size)/1e6, verb, what.Claim, what.To)

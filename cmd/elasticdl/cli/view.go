@@ -18,11 +18,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Everything here is a function of a job's status and the time.
+// The functions of this file depend on nothing but a job's status and the time.
 
-// screen is the live view of a job, in lines no longer than width. With the cursor under it, it
-// leaves a line of height free: what has left the terminal cannot be written over, and what is
-// cleared from its very top goes into the history of some.
+// screen returns the live view of a job, in lines no longer than width. With the cursor's line, it
+// leaves one line of height free: lines that have scrolled off cannot be overwritten, and some
+// terminals move a line into their history if it is cleared at the very top.
 func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	s = plain(s)
 	head := fmt.Sprintf("%s  %s", s.Name, s.State)
@@ -32,7 +32,7 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	head += "  " + age(s, now)
 	lines := []string{head}
 	words := strings.Join(progress(s), "  ")
-	if s.Program != "" && s.RecordsTotal == 0 { // how far it is it alone knows
+	if s.Program != "" && s.RecordsTotal == 0 { // its progress is not known
 		words = s.Program
 	} else if cells := min(width-len(words)-2, 50); cells >= 10 {
 		words = bar(s, cells) + "  " + words
@@ -79,7 +79,7 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// bar draws how much of the records is done, in n cells.
+// bar draws the progress in records, in n cells.
 func bar(s *wire.JobStatus, n int) string {
 	full := 0
 	if s.RecordsTotal > 0 {
@@ -89,7 +89,7 @@ func bar(s *wire.JobStatus, n int) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", n-full)
 }
 
-// progress says how far the job is.
+// progress returns the progress of a job: percentage, records, speed and remaining time.
 func progress(s *wire.JobStatus) []string {
 	if s.RecordsTotal == 0 {
 		return []string{"starting"}
@@ -109,10 +109,10 @@ func progress(s *wire.JobStatus) []string {
 	return parts
 }
 
-// trains reports whether a job trains a model, as all do that do not say.
+// trains reports whether a job trains a model. A status without a type is that of such a job.
 func trains(s *wire.JobStatus) bool { return s.Type == "" || s.Type == string(job.Train) }
 
-// learned says how good the model is so far.
+// learned returns the loss and version of the model, and the number of its rollbacks.
 func learned(s *wire.JobStatus) []string {
 	var parts []string
 	if s.Version > 0 {
@@ -130,8 +130,7 @@ func learned(s *wire.JobStatus) []string {
 	return parts
 }
 
-// rewound says how often the training started over or was rolled back to a checkpoint; "" if it
-// never was.
+// rewound returns how often the training started over or returned to a checkpoint; "": never.
 func rewound(s *wire.JobStatus) string {
 	switch n := s.GetRewinds(); n {
 	case 0:
@@ -143,11 +142,11 @@ func rewound(s *wire.JobStatus) string {
 	}
 }
 
-// startedOver says that the training started over, or returned to a checkpoint, and why, the last
-// time; "" if it never did.
+// startedOver returns the report of the last time that the training started over or returned to a
+// checkpoint; "": it never did.
 func startedOver(s *wire.JobStatus) string { return oneLine(s.GetAnew()) }
 
-// saved says which checkpoint is the newest, and where; "" if the job has none ever.
+// saved returns the newest checkpoint and its directory; "": the job makes no checkpoints.
 func saved(s *wire.JobStatus, now time.Time) string {
 	if s.Program != "" {
 		return savedItself(s, now)
@@ -167,8 +166,8 @@ func saved(s *wire.JobStatus, now time.Time) string {
 	return words
 }
 
-// savedItself says which checkpoint a program has written by the package, and why none when it was
-// stopped; "" if nothing is known of that.
+// savedItself returns the checkpoint that a program has written with the Python package, and why it
+// wrote none when it was stopped; "": it has reported neither.
 func savedItself(s *wire.JobStatus, now time.Time) string {
 	c := s.GetSaved()
 	switch {
@@ -185,7 +184,7 @@ func savedItself(s *wire.JobStatus, now time.Time) string {
 	return words
 }
 
-// ring says who trains together; nothing if there are servers.
+// ring returns the world of a job and its size; "" for a job with parameter servers.
 func ring(s *wire.JobStatus) string {
 	switch {
 	case s.Strategy != string(job.AllReduce):
@@ -200,7 +199,7 @@ func ring(s *wire.JobStatus) string {
 	return fmt.Sprintf("World %d: %s", s.World, count(int64(s.WorldSize), "worker"))
 }
 
-// alive counts the pods that run, by role.
+// alive returns the number of running pods by role.
 func alive(s *wire.JobStatus) map[wire.Role]int {
 	n := make(map[wire.Role]int)
 	for _, p := range s.Pods {
@@ -219,7 +218,8 @@ func measured(e *wire.Evaluation) string {
 	return fmt.Sprintf("%s (v=%d)", strings.Join(parts, " "), e.Version)
 }
 
-// podLines lists the pods that live, with their state, and says how many were replaced.
+// podLines returns the pods that have not ended, with their states, and the number of replaced
+// pods.
 func podLines(s *wire.JobStatus, width int) []string {
 	var words, lines []string
 	for _, p := range sorted(s.Pods) {
@@ -247,7 +247,7 @@ func podLines(s *wire.JobStatus, width int) []string {
 	return lines
 }
 
-// progressLine returns the live view for a log: one line.
+// progressLine returns the view of a job as one line, for a log.
 func progressLine(s *wire.JobStatus, now time.Time) string {
 	s = plain(s)
 	parts := []string{s.Type}
@@ -258,7 +258,7 @@ func progressLine(s *wire.JobStatus, now time.Time) string {
 	return fmt.Sprintf("[%s] %s", age(s, now), strings.Join(parts, "  "))
 }
 
-// summary says what became of a job.
+// summary returns the summary of a job that has ended.
 func summary(s *wire.JobStatus, logs string) string {
 	s = plain(s)
 	var b strings.Builder
@@ -309,7 +309,8 @@ func summary(s *wire.JobStatus, logs string) string {
 	return b.String()
 }
 
-// failures says how often a program has failed, and how much of that counts against its limit.
+// failures returns the number of failures of a program, and how many of them count against
+// --max_restarts.
 func failures(s *wire.JobStatus) string {
 	words := count(int64(s.Failures), "failure")
 	if s.State == string(job.Succeeded) {
@@ -328,8 +329,8 @@ func failures(s *wire.JobStatus) string {
 	return fmt.Sprintf("%s against --max_restarts=%d", words, s.MaxRestarts)
 }
 
-// recovery says how many pods were replaced, and how many tasks of lost workers others took, if
-// there are tasks; "" for nothing.
+// recovery returns the number of replaced pods and, if the job has tasks, of tasks that other
+// workers have taken over; "": none.
 func recovery(s *wire.JobStatus) string {
 	if s.Relaunched == 0 && s.Requeued == 0 {
 		return ""
@@ -341,13 +342,13 @@ func recovery(s *wire.JobStatus) string {
 	return words
 }
 
-// result says where a job's model, or what it has predicted, is or will be; "" if it has ended
-// without any.
+// result returns the place of a job's model or predictions, now or after its success; "": the job
+// has ended without, or has not reported it.
 func result(s *wire.JobStatus) string {
 	c := s.GetCheckpoint()
 	switch done, ended := s.State == string(job.Succeeded), job.State(s.State).Ended(); {
 	case ended && !done, !trains(s) && s.Output == "", !done && s.Output == "" && s.RecordsTotal == 0:
-		// nobody has said it yet
+		// the job has not reported its output
 		return ""
 	case done && s.Output != "":
 		return s.Output
@@ -358,12 +359,12 @@ func result(s *wire.JobStatus) string {
 	case c != nil:
 		return "the model will be in the last checkpoint only"
 	case done:
-		return "the model is nowhere: the job had no --output and no --volume with a claim_name"
+		return "the model was not kept: the job had no --output and no --volume with a claim_name"
 	}
-	return "the model will be nowhere: the job has no --output and no --volume with a claim_name"
+	return "the model will not be kept: the job has no --output and no --volume with a claim_name"
 }
 
-// verdict says in one line what became of a job.
+// verdict returns a line about the end of a job.
 func verdict(s *wire.JobStatus) string {
 	s = plain(s)
 	line := fmt.Sprintf("job %s %s", s.Name, s.State)
@@ -383,7 +384,7 @@ func verdict(s *wire.JobStatus) string {
 	return line
 }
 
-// statusText returns what `elasticdl status` writes of a job.
+// statusText returns the output of `elasticdl status` for a job.
 func statusText(s *wire.JobStatus, now time.Time) string {
 	s = plain(s)
 	var b strings.Builder
@@ -447,7 +448,7 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	return b.String()
 }
 
-// podTable returns the table of a job's pods: processes here, or what nodes have.
+// podTable returns the table of a job's pods: processes of this machine, or pods on nodes.
 func podTable(s *wire.JobStatus, now time.Time) string {
 	rows := [][]string{{"POD", "STATE", "PID", "LAUNCH", "AGE", "ADDRESS", "REASON"}}
 	if s.Namespace != "" {
@@ -476,8 +477,7 @@ func number(n int32) string {
 	return strconv.Itoa(int(n))
 }
 
-// listText returns what `elasticdl list` writes of all jobs, with their namespaces if jobs of
-// several are asked for.
+// listText returns the output of `elasticdl list`, with a column for namespaces if requested.
 func listText(jobs []*wire.JobStatus, namespaces bool, now time.Time) string {
 	rows := [][]string{{"NAME", "STATE", "STRATEGY", "PROGRESS", "EPOCH", "WORKERS", "PS", "AGE", "RUNTIME"}}
 	if namespaces {
@@ -528,7 +528,7 @@ func table(rows [][]string) string {
 	return b.String()
 }
 
-// sorted returns the pods in the order of their roles and numbers.
+// sorted returns the pods ordered by role and index.
 func sorted(pods []*wire.PodStatus) []*wire.PodStatus {
 	return slices.SortedFunc(slices.Values(pods), func(a, b *wire.PodStatus) int {
 		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Index, b.Index),
@@ -558,7 +558,7 @@ func metricsOf(e *wire.Evaluation) []evaluation.Metric {
 
 func percent(s *wire.JobStatus) string {
 	switch {
-	case s.RecordsTotal <= 0 && s.Program != "": // how far it is it alone knows
+	case s.RecordsTotal <= 0 && s.Program != "": // its progress is not known
 		return "-"
 	case s.RecordsTotal <= 0:
 		return "0%"
@@ -566,7 +566,7 @@ func percent(s *wire.JobStatus) string {
 	return fmt.Sprintf("%d%%", s.RecordsDone*100/s.RecordsTotal)
 }
 
-// remaining returns how long the records that are left take at the speed of now.
+// remaining returns the time that the remaining records take at the current speed.
 func remaining(s *wire.JobStatus) (time.Duration, bool) {
 	seconds := float64(s.RecordsTotal-s.RecordsDone) / s.RecordsPerSecond
 	if !(seconds > 0 && seconds < 1e8) {
@@ -577,7 +577,7 @@ func remaining(s *wire.JobStatus) (time.Duration, bool) {
 
 func age(s *wire.JobStatus, now time.Time) string { return span(s.StartedUnixMs, s.EndedUnixMs, now) }
 
-// span returns the time from start to end, or to now if there is no end; "" if it has not started.
+// span returns the time from start to end, or to now if end is 0; "" if start is 0.
 func span(start, end int64, now time.Time) string {
 	if start == 0 {
 		return ""

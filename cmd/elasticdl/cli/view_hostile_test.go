@@ -61,7 +61,7 @@ func TestViewsAreHarmless(t *testing.T) {
 				"screen": screen(s, 1000, 1000, now), "progress": progressLine(s, now),
 				"news":              strings.Join(news(nil, s), "\n"),
 				"news of pods":      strings.Join(podNews(nil, s), "\n"),
-				"news of the model": strings.Join(anewNews(nil, s), "\n"),
+				"news of the model": strings.Join(rollbackNews(nil, s), "\n"),
 				"summary":           summary(s, "logs"), "verdict": verdict(s), "status": statusText(s, now),
 				"list":   listText([]*wire.JobStatus{s}, true, now),
 				"rested": rested(s, now),

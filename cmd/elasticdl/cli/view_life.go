@@ -9,10 +9,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Views of the signs of life of a program's processes, and of a job's incidents.
+// Views of a program's processes, with their CPU use and output, and of a job's incidents.
 
-// processTable returns the table of the processes of a program: their pids, how much they compute,
-// and what they have written last; "" if none is known.
+// processTable returns the table of the processes of a program, with their pids, CPU use and last
+// output; "": no process is known.
 func processTable(s *wire.JobStatus, now time.Time) string {
 	rows := [][]string{{"RANK", "WORKER", "PID", "CPU", "OUTPUT", "LAST LINE"}}
 	for _, p := range sorted(s.Pods) {
@@ -38,7 +38,7 @@ func rankOf(r *wire.ProcessStatus) string {
 	return strconv.Itoa(int(r.Rank))
 }
 
-// cores says how many processors a process and its descendants use; "" if it is not known yet.
+// cores returns how many processors a process and its descendants use; "": not known yet.
 func cores(r *wire.ProcessStatus) string {
 	if r.Cores < 0 {
 		return ""
@@ -46,7 +46,7 @@ func cores(r *wire.ProcessStatus) string {
 	return fmt.Sprintf("%.2f", r.Cores)
 }
 
-// quiet says when a process has last written something.
+// quiet returns the age of a process's last output.
 func quiet(r *wire.ProcessStatus, now time.Time) string {
 	if r.OutputUnixMs == 0 {
 		return "none"
@@ -54,7 +54,7 @@ func quiet(r *wire.ProcessStatus, now time.Time) string {
 	return span(r.OutputUnixMs, 0, now) + " ago"
 }
 
-// lastOutput says what the process has written that has written last; "" if none is known.
+// lastOutput returns the newest line of output of all processes; "": none is known.
 func lastOutput(s *wire.JobStatus, now time.Time) string {
 	var newest *wire.ProcessStatus
 	for _, p := range s.Pods {
@@ -74,7 +74,7 @@ func lastOutput(s *wire.JobStatus, now time.Time) string {
 	return fmt.Sprintf("%s%s: %s", who, quiet(newest, now), oneLine(newest.Output))
 }
 
-// historyText lists what went wrong in a job, oldest first; "" for nothing.
+// historyText returns the incidents of a job, oldest first; "": there are none.
 func historyText(s *wire.JobStatus, now time.Time) string {
 	if len(s.History) == 0 {
 		return ""

@@ -484,14 +484,14 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// The result shows where the model is, or that it is nowhere.
+// The result shows the place of the model, or that it is not kept.
 func TestResultShown(t *testing.T) {
 	for want, s := range map[string]*wire.JobStatus{
 		"/m":                             {State: "Succeeded", Output: "/m"},
 		"/m, when the job has succeeded": {State: "Suspended", Output: "/m"},
-		"the model is nowhere: the job had no --output and no --volume with a claim_name":      {State: "Succeeded", RecordsTotal: 1},
-		"the model will be nowhere: the job has no --output and no --volume with a claim_name": {State: "Running", RecordsTotal: 1},
-		"the model is in checkpoint 7 only, in s3://b/c":                                       {State: "Succeeded", Checkpoint: &wire.Checkpoint{Number: 7, Dir: "s3://b/c"}},
+		"the model was not kept: the job had no --output and no --volume with a claim_name":     {State: "Succeeded", RecordsTotal: 1},
+		"the model will not be kept: the job has no --output and no --volume with a claim_name": {State: "Running", RecordsTotal: 1},
+		"the model is in checkpoint 7 only, in s3://b/c":                                        {State: "Succeeded", Checkpoint: &wire.Checkpoint{Number: 7, Dir: "s3://b/c"}},
 		"": {State: "Failed", Output: "/m"},
 	} {
 		if got := result(s); got != want {

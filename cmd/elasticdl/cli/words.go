@@ -16,9 +16,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Numbers, times and lines as views print them.
+// This file formats numbers, times and lines for the views.
 
-// short is a duration as kubectl writes ages: 35s, 2m3s, 5m, 3h20m, 4d.
+// short formats a duration as kubectl does an age: 35s, 2m3s, 5m, 3h20m, 4d.
 func short(d time.Duration) string {
 	d = d.Round(time.Second)
 	h, m, s := int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60
@@ -37,13 +37,13 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%ds", s)
 }
 
-// oneLine removes line breaks, tabs and control sequences from a reason.
+// oneLine removes line breaks and tabs from a reason, and escapes control sequences.
 func oneLine(reason string) string {
 	return strings.NewReplacer("\n", "; ", "\t", " ").Replace(logline.Escape(reason))
 }
 
-// plain returns a status of whose texts, which pods, the cluster and files have written, none does
-// anything to a terminal.
+// plain returns a copy of a status in which the control sequences of all texts are escaped: pods,
+// the cluster and files have written them.
 func plain(s *wire.JobStatus) *wire.JobStatus {
 	if s == nil {
 		return nil
@@ -53,7 +53,7 @@ func plain(s *wire.JobStatus) *wire.JobStatus {
 	return s
 }
 
-// escape rewrites all texts of a message, and the keys of its maps, whose values are numbers.
+// escape escapes all texts of a message, and the keys of its maps, whose values are numbers.
 func escape(m protoreflect.Message) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
@@ -81,7 +81,7 @@ func escape(m protoreflect.Message) {
 	})
 }
 
-// notes writes notes about a command, apart from its output; others' words are in it.
+// notes writes a command's notes, in which texts of pods and clusters are escaped.
 type notes struct{ out io.Writer }
 
 func (n notes) Write(text []byte) (int, error) {
@@ -91,7 +91,7 @@ func (n notes) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// forLogs returns where logs go: to a terminal, without what is not text.
+// forLogs returns the writer for logs. On a terminal it escapes control sequences except colours.
 func forLogs(out io.Writer) io.Writer {
 	if isTerminal(out) {
 		return logline.Terminal{Out: out}
@@ -104,7 +104,7 @@ func isTerminal(out io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// count is "1 pod" or "3 pods".
+// count returns a number with its noun: "1 pod", "3 pods".
 func count(n int64, noun string) string {
 	if n != 1 {
 		noun += "s"
@@ -112,7 +112,7 @@ func count(n int64, noun string) string {
 	return logline.Thousands(n) + " " + noun
 }
 
-// cut shortens a line to width characters.
+// cut shortens a line to at most width characters.
 func cut(line string, width int) string {
 	if utf8.RuneCountInString(line) <= width {
 		return line

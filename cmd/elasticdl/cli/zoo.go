@@ -21,7 +21,7 @@ import (
 func zooCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "zoo",
-		Short: "Write models of your own, and make the image that a cluster runs",
+		Short: "Create a module for your own models, and build and push images for a cluster",
 		Example: "  elasticdl zoo init --model_zoo=model_zoo\n" +
 			"  elasticdl zoo build --image=REGISTRY/elasticdl:mnist .\n" +
 			"  elasticdl zoo push REGISTRY/elasticdl:mnist",
@@ -46,16 +46,16 @@ func zooBuildCommand() *cobra.Command {
 		Short: "Build an image of a model zoo, or of a program's files",
 		Long: `Build an image of a model zoo, or of a program's files, for the pods of a cluster. Docker is not needed.
 
-PATH (default: the current directory) is the directory of zoo init, a Go module with such a main
-package, or a static binary of ElasticDL, such as build/elasticdl with the built-in models. The
-image has the binary at /elasticdl and, without --base_image, only certificate authorities and
-/tmp. The image is kept in the state directory (` + "`elasticdl zoo push`" + ` reads it there).
+PATH (default: the current directory) is a directory in which zoo init was run, a Go module with
+such a main package, or a static binary of ElasticDL, such as build/elasticdl with the built-in
+models. The image has the binary at /elasticdl and, without --base_image, only certificate
+authorities and /tmp. It is stored in the state directory, where ` + "`elasticdl zoo push`" + ` finds it.
 The same input gives the same digest.
 
 PATH may also be a directory of other files, such as Python or shell scripts, for elasticdl run.
-Then --base_image has their dependencies, such as Python and its packages. The new image has the
-directory at ` + image.WorkDir + `, the working directory, and elasticdl at /elasticdl. Left out
-are .git, Python caches, virtual environments, .env files, and files listed in the directory's
+Then --base_image must contain their dependencies, such as Python and its packages. The new image
+has the directory at ` + image.WorkDir + `, the working directory, and elasticdl at /elasticdl. It
+excludes .git, Python caches, virtual environments, .env files, and files listed in the directory's
 .dockerignore. Base layers are pulled once.
 
 minikube and kind load an image without a registry, from the file of --output:
@@ -118,7 +118,7 @@ func (b *zooBuild) check() error {
 	}
 	if b.output != "" && len(b.platforms) > 1 {
 		problems = append(problems,
-			fmt.Errorf("--output=%s: is for one platform, and --platform=%s are several", b.output,
+			fmt.Errorf("--output=%s: requires one platform, but --platform=%s are several", b.output,
 				strings.Join(b.platforms, ",")))
 	}
 	if b.base != "" {
@@ -159,8 +159,8 @@ func (b *zooBuild) run(cmd *cobra.Command) error {
 	if c.Base == "" {
 		if c.Certificates = image.Certificates(); c.Certificates == "" {
 			fmt.Fprintln(cmd.ErrOrStderr(),
-				"note: no certificate authorities found here (SSL_CERT_FILE says where they are), "+
-					"so there are none in the image")
+				"note: the image has no certificate authorities: none were found on this machine "+
+					"(SSL_CERT_FILE can name their file)")
 		}
 	}
 	made, err := image.Assemble(ctx, c, work, progress)
@@ -184,11 +184,11 @@ func (b *zooBuild) run(cmd *cobra.Command) error {
 	return err
 }
 
-// pass writes a saved image to --output, and loads it into the minikube of this shell. It returns
-// what to do next.
+// pass writes a saved image to --output, and loads it into the minikube that this shell's
+// environment names. It returns the next command for the user.
 func (b *zooBuild) pass(ctx context.Context, store image.Store, made *image.Image,
 	progress func(image.Progress)) (next string, err error) {
-	kept, err := store.Open(b.image) // its layers are files of the store
+	kept, err := store.Open(b.image) // with layers that are files of the store
 	if err != nil {
 		return "", err
 	}
@@ -212,7 +212,7 @@ func (b *zooBuild) pass(ctx context.Context, store image.Store, made *image.Imag
 	return "elasticdl zoo push " + b.image, nil
 }
 
-// follow goes where zoo init has left word of.
+// follow replaces PATH and --base_image by those that zoo init has written into PATH, if any.
 func (b *zooBuild) follow() error {
 	if info, err := os.Stat(b.path); err != nil || !info.IsDir() {
 		return err
@@ -269,8 +269,8 @@ standard input. The command prints the immutable name of the image, REGISTRY/NAM
 	return cmd
 }
 
-// dockerFlags defines the flags by which ElasticDL's commands found the Docker that made and pushed
-// images.
+// dockerFlags defines the flags with which ElasticDL's commands selected Docker. They have no
+// effect.
 func dockerFlags(flags *pflag.FlagSet) {
 	for _, name := range ofDocker {
 		flags.String(name, "", "no effect: no Docker is needed")
@@ -280,7 +280,7 @@ func dockerFlags(flags *pflag.FlagSet) {
 
 var ofDocker = []string{"docker_base_url", "docker_tlscert", "docker_tlskey"}
 
-// noteDocker says that these flags have no effect, if one was given.
+// noteDocker prints a note about given flags of Docker.
 func noteDocker(cmd *cobra.Command) {
 	var given []string
 	for _, name := range ofDocker {
@@ -302,15 +302,15 @@ type zooPush struct {
 func (p *zooPush) check(cmd *cobra.Command) error {
 	switch {
 	case p.password && p.user == "":
-		return errors.New("--password_stdin: whose? expected --username, too")
+		return errors.New("--password_stdin requires --username")
 	case cmd.Flags().Changed("username") && !p.password:
-		return fmt.Errorf("--username=%s: expected --password_stdin, too, and the password there", p.user)
+		return fmt.Errorf("--username=%s requires --password_stdin, with the password on standard input", p.user)
 	}
 	return nil
 }
 
-// login is the user who pushes; nil for Docker's configuration. A password has no line end, and
-// what prints it adds one.
+// login returns the user and password for a push; nil: those of Docker's configuration are used.
+// The line end after the password on standard input is removed.
 func (p *zooPush) login(in io.Reader) (*image.Login, error) {
 	if !p.password {
 		return nil, nil
@@ -321,7 +321,7 @@ func (p *zooPush) login(in io.Reader) (*image.Login, error) {
 	}
 	password := strings.TrimRight(string(text), "\r\n")
 	if password == "" {
-		return nil, errors.New("--password_stdin: expected a password on the standard input, which is empty")
+		return nil, errors.New("--password_stdin: expected a password on standard input, which is empty")
 	}
 	return &image.Login{User: p.user, Password: password}, nil
 }
@@ -359,7 +359,7 @@ func (p *zooPush) run(cmd *cobra.Command, name string) error {
 	return err
 }
 
-// images are those built on this machine.
+// images returns the store of the images that were built on this machine.
 func images() (image.Store, error) {
 	home, err := local.Home()
 	return image.Store(filepath.Join(home, "images")), err

@@ -14,8 +14,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/image"
 )
 
-// contents says what an image is made of: of a Go package, which is compiled, of a binary, or of a
-// directory of other files and this program.
+// contents sets the image's content: a Go package, which it compiles, a binary, or a directory of
+// scripts together with an elasticdl binary.
 func (b *zooBuild) contents(cmd *cobra.Command, c *image.Config, work string, progress func(image.Progress)) error {
 	info, err := os.Stat(b.path)
 	if err != nil {
@@ -26,8 +26,8 @@ func (b *zooBuild) contents(cmd *cobra.Command, c *image.Config, work string, pr
 		return b.files(cmd, c)
 	}
 	if len(b.binary) > 0 {
-		return usage(fmt.Errorf("--binary=%s: goes with a directory of scripts, which PATH %s is "+
-			"not; drop it", strings.Join(b.binary, ","), b.path))
+		return usage(fmt.Errorf("--binary=%s: requires a directory of scripts, but PATH %s is "+
+			"none; remove it", strings.Join(b.binary, ","), b.path))
 	}
 	if info.IsDir() {
 		c.Binaries, err = image.Compile(cmd.Context(), b.path, work, b.platforms, progress)
@@ -41,8 +41,8 @@ func (b *zooBuild) contents(cmd *cobra.Command, c *image.Config, work string, pr
 	return err
 }
 
-// files makes an image of a directory without a Go package: scripts, and whatever else a program
-// needs.
+// files sets the content of an image to the files of a directory without a Go package, such as
+// scripts, and an elasticdl binary for each platform.
 func (b *zooBuild) files(cmd *cobra.Command, c *image.Config) error {
 	_, module := os.Stat(filepath.Join(b.path, "go.mod"))
 	if module == nil {
@@ -66,7 +66,8 @@ func (b *zooBuild) files(cmd *cobra.Command, c *image.Config) error {
 	return usage(err)
 }
 
-// given are the binaries of --binary, or this one. Where no platform was asked for, they decide.
+// given returns the binaries of --binary, or this one. asked: their platforms must be those of
+// --platform.
 func (b *zooBuild) given(asked bool) (all []image.Binary, err error) {
 	const flag = "give --binary=FILE, an elasticdl that was built for "
 	if len(b.binary) == 0 {

@@ -25,19 +25,20 @@ import (
 //go:embed scaffold
 var scaffold embed.FS
 
-// recipeFile keeps the arguments of zoo init for zoo build, as ElasticDL's Dockerfile did.
+// recipeFile is the file with the arguments of zoo init, for zoo build. In ElasticDL it was a
+// Dockerfile.
 const recipeFile = "elasticdl.json"
 
-// recipe says how the image of a model zoo is made.
+// recipe is the content of recipeFile.
 type recipe struct {
-	ModelZoo  string `json:"model_zoo"`            // its directory, from that of the file
+	ModelZoo  string `json:"model_zoo"`            // directory, relative to the file
 	BaseImage string `json:"base_image,omitempty"` // "": none
 }
 
 // zooInit holds the arguments of zoo init.
 type zooInit struct {
 	zoo, base, local, pypi, spec string
-	// --local_pkg_dir if it has no checkout but may have ElasticDL's Python packages
+	// --local_pkg_dir, if it may hold ElasticDL's Python packages instead of a checkout
 	packages string
 }
 
@@ -92,9 +93,9 @@ func (z *zooInit) check() error {
 	return errors.Join(problems...)
 }
 
-// findCheckout makes --local_pkg_dir the top of the checkout that it is in. Without a checkout in
-// it, or if it is not given and version is no release, it is the one that a binary was built in, or
-// else the one that the working directory is in. A module that is there needs none.
+// findCheckout sets --local_pkg_dir to the top of the checkout that contains it. If it is not
+// given, or is in no checkout, and version is no release, it is the checkout that contains the
+// binary, or else the one that contains the working directory. An existing module needs none.
 func (z *zooInit) findCheckout(version, binary string) error {
 	if z.local != "" {
 		top, ok := checkoutOf(z.local)
@@ -117,13 +118,12 @@ func (z *zooInit) findCheckout(version, binary string) error {
 			return nil
 		}
 	}
-	return errors.New("--local_pkg_dir: this elasticdl was built in a checkout, and is of no " +
-		"release: expected the directory of that checkout, since neither the binary nor the working directory is in it")
+	return errors.New("--local_pkg_dir: expected the checkout that this elasticdl was built from: it " +
+		"is no release, and neither the binary nor the working directory is in that checkout")
 }
 
-// mayHavePackages returns why a directory is not what ElasticDL took for --local_pkg_dir, or nil:
-// Python packages that its image needed. The directory need not exist, since nothing is read from
-// it.
+// mayHavePackages returns an error if a directory cannot be a --local_pkg_dir of ElasticDL: a
+// directory with Python packages for the image. It need not exist, since nothing is read from it.
 func mayHavePackages(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -145,8 +145,8 @@ func mayHavePackages(dir string) error {
 	return fmt.Errorf("found the Go module %q", strings.TrimPrefix(first, "module "))
 }
 
-// checkoutOf returns the top of the checkout of ElasticDL that a directory is in. Of a relative one
-// it is relative.
+// checkoutOf returns the top of the checkout of ElasticDL that contains a directory. It is relative
+// if the directory is.
 func checkoutOf(dir string) (string, bool) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -165,9 +165,9 @@ func checkoutOf(dir string) (string, bool) {
 	}
 }
 
-// fromHere is a path as seen from the working directory, so that a module which is built with it
-// names nothing above the two. Where symbolic links lead to the working directory that is not safe,
-// and the path stays unchanged.
+// fromHere returns a path relative to the working directory, so that a module that is built with it
+// contains no directory above both. A working directory behind symbolic links makes relative paths
+// unreliable: then the path is unchanged.
 func fromHere(path string) string {
 	here, err := os.Getwd()
 	if err != nil || !filepath.IsAbs(path) {
@@ -182,7 +182,7 @@ func fromHere(path string) string {
 	return path
 }
 
-// executable returns where this binary is, behind symbolic links.
+// executable returns the path of this binary, with symbolic links resolved.
 func executable() string {
 	path, err := os.Executable()
 	if err != nil {
@@ -194,13 +194,13 @@ func executable() string {
 	return path
 }
 
-// there says that the module exists.
+// there reports whether the module exists.
 func (z *zooInit) there() bool {
 	_, err := os.Stat(filepath.Join(z.zoo, "go.mod"))
 	return err == nil
 }
 
-// notes names the flags that have no effect, and says why.
+// notes returns a line for each given flag that has no effect, with the reason.
 func (z *zooInit) notes() (notes []string) {
 	switch {
 	case z.packages != "":
@@ -223,7 +223,7 @@ func (z *zooInit) run(cmd *cobra.Command) error {
 	for _, note := range z.notes() {
 		fmt.Fprintf(cmd.ErrOrStderr(), "note: no effect: %s\n", note)
 	}
-	what := "there already, left unchanged"
+	what := "already exists, left unchanged"
 	if !z.there() {
 		if what = "written"; z.local != "" {
 			what = "written, to be built with the checkout " + z.local
@@ -244,7 +244,7 @@ func (z *zooInit) run(cmd *cobra.Command) error {
 	return err
 }
 
-// write makes the module, unless one of its files is there.
+// write creates the module. It changes nothing if one of its files exists.
 func (z *zooInit) write() error {
 	m, err := z.module()
 	if err != nil {
@@ -279,12 +279,12 @@ func (z *zooInit) write() error {
 	return writeNew(files)
 }
 
-// writeNew writes files of which none may be there.
+// writeNew writes files, none of which may exist.
 func writeNew(files map[string][]byte) error {
 	var problems []error
 	for path := range files {
 		if _, err := os.Lstat(path); err == nil {
-			problems = append(problems, fmt.Errorf("%s is there already", path))
+			problems = append(problems, fmt.Errorf("%s already exists", path))
 		}
 	}
 	if len(problems) > 0 {
@@ -307,17 +307,17 @@ type moduleText struct {
 	Module, Go, Path, Version string
 	// directory of a checkout; "": none
 	Replace string
-	// "path version" of what the checkout needs
+	// "path version" of each module that the checkout requires
 	Requires []string
 	// go.sum, with a checkout
 	sums []byte
 }
 
-// notInPaths are characters that the path of a module does not have.
+// notInPaths matches characters that are not allowed in the path of a module.
 var notInPaths = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// module describes how to build the new module. With a checkout it needs exactly what that needs,
-// so that it builds offline.
+// module returns the values of the new module. With a checkout it requires exactly the modules of
+// the checkout, so that it can be built offline.
 func (z *zooInit) module() (*moduleText, error) {
 	dir, err := filepath.Abs(z.zoo)
 	if err != nil {
@@ -343,7 +343,7 @@ func (z *zooInit) module() (*moduleText, error) {
 	return m, err
 }
 
-// checkout is --local_pkg_dir as seen from the module, absolute if it was given so.
+// checkout returns --local_pkg_dir relative to the module, or absolute if it was given so.
 func (z *zooInit) checkout(dir string) (string, error) {
 	if filepath.IsAbs(z.local) {
 		return filepath.Clean(z.local), nil
@@ -362,7 +362,8 @@ func (z *zooInit) checkout(dir string) (string, error) {
 	return rel, nil
 }
 
-// requirements are the version of Go and the modules, "path version" each, that a go.mod asks for.
+// requirements returns the version of Go and the modules, "path version" each, that a go.mod
+// requires.
 func requirements(text string) (version string, modules []string) {
 	in := false
 	for line := range strings.Lines(text) {
@@ -384,7 +385,7 @@ func requirements(text string) (version string, modules []string) {
 	return version, modules
 }
 
-// readRecipe reads what zoo init left in a directory, nil if nothing.
+// readRecipe reads the recipeFile of a directory; nil: there is none.
 func readRecipe(dir string) (*recipe, error) {
 	path := filepath.Join(dir, recipeFile)
 	text, err := os.ReadFile(path)

@@ -68,7 +68,7 @@ func TestZoo(t *testing.T) {
 	})
 }
 
-// minikube has the profile mine: it notes what it is asked for, and keeps the image.
+// minikube is a fake with the profile mine: it records its arguments, and keeps the image.
 const minikube = `#!/bin/sh
 [ "$2" = mine ] || { echo "Profile \"$2\" not found." >&2; exit 85; }
 echo "$1 $2 $3 $4" >>loaded
@@ -98,8 +98,8 @@ func extract(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// The permissions at ElasticDL's path are those that elasticdl rbac prints, but for the namespace,
-// which is the current one.
+// The permissions in the file at ElasticDL's path are those that elasticdl rbac prints, without the
+// namespace, which is the current one.
 func TestPermissionsAtElasticDLsPath(t *testing.T) {
 	want, err := kube.Permissions("", "elasticdl")
 	if err != nil {

@@ -38,7 +38,7 @@ func TestCutModel(t *testing.T) {
 				task := ledger.Task{Epoch: 1, Number: rapid.IntRange(0, 5).Draw(t, "task")}
 				for i := range has {
 					if rapid.IntRange(0, 3).Draw(t, "reaches") > 0 && phase[i] != Held {
-						n, _ := has[i].Had(task)
+						n, _ := has[i].Progress(task)
 						has[i].Add(task, n+1, 3)
 					}
 				}

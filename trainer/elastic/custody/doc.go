@@ -3,7 +3,8 @@
 // begins, when a checkpoint is made, and which records of a lost worker are credited. It does no
 // I/O and reads no clock.
 //
-// A model generation is the time in which nothing of it was lost. Generations are numbered from 1.
+// A model generation is a period in which no part of the model was lost. Generations are numbered
+// from 1.
 //
 // [Servers] is for a job with parameter servers: each holds a range of the values, the optimizer's
 // slots of it, and a ledger of the records that were applied to it.
@@ -12,7 +13,7 @@
 //	absent ─────────> joined, behind ───────────────────────────> current
 //	  ^                    ^                                         │
 //	  ├── Leave ───────────┼────────────────── Leave, a later Join ──┤
-//	  │   (a joined one:   └──── the generation is raised ─────────────────┘
+//	  │   (a joined one:   └──────── the generation is raised ───────┘
 //	  │    the generation is raised)
 //
 // Parameter servers are not replicated: when one is lost, so are its values and the training steps
@@ -60,7 +61,7 @@
 //
 //  6. A generation begins with the base that was noted last before it began, and with nothing else.
 //
-//  7. After a restart of the master the generation goes on if every server joins with its values.
+//  7. After a restart of the master the generation continues if every server joins with its values.
 //     If not, the new generation is numbered above any that a server knows of, and any that the
 //     master's predecessor may have begun. Until that is decided no order is due.
 //

@@ -68,7 +68,7 @@ func has(c *narration.Command, name string) (l ledger.Ledger) {
 func tell(l *ledger.Ledger) string {
 	var all []string
 	for n := range l.Highest(1) + 1 {
-		switch records, whole := l.Had(ledger.Task{Epoch: 1, Number: n}); {
+		switch records, whole := l.Progress(ledger.Task{Epoch: 1, Number: n}); {
 		case whole:
 			all = append(all, strconv.Itoa(n))
 		case records > 0:
@@ -156,7 +156,7 @@ func (s *serversStage) event(c *narration.Command) []string {
 		s.s.Recover(int64(c.IntOf("model_generation", 1)), int64(c.IntOf("highest", 0)), base(c, c.Of("base", "dir/0")))
 	case "recovered":
 		if s.s.Recovered(c.IntOf("settled", 0), base(c, c.Of("base", "dir/0"))) {
-			return []string{"the model generation goes on"}
+			return []string{"the model generation continues"}
 		}
 		return []string{"a new model generation begins"}
 	case "version":
@@ -243,7 +243,7 @@ func (s *ringStage) event(c *narration.Command) []string {
 		for _, n := range c.IntsOf("members") {
 			w.Members = append(w.Members, rendezvous.Member{Worker: n, Session: 1})
 		}
-		return settlements(s.r.Formed(w, has(c, "had"), int64(c.IntOf("version", 0))))
+		return settlements(s.r.Formed(w, has(c, "ledger"), int64(c.IntOf("version", 0))))
 	case "lose":
 		return settlements(s.r.Reclaim(c.Int(0), c.Is("trains"), c.Of("fault", "")))
 	case "report":
@@ -273,7 +273,7 @@ func (s *ringStage) event(c *narration.Command) []string {
 		s.r = RestoreRing(s.r.ModelGeneration(),
 			int64(c.IntOf("highest", int(s.r.HighestGeneration()))), s.r.World(), s.r.Save())
 	case "recovered":
-		return settlements(s.r.Recovered(has(c, "had")))
+		return settlements(s.r.Recovered(has(c, "ledger")))
 	default:
 		return c.Unknown()
 	}
@@ -290,7 +290,7 @@ func counted(fault string) string {
 func settlements(all []Settlement) (did []string) {
 	for _, s := range all {
 		did = append(did, fmt.Sprintf("worker-%d: its leases are taken back, %s are in the model%s", s.Worker,
-			tell(&s.Had), counted(s.Fault)))
+			tell(&s.Ledger), counted(s.Fault)))
 	}
 	return did
 }
@@ -353,7 +353,7 @@ func (s *cutStage) event(c *narration.Command) []string {
 			return nil
 		}
 		done, failed := s.c.Heard(c.Int(0), Report{Number: int64(c.IntOf("cut", int(s.c.Order().Number))),
-			Phase: Phase(phase), Ledger: has(c, "had"), Version: int64(c.IntOf("version", 0)),
+			Phase: Phase(phase), Ledger: has(c, "ledger"), Version: int64(c.IntOf("version", 0)),
 			Err: c.Of("error", "")}, s.now)
 		if done != nil {
 			return []string{fmt.Sprintf("commit of cut %d: %s, versions %v", done.Number, tell(&done.Ledger),

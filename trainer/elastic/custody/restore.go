@@ -47,7 +47,7 @@ func RestoreRing(modelGeneration, highestGeneration int64, world rendezvous.Worl
 
 // Recovered takes the ledger that a member of the restored world reports: the records that stay in
 // the model whichever members are lost. It returns the leases that can be taken back now.
-func (r *Ring) Recovered(had ledger.Ledger) []Settlement {
-	r.ledger, r.safe = had, true
+func (r *Ring) Recovered(applied ledger.Ledger) []Settlement {
+	r.ledger, r.safe = applied, true
 	return r.settle()
 }

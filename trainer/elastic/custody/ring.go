@@ -53,7 +53,7 @@ type Ring struct {
 type Settlement struct {
 	Worker int
 	// the records that are in the model, of all tasks; not to be changed
-	Had ledger.Ledger
+	Ledger ledger.Ledger
 	// the failure that the leases count as; "": none
 	Fault string
 }
@@ -86,9 +86,9 @@ func (r *Ring) Version() int64 { return r.version }
 // Formed takes a new world and the state that it begins with: the records in it, and its version.
 // The state is that of a member, or what the model generation begins with. It returns the leases
 // that can be taken back now.
-func (r *Ring) Formed(w rendezvous.World, had ledger.Ledger, version int64) []Settlement {
+func (r *Ring) Formed(w rendezvous.World, applied ledger.Ledger, version int64) []Settlement {
 	r.safe, r.shared = len(w.Behind) == 0, len(w.Sources) == 0
-	r.world, r.ledger = w, had
+	r.world, r.ledger = w, applied
 	if len(w.Sources) == 0 {
 		r.first = w.Generation
 	}

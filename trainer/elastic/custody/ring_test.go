@@ -49,8 +49,8 @@ func TestRingModel(t *testing.T) {
 			back := map[int]string{}
 			for _, s := range got {
 				back[s.Worker] = s.Fault
-				if !same(s.Had, had) {
-					t.Fatalf("worker %d is credited %v, the world began with %v", s.Worker, s.Had, had)
+				if !same(s.Ledger, had) {
+					t.Fatalf("worker %d is credited %v, the world began with %v", s.Worker, s.Ledger, had)
 				}
 			}
 			if !maps.Equal(back, want) {
@@ -105,7 +105,7 @@ func TestRingModel(t *testing.T) {
 					gone[worker] = fault
 				}
 				if waits != (len(got) == 0) || !waits &&
-					(got[0].Worker != worker || got[0].Fault != fault || !same(got[0].Had, had)) {
+					(got[0].Worker != worker || got[0].Fault != fault || !same(got[0].Ledger, had)) {
 					t.Fatalf("reclaimed %v, safe %v in %v", got, safe, world)
 				}
 			},

@@ -62,7 +62,7 @@ type server struct {
 	// the process of that incarnation that joined last
 	process uint64
 	// that process has joined, and has not left since
-	here bool
+	joined bool
 	// where it listens
 	address string
 	// the model generation whose values it had when it joined, 0: none
@@ -98,7 +98,7 @@ func (s *Servers) Recover(modelGeneration, highestGeneration int64, base Base) {
 	s.highestGeneration, s.asks = max(modelGeneration, highestGeneration), true
 }
 
-// Recovered ends the recovery, and reports whether the model generation goes on: every server has
+// Recovered ends the recovery, and reports whether the model generation continues: every server has
 // joined with its values, in which that many epochs are settled. If not, a new model generation
 // begins with base, numbered above any that a server knows of.
 func (s *Servers) Recovered(settled int, base Base) bool {
@@ -110,7 +110,7 @@ func (s *Servers) Recovered(settled int, base Base) bool {
 	for _, it := range s.all {
 		s.highestGeneration = max(s.highestGeneration, it.holds)
 	}
-	s.anew()
+	s.beginGeneration()
 	return false
 }
 
@@ -121,7 +121,7 @@ func (s *Servers) Renew() { s.asks = false }
 // Holds reports whether every server has joined with the values of this model generation.
 func (s *Servers) Holds() bool {
 	for _, it := range s.all {
-		if !it.here || it.holds != s.modelGeneration {
+		if !it.joined || it.holds != s.modelGeneration {
 			return false
 		}
 	}
@@ -141,16 +141,16 @@ func (s *Servers) HighestGeneration() int64 { return s.highestGeneration }
 func (s *Servers) Join(index, incarnation int, process uint64, address string, holds int64) (lost bool, err error) {
 	it := &s.all[index]
 	switch {
-	case incarnation < it.incarnation, incarnation == it.incarnation && !it.here:
+	case incarnation < it.incarnation, incarnation == it.incarnation && !it.joined:
 		return false, fmt.Errorf("incarnation %d of ps-%d: %w", incarnation, index, ErrReplaced)
 	case incarnation == it.incarnation && process == it.process:
 		it.address = address
 		return false, nil
 	}
-	lost = it.here && !s.asks
-	*it = server{incarnation: incarnation, process: process, here: true, address: address, holds: holds}
+	lost = it.joined && !s.asks
+	*it = server{incarnation: incarnation, process: process, joined: true, address: address, holds: holds}
 	if lost {
-		s.anew()
+		s.beginGeneration()
 	}
 	return lost, nil
 }
@@ -162,10 +162,10 @@ func (s *Servers) Leave(index, incarnation int) (lost bool) {
 	if incarnation < it.incarnation {
 		return false
 	}
-	lost = it.here && !s.asks
+	lost = it.joined && !s.asks
 	*it = server{incarnation: incarnation, address: it.address}
 	if lost {
-		s.anew()
+		s.beginGeneration()
 	}
 	return lost
 }
@@ -179,10 +179,11 @@ func (s *Servers) Kept(base Base) { s.base = base }
 // Rebase begins a new model generation with base, because the base of this one cannot be read.
 func (s *Servers) Rebase(base Base) {
 	s.base = base
-	s.anew()
+	s.beginGeneration()
 }
 
-func (s *Servers) anew() {
+// beginGeneration begins the next model generation, with the base that was noted last.
+func (s *Servers) beginGeneration() {
 	s.highestGeneration++
 	s.modelGeneration = s.highestGeneration
 	s.want = Order{ModelGeneration: s.modelGeneration, Contributors: s.want.Contributors, Base: s.base}
@@ -194,7 +195,7 @@ func (s *Servers) anew() {
 // Complete reports whether every server has joined, and none has left since.
 func (s *Servers) Complete() bool {
 	for _, it := range s.all {
-		if !it.here {
+		if !it.joined {
 			return false
 		}
 	}
@@ -208,7 +209,7 @@ func (s *Servers) Current() bool { return s.Complete() && s.Applied(0) }
 // At returns the address and the incarnation of a server; ok is false if none has joined.
 func (s *Servers) At(index int) (address string, incarnation int, ok bool) {
 	it := s.all[index]
-	return it.address, it.incarnation, it.here
+	return it.address, it.incarnation, it.joined
 }
 
 // Want sets the order for all servers, except its model generation and base, which Servers decides
@@ -222,14 +223,14 @@ func (s *Servers) Want(contributors, settled int, release int64, cut CutOrder) {
 // false if there is none, or no server.
 func (s *Servers) Due(index int) (o Order, incarnation int, ok bool) {
 	it := s.all[index]
-	return s.want, it.incarnation, it.here && !s.asks && !(it.knows && it.acknowledged == s.want)
+	return s.want, it.incarnation, it.joined && !s.asks && !(it.knows && it.acknowledged == s.want)
 }
 
 // Acknowledged notes that an incarnation of a server has acknowledged an order, and is at a
 // version.
 func (s *Servers) Acknowledged(index, incarnation int, o Order, version int64) {
 	it := &s.all[index]
-	if !it.here || incarnation != it.incarnation {
+	if !it.joined || incarnation != it.incarnation {
 		return
 	}
 	it.knows, it.acknowledged = true, o
@@ -243,7 +244,7 @@ func (s *Servers) Acknowledged(index, incarnation int, o Order, version int64) {
 // again.
 func (s *Servers) Heard(index, incarnation int, modelGeneration, version, snapshot int64) bool {
 	it := &s.all[index]
-	if !it.here || incarnation != it.incarnation || modelGeneration != s.modelGeneration {
+	if !it.joined || incarnation != it.incarnation || modelGeneration != s.modelGeneration {
 		return false
 	}
 	it.version, it.snapshot = max(it.version, version), snapshot
@@ -269,7 +270,7 @@ func (s *Servers) Version() int64 {
 // that many epochs are settled.
 func (s *Servers) Applied(epochs int) bool {
 	for _, it := range s.all {
-		if !it.here || !it.knows || it.acknowledged.ModelGeneration != s.modelGeneration ||
+		if !it.joined || !it.knows || it.acknowledged.ModelGeneration != s.modelGeneration ||
 			it.acknowledged.Settled < epochs {
 			return false
 		}

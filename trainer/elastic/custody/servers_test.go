@@ -14,11 +14,11 @@ func TestServersModel(t *testing.T) {
 		s := NewServers(n)
 		type process struct {
 			incarnation int
-			here        bool
+			joined      bool
 		}
 		processes := uint64(0)
 		last := make([]uint64, n) // by server: number of its last process
-		there := make([]process, n)
+		servers := make([]process, n)
 		started := make([]int, n)
 		modelGeneration := int64(1)
 		// the base with which the next generation begins
@@ -35,14 +35,14 @@ func TestServersModel(t *testing.T) {
 				processes++
 				last[i] = processes
 				lost, err := s.Join(i, started[i], last[i], "a", 0)
-				if err != nil || lost != there[i].here {
+				if err != nil || lost != servers[i].joined {
 					t.Fatalf("incarnation %d of %d joins: lost %v, %v; there was %+v", started[i], i,
-						lost, err, there[i])
+						lost, err, servers[i])
 				}
 				if lost {
 					modelGeneration++
 				}
-				there[i] = process{started[i], true}
+				servers[i] = process{started[i], true}
 				delete(acknowledged, i)
 			},
 			"join again": func(t *rapid.T) {
@@ -52,22 +52,23 @@ func TestServersModel(t *testing.T) {
 				}
 				old := rapid.IntRange(1, started[i]).Draw(t, "incarnation")
 				lost, err := s.Join(i, old, last[i], "a", 0)
-				if known := old == there[i].incarnation && there[i].here; lost ||
+				if known := old == servers[i].incarnation && servers[i].joined; lost ||
 					(err == nil) != known || err != nil && !errors.Is(err, ErrReplaced) {
-					t.Fatalf("incarnation %d of %d joins again: lost %v, %v; there is %+v", old, i, lost, err, there[i])
+					t.Fatalf("incarnation %d of %d joins again: lost %v, %v; there is %+v", old, i, lost, err,
+						servers[i])
 				}
 			},
 			"start again in place": func(t *rapid.T) {
 				i := index.Draw(t, "server")
-				if !there[i].here {
+				if !servers[i].joined {
 					t.Skip()
 				}
 				processes++
 				last[i] = processes
-				lost, err := s.Join(i, there[i].incarnation, last[i], "a", 0)
+				lost, err := s.Join(i, servers[i].incarnation, last[i], "a", 0)
 				if err != nil || !lost {
 					t.Fatalf("another process of incarnation %d of %d joins: lost %v, %v",
-						there[i].incarnation, i, lost, err)
+						servers[i].incarnation, i, lost, err)
 				}
 				modelGeneration++
 				delete(acknowledged, i)
@@ -75,15 +76,15 @@ func TestServersModel(t *testing.T) {
 			"leave": func(t *rapid.T) {
 				i := index.Draw(t, "server")
 				gone := rapid.IntRange(0, started[i]).Draw(t, "incarnation")
-				want := there[i].here && gone >= there[i].incarnation
+				want := servers[i].joined && gone >= servers[i].incarnation
 				if lost := s.Leave(i, gone); lost != want {
-					t.Fatalf("incarnation %d of %d leaves: lost %v; there was %+v", gone, i, lost, there[i])
+					t.Fatalf("incarnation %d of %d leaves: lost %v; there was %+v", gone, i, lost, servers[i])
 				}
 				if want {
 					modelGeneration++
 				}
-				if gone >= there[i].incarnation {
-					there[i] = process{gone, false}
+				if gone >= servers[i].incarnation {
+					servers[i] = process{gone, false}
 					delete(acknowledged, i)
 				}
 			},
@@ -104,15 +105,15 @@ func TestServersModel(t *testing.T) {
 			"told": func(t *rapid.T) {
 				i := index.Draw(t, "server")
 				o, incarnation, due := s.Due(i)
-				if due != (there[i].here && acknowledged[i] != o) {
-					t.Fatalf("order %+v is due: %v; acknowledged is %+v of %+v", o, due, acknowledged[i], there[i])
+				if due != (servers[i].joined && acknowledged[i] != o) {
+					t.Fatalf("order %+v is due: %v; acknowledged is %+v of %+v", o, due, acknowledged[i], servers[i])
 				}
-				if due && incarnation != there[i].incarnation {
-					t.Fatalf("incarnation %d is to get the order, %d is present", incarnation, there[i].incarnation)
+				if due && incarnation != servers[i].incarnation {
+					t.Fatalf("incarnation %d is to get the order, %d is present", incarnation, servers[i].incarnation)
 				}
 				of := rapid.IntRange(0, started[i]).Draw(t, "incarnation")
 				s.Acknowledged(i, of, o, 1)
-				if there[i].here && of == there[i].incarnation {
+				if servers[i].joined && of == servers[i].incarnation {
 					acknowledged[i] = o
 				}
 			},
@@ -121,7 +122,7 @@ func TestServersModel(t *testing.T) {
 				of, in := rapid.IntRange(0, started[i]).Draw(t, "incarnation"),
 					int64(rapid.IntRange(1, int(modelGeneration)).Draw(t, "model generation"))
 				snapshot := int64(rapid.IntRange(0, 4).Draw(t, "snapshot"))
-				want := there[i].here && of == there[i].incarnation && in == modelGeneration
+				want := servers[i].joined && of == servers[i].incarnation && in == modelGeneration
 				if got := s.Heard(i, of, in, 7, snapshot); got != want {
 					t.Fatalf("incarnation %d of %d in generation %d of %d is heard: %v", of, i, in,
 						modelGeneration, got)

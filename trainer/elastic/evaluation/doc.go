@@ -1,7 +1,7 @@
 // Package evaluation decides when which version of the model is measured on the validation data,
 // and adds up what the workers measured. It does no I/O and reads no clock.
 //
-// While training goes on, the servers take a snapshot each Steps versions, and hold it until
+// While training continues, the servers take a snapshot each Steps versions, and hold it until
 // the master has them release it, so that all records are measured on the same model:
 //
 //	 every server holds v        Begin             Report of the last task

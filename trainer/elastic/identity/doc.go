@@ -1,4 +1,4 @@
-// Package identity says who speaks in a job, and who may say what.
+// Package identity identifies the sender of each message of a job, and authorizes its calls.
 //
 // Every message carries a [Header], in both directions: as gRPC metadata, in the first frame of a
 // data connection, in the hello of a mesh. One function, [Admit], checks it at whichever end reads
@@ -6,7 +6,7 @@
 //
 //	protocol     the versions of both programs must be equal
 //	job          the UID: a job of the same name that was started again is another one
-//	role, index  which pod speaks
+//	role, index  the pod that sends the message
 //	incarnation  which start of that pod: a server's successor has its index and a higher
 //	             incarnation
 //	master       the newest incarnation of the master that the speaker has heard

@@ -10,13 +10,12 @@ import (
 	"time"
 )
 
-// CheckpointEvery is the time between checkpoints of a job that has a place for them and does not
-// say when they are made.
+// CheckpointEvery is the default time between checkpoints, for a job that has a directory for them.
 const CheckpointEvery = 30 * time.Second
 
-// SettleCheckpoints sets what follows from the flags that were given, which given reports: the
-// directory of checkpoints is dir, "" for none, and they are made every [CheckpointEvery]. Steps
-// and an interval of 0, given, are no checkpoints. It may be called again, with another dir.
+// SettleCheckpoints sets the defaults of flags that were not given, as given reports: the directory
+// of checkpoints is dir, "" for none, and the interval is [CheckpointEvery]. If steps and interval
+// are given as 0, there are no checkpoints. It may be called again, with another dir.
 func (j *Job) SettleCheckpoints(dir string, given func(flag string) bool) {
 	asked := given("checkpoint_steps") || given("checkpoint_interval")
 	if asked && j.CheckpointSteps == 0 && j.CheckpointInterval.Duration == 0 {
@@ -33,13 +32,12 @@ func (j *Job) SettleCheckpoints(dir string, given func(flag string) bool) {
 	}
 }
 
-// ClaimDir returns where the job has checkpoints on a cluster if it does not say: on its first
-// volume that is a claim and can be written to, outside of its data. It is "" if there is none.
+// ClaimDir returns the default directory of checkpoints on a cluster. It is on the job's first
+// volume that is a claim and can be written to, outside of the data; "" if there is no such volume.
 func (j *Job) ClaimDir() string { return j.onClaim(path.Join("elasticdl-"+j.Name, "checkpoints")) }
 
-// ResultDir returns where the trained model is on a cluster if the job does not say (--output):
-// next to its checkpoints, in [Job.ClaimDir]. It is "" if there is no such place, or no model is
-// trained.
+// ResultDir returns the default directory of the trained model on a cluster (--output). It is next
+// to [Job.ClaimDir]; "" if there is no such volume, or if the job does not train.
 func (j *Job) ResultDir() string {
 	if !j.Trains() {
 		return ""
@@ -59,8 +57,8 @@ func (j *Job) onClaim(name string) string {
 	return ""
 }
 
-// dataAround returns the data that a directory is in, in which every file is read; false if it is
-// in none.
+// dataAround returns the setting of the data directory that contains a directory; false if none
+// does. Every file in a data directory is read as data.
 func (j *Job) dataAround(dir string) (data mention, within bool) {
 	for _, d := range [][2]string{{"training_data", j.TrainingData},
 		{"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
@@ -73,21 +71,21 @@ func (j *Job) dataAround(dir string) (data mention, within bool) {
 	return mention{}, false
 }
 
-// Checkpoints says in one line when the job has checkpoints and where, or what it means that it has
-// none.
+// Checkpoints returns a line about the interval and the directory of checkpoints, or about the
+// consequences of having none.
 func (j *Job) Checkpoints() string {
 	if j.Runs() {
 		return "checkpoints: the program's own"
 	}
 	if !j.Trains() {
-		return "no checkpoints: nothing is trained; the model is that of " + j.CheckpointDirForInit
+		return "no checkpoints: the job does not train; its model is read from " + j.CheckpointDirForInit
 	}
 	if j.CheckpointDir == "" {
 		if j.Strategy == AllReduce {
 			return "no checkpoints: if all workers are lost at once the training starts over (give " +
 				"--checkpoint_dir on a --volume)"
 		}
-		return "no checkpoints: a lost parameter server begins the training again (give --checkpoint_dir on a --volume)"
+		return "no checkpoints: if a parameter server is lost the training starts over (give --checkpoint_dir on a --volume)"
 	}
 	var when []string
 	switch {
@@ -109,7 +107,7 @@ func (j *Job) Checkpoints() string {
 	return fmt.Sprintf("checkpoints: every %s in %s, %s", strings.Join(when, " or "), j.CheckpointDir, kept)
 }
 
-// Places says in a line each where the job's checkpoints and its trained model are to be.
+// Places returns a line each about the places of the job's checkpoints and of its trained model.
 func (j *Job) Places() string {
 	lines := j.Checkpoints()
 	switch out := cmp.Or(j.Output, j.ResultDir()); {
@@ -119,13 +117,13 @@ func (j *Job) Places() string {
 	case j.CheckpointDir != "":
 		lines += "\nmodel: in the last checkpoint only (give --output, or a --volume with a claim_name)"
 	default:
-		lines += "\nmodel: nowhere when the job has ended (give --output, or a --volume with a claim_name)"
+		lines += "\nmodel: not kept after the end of the job (give --output, or a --volume with a claim_name)"
 	}
 	return lines
 }
 
-// Unkept returns what of a job's result is lost on a cluster when its pods are deleted, a line
-// each, with the remedy.
+// Unkept returns a line for each result of a job that is lost on a cluster when its pods are
+// deleted, with the remedy.
 func (j *Job) Unkept() []string {
 	const remedy = "give --output, or a --volume with a claim_name, and not in the data"
 	switch {
@@ -140,12 +138,12 @@ func (j *Job) Unkept() []string {
 	case j.CheckpointDir != "":
 		return []string{"the trained model will be in the last checkpoint only: " + remedy}
 	default:
-		return []string{"the trained model will be nowhere when the job has ended: " + remedy}
+		return []string{"the trained model is not kept after the end of the job: " + remedy}
 	}
 	return nil
 }
 
-// brief is 1m of 1m0s.
+// brief returns the duration without zero parts: 1m for 1m0s.
 func (d Duration) brief() string {
 	text := d.String()
 	for _, zero := range [][2]string{{"m0s", "m"}, {"h0m", "h"}} {
@@ -156,7 +154,7 @@ func (d Duration) brief() string {
 	return text
 }
 
-// InBucket reports whether a directory is one of an object store.
+// InBucket reports whether a directory is in an object store.
 func InBucket(dir string) bool { return strings.Contains(dir, "://") }
 
 func (j *Job) checkCheckpoints(p *problems) {
@@ -169,13 +167,13 @@ func (j *Job) checkCheckpoints(p *problems) {
 			"expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
 	}
 	p.check(!j.CheckpointDirTakeOver || j.CheckpointDir != "" || j.Type == Run,
-		setting("checkpoint_dir_take_over"), "there is no directory to take over; give %v, or drop it",
+		setting("checkpoint_dir_take_over"), "there is no directory to take over; give %v, or remove it",
 		setting("checkpoint_dir"))
 	if j.CheckpointDir == "" {
 		return
 	}
 	p.check(j.CheckpointSteps != 0 || j.CheckpointInterval.Duration != 0, setting("checkpoint_dir", j.CheckpointDir),
-		"no checkpoint would be made with %v and %v; give one of them, or drop it",
+		"no checkpoint would be made with %v and %v; give one of them, or remove it",
 		setting("checkpoint_steps", "0"), setting("checkpoint_interval", "0"))
 	data, within := j.dataAround(j.CheckpointDir)
 	p.check(!within || InBucket(j.CheckpointDir), setting("checkpoint_dir", j.CheckpointDir),
@@ -184,14 +182,14 @@ func (j *Job) checkCheckpoints(p *problems) {
 		"expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
 }
 
-// bucketOrPath reports whether a directory of an object store is of one that there is.
+// bucketOrPath reports whether a directory is a path, or the URL of a supported object store.
 func bucketOrPath(dir string) bool {
 	scheme, rest, _ := strings.Cut(dir, "://")
 	return !InBucket(dir) || (scheme == "s3" || scheme == "gs") && rest != ""
 }
 
-// checkShared refuses a directory of checkpoints, or a place for predictions, that the pods of a
-// cluster do not share.
+// checkShared refuses directories of checkpoints and predictions that the pods of a cluster do not
+// share.
 func (j *Job) checkShared(p *problems) {
 	if from := j.CheckpointDirForInit; from != "" && !InBucket(from) {
 		p.check(j.volumeOf(from) != nil, setting("checkpoint_dir_for_init", from),
@@ -221,17 +219,16 @@ func (j *Job) checkShared(p *problems) {
 				"all pods share", setting("volume"))
 	default:
 		p.check(!j.readOnly(*v), setting("checkpoint_dir", dir),
-			"%v mounts %s read-only; give another, or drop it", theClusterSpec, v.MountPath)
+			"%v mounts %s read-only; give another, or remove it", theClusterSpec, v.MountPath)
 	}
 }
 
-// OutputInPod reports whether the trained model is written, on a cluster, to a directory on no
-// volume, which is deleted with the pod.
+// OutputInPod reports whether --output is a directory on no volume, which is deleted with its pod.
 func (j *Job) OutputInPod() bool {
 	return j.Output != "" && !InBucket(j.Output) && j.volumeOf(j.Output) == nil
 }
 
-// volumeOf returns the volume that a path is on; nil if it is on none.
+// volumeOf returns the volume of a path in the pods; nil if it is on none.
 func (j *Job) volumeOf(file string) (on *Volume) {
 	file = path.Clean(file) + "/"
 	for i, v := range j.Volumes {
@@ -243,7 +240,7 @@ func (j *Job) volumeOf(file string) (on *Volume) {
 	return on
 }
 
-// OnClaim returns the claim that a path of the pods is on, and where it is there.
+// OnClaim returns the claim that holds a path of the pods, and the path within the claim.
 func (j *Job) OnClaim(file string) (claim, at string, ok bool) {
 	v := j.volumeOf(file)
 	if v == nil || v.ClaimName == "" {
@@ -253,7 +250,7 @@ func (j *Job) OnClaim(file string) (claim, at string, ok bool) {
 	return v.ClaimName, strings.Trim(path.Join(v.SubPath, rel), "/"), true
 }
 
-// readOnly reports whether the cluster spec mounts a volume so that it cannot be written to.
+// readOnly reports whether the cluster spec mounts a volume read-only.
 func (j *Job) readOnly(v Volume) bool {
 	var spec any
 	if json.Unmarshal([]byte(j.ClusterSpecJSON), &spec) != nil { // none, or none that is taken

@@ -10,7 +10,7 @@ import (
 func TestCheckpoints(t *testing.T) {
 	const here, claim = "--runtime=local",
 		"--image_name=i --volume=host_path=/h,mount_path=/h;claim_name=c,mount_path=/data"
-	const none, ring = "no checkpoints: a lost parameter server begins",
+	const none, ring = "no checkpoints: if a parameter server is lost the training starts over",
 		"no checkpoints: if all workers are lost at once the training starts over"
 	for _, test := range []struct {
 		args, dir string

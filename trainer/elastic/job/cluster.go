@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Toleration lets pods onto nodes with a taint, as Kubernetes' does.
+// Toleration allows pods on nodes with a taint, like that of Kubernetes.
 type Toleration struct {
 	// "" = every taint, with Exists
 	Key string `json:"key,omitzero"`
@@ -23,11 +23,11 @@ type Toleration struct {
 	Value string `json:"value,omitzero"`
 	// NoSchedule, PreferNoSchedule, NoExecute; "" = all
 	Effect string `json:"effect,omitzero"`
-	// with NoExecute: how long; nil = for ever
+	// with NoExecute: time for which pods stay; nil = no limit
 	Seconds *int64 `json:"seconds,omitempty"`
 }
 
-// What Kubernetes takes for names.
+// Names that Kubernetes accepts.
 const (
 	maxLabel     = 63
 	maxSubdomain = 253
@@ -124,7 +124,7 @@ func (t Toleration) check() error {
 	case !slices.Contains([]string{"", "NoSchedule", "PreferNoSchedule", "NoExecute"}, t.Effect):
 		return fmt.Errorf("effect=%s: expected NoSchedule, PreferNoSchedule or NoExecute", t.Effect)
 	case t.Seconds != nil && (*t.Seconds < 0 || t.Effect != "NoExecute"):
-		return errors.New("seconds goes with effect=NoExecute")
+		return errors.New("seconds requires effect=NoExecute")
 	}
 	return nil
 }
@@ -173,14 +173,14 @@ const (
 	EnvToken = "ELASTICDL_TOKEN_FILE"
 )
 
-// ReservedEnv tells whether the pods' own variables are of that name.
+// ReservedEnv reports whether a variable of that name is set by elasticdl in each pod.
 func ReservedEnv(name string) bool {
 	return slices.Contains([]string{"POD_NAME", "POD_NAMESPACE", "POD_IP", "NODE_NAME", "HOSTNAME",
 		EnvUID, EnvAuthority, EnvToken}, name)
 }
 
-// ValidateCluster reports everything, joined, for which Kubernetes would refuse the job, or its
-// pods later on. It is [Job.Validate]'s complement: what it looks at has no effect on one machine.
+// ValidateCluster returns all problems, joined, for which Kubernetes would refuse the job, or its
+// pods later. [Job.Validate] checks the settings that have an effect on one machine, too.
 func (j *Job) ValidateCluster() error { return j.validateCluster().err() }
 
 func (j *Job) validateCluster() (p problems) {
@@ -225,7 +225,7 @@ func (j *Job) checkImages(p *problems) {
 	p.check(named(j.Master.Image), fieldOf("master.image", j.Master.Image), expected)
 }
 
-// checkResources refuses limits below requests, and a --max_memory that nothing grows to.
+// checkResources refuses limits below requests, and a --max_memory without effect.
 func (j *Job) checkResources(p *problems) {
 	// memory that a worker or server begins with
 	least := 0.0
@@ -282,7 +282,7 @@ func (j *Job) roles() []role {
 	return roles
 }
 
-// checkPlaces looks at what is mounted, and at where pods run.
+// checkPlaces checks volumes, tolerations and node selectors.
 func (j *Job) checkPlaces(p *problems) {
 	for i, v := range j.Volumes {
 		err := v.check()
@@ -304,14 +304,14 @@ func (j *Job) checkPlaces(p *problems) {
 var hostPathTypes = []string{"Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
 	"CharDevice", "BlockDevice"}
 
-// check says what Kubernetes has against a volume.
+// check returns an error for a volume that Kubernetes would refuse.
 func (v Volume) check() error {
 	climbs := func(s string) bool { return slices.Contains(strings.Split(s, "/"), "..") }
 	switch {
 	case (v.ClaimName == "") == (v.HostPath == ""):
 		return errors.New("expected either claim_name or host_path")
 	case v.Type != "" && v.HostPath == "":
-		return errors.New("type goes with host_path only")
+		return errors.New("type requires host_path")
 	case v.ClaimName != "" && !dnsSubdomain(v.ClaimName):
 		return fmt.Errorf("claim_name=%s: expected the name of a PersistentVolumeClaim", v.ClaimName)
 	case v.HostPath != "" && (!path.IsAbs(v.HostPath) || climbs(v.HostPath)):
@@ -328,7 +328,7 @@ func (v Volume) check() error {
 	return nil
 }
 
-// amount is a quantity as a number: cores, bytes or devices; 0 if it is none.
+// amount returns a quantity as a number of cores, bytes or devices; 0 if it cannot be parsed.
 func amount(quantity string) float64 {
 	digits := strings.TrimRight(quantity, "EPTGMKkim")
 	n, err := strconv.ParseFloat(digits, 64)
@@ -355,5 +355,5 @@ func power(base float64, suffix string) float64 {
 	return p
 }
 
-// wholeSeconds tells whether a cluster can count the duration.
+// wholeSeconds reports whether a field of Kubernetes that counts seconds can hold the duration.
 func wholeSeconds(d time.Duration) bool { return d >= 0 && d%time.Second == 0 && d < 1<<31*time.Second }

@@ -53,7 +53,7 @@ func TestClusterFlags(t *testing.T) {
 }
 
 func TestClusterNotes(t *testing.T) {
-	const data = "--training_data=d is on no --volume: the image has to have it"
+	const data = "--training_data=d is on no --volume: the image must contain it"
 	for args, want := range map[string]string{
 		"--output=/out": "--output=/out is on no --volume: it is deleted with the pod that writes it\n" + data,
 		"--output=/output --volume=claim_name=c,mount_path=/out":                    "--output=/output is on no --volume: it is deleted with the pod that writes it\n" + data,
@@ -122,11 +122,11 @@ func TestClusterRefused(t *testing.T) {
 		"--tolerations=value=v":                             "expected a key, or operator=Exists",
 		"--tolerations=key=k,operator=Exists,value=v":       "value=v: operator=Exists takes none",
 		"--tolerations=key=k,effect=NoRun":                  "effect=NoRun: expected NoSchedule",
-		"--tolerations=key=k,seconds=5":                     "seconds goes with effect=NoExecute",
+		"--tolerations=key=k,seconds=5":                     "seconds requires effect=NoExecute",
 		"--tolerations=key=k,effect=NoExecute,seconds=soon": "seconds=soon: expected a whole number",
 		"--tolerations=key=k,key=l":                         "key occurs twice",
 		"--tolerations=taint=k":                             `unknown key "taint"`,
-		"--cluster_spec=f --cluster_spec_json={}":           "--cluster_spec=f: --cluster_spec_json says the same",
+		"--cluster_spec=f --cluster_spec_json={}":           "--cluster_spec=f: sets the same fields as --cluster_spec_json",
 		"--follow --detach":                                 "--follow: contradicts --detach",
 		"--follow --yaml=-":                                 "--follow: with --yaml=- there is no job to follow",
 	} {

@@ -15,13 +15,13 @@ type Command struct {
 	Job *Job
 	// "kubernetes" or "local"
 	Runtime string
-	// leave it running
+	// --detach: leave the job running in the background
 	Detach bool
-	// print the job, start nothing
+	// --dry_run: print the job, and start nothing
 	DryRun bool
-	// "text" or "json": how the job is reported to be when it was started, or has ended
+	// "text" or "json": format of the job's status at its start or end
 	Format string
-	// what was given and has no effect: a line each
+	// notes for the user, a line each, such as flags without effect
 	Notes []string
 
 	// With Kubernetes.
@@ -39,16 +39,16 @@ type Command struct {
 	Upload string
 	// --context: of the kube config file; "" = the current one
 	Context string
-	// --kubeconfig: "" = as kubectl finds it
+	// --kubeconfig: "" = the file that kubectl uses
 	Kubeconfig string
 
 	// RetryTimeout limits the retries of requests that the cluster does not answer
 	// (--retry_timeout).
 	RetryTimeout Duration
 
-	// in the order of the command line
+	// flags that were given, in the order of the command line
 	given []*Flag
-	// what is wrong so far
+	// problems that were found so far
 	problems problems
 	// --record_per_task
 	recordsPerTask int
@@ -60,8 +60,8 @@ type Command struct {
 	jobCommand string
 }
 
-// NewCommand returns a command for a type of job to which nothing was given yet. That to train has
-// a program's defaults, too, for --job_command.
+// NewCommand returns a command for a type of job, with the defaults of all flags. A command to
+// train also has the defaults of a program, for --job_command.
 func NewCommand(t Type) *Command {
 	j := DefaultOf(t)
 	j.Program = defaultProgram()
@@ -69,24 +69,23 @@ func NewCommand(t Type) *Command {
 		RetryTimeout: Duration{10 * time.Minute}, processor: "PredictionOutputsProcessor"}
 }
 
-// Value is a flag of a command line, as its parser knows it: a pflag.Value. It never refuses what
-// it is given, so that the parser goes on: what is wrong is noted, and [Command.Settle] reports it
-// with all else.
+// Value is a flag of a command line, for the parser: a pflag.Value. It never refuses a value, so
+// that the parser continues. [Command.Settle] reports all problems of values.
 type Value struct {
 	command *Command
 	// nil: there is no such flag
 	flag *Flag
-	// when it is reported
+	// name for problems
 	name string
 }
 
-// Value returns the flag of that name, also if the command has none: giving that is a problem.
+// Value returns the flag of that name. If there is no such flag, setting it is a problem.
 func (c *Command) Value(name string) *Value { return &Value{c, Find(name), name} }
 
 // Command returns the command that the flag is of.
 func (v *Value) Command() *Command { return v.command }
 
-// String returns what the flag is set to.
+// String returns the value of the flag.
 func (v *Value) String() string {
 	if v.flag == nil {
 		return ""
@@ -94,7 +93,7 @@ func (v *Value) String() string {
 	return v.flag.bind(v.command).get()
 }
 
-// Type returns what the help text shows for the flag's value, "" for a boolean.
+// Type returns the placeholder of the flag's value in the help text, "" for a boolean.
 func (v *Value) Type() string {
 	if v.flag == nil {
 		return ""
@@ -102,7 +101,7 @@ func (v *Value) Type() string {
 	return v.flag.Kind()
 }
 
-// Set gives the flag a value, and notes what is wrong with it.
+// Set sets the flag, and records a problem if the value is wrong.
 func (v *Value) Set(text string) error {
 	c, f := v.command, v.flag
 	if f == nil {
@@ -124,7 +123,7 @@ func (v *Value) Set(text string) error {
 	return nil
 }
 
-// Lacks notes that the flag was given without the value that it needs.
+// Lacks records the problem that the flag was given without the value that it needs.
 func (v *Value) Lacks() {
 	if v.flag == nil {
 		v.Set("")
@@ -134,7 +133,7 @@ func (v *Value) Lacks() {
 }
 
 // FromEnviron sets the flags of torchrun's variables, such as PET_NNODES for --nnodes. The command
-// line is parsed later, and has precedence. An empty variable says nothing.
+// line is parsed later, and has precedence. Empty variables are ignored.
 func (c *Command) FromEnviron(environ []string) {
 	for _, v := range environ {
 		name, value, _ := strings.Cut(v, "=")
@@ -145,8 +144,8 @@ func (c *Command) FromEnviron(environ []string) {
 	}
 }
 
-// Words gives the command the words of the command line that are no flags: of a program's job they
-// are the program and its arguments; other jobs have none.
+// Words sets the words of the command line that are no flags: the program and its arguments for a
+// program's job, and none for other jobs.
 func (c *Command) Words(words []string) {
 	if c.Job.Runs() {
 		c.Job.Program.Command = slices.Clone(words)
@@ -161,9 +160,9 @@ func (c *Command) unexpected(word string) {
 	c.problems.check(false, mention{}, "unexpected argument %q: expected --name=value", word)
 }
 
-// Settle completes the job by what was given, and reports all problems, those of Validate included,
-// joined. The command returned with an error has the correct settings. It is called once, when all
-// is given.
+// Settle completes the job after all flags were set, and returns all problems, including those of
+// Validate, joined. With an error, the command has those settings that are correct. It is called
+// once.
 func (c *Command) Settle() error {
 	p := &c.problems
 	c.settleCommand(p)
@@ -175,7 +174,7 @@ func (c *Command) Settle() error {
 	return p.err()
 }
 
-// finish settles what depends on two flags.
+// finish sets, and checks, what depends on more than one flag.
 func (c *Command) finish(p *problems) {
 	j := c.Job
 	if n := c.recordsPerTask; c.has("record_per_task") && j.MinibatchSize > 0 && !j.Runs() {
@@ -198,30 +197,30 @@ func (c *Command) finish(p *problems) {
 		c.Notes = append(c.Notes, "--num_ps_pods=0 means --distribution_strategy="+string(AllReduce))
 	}
 	p.check(c.ClusterSpec == "" || j.ClusterSpecJSON == "", setting("cluster_spec", c.ClusterSpec),
-		"%v says the same; drop one of the two", setting("cluster_spec_json"))
-	p.check(!c.Follow || !c.Watch, setting("follow"), "shows logs, and %v the job; drop one of the two",
+		"sets the same fields as %v; remove one of the two", setting("cluster_spec_json"))
+	p.check(!c.Follow || !c.Watch, setting("follow"), "prints logs, but %v prints progress; remove one of the two",
 		setting("watch"))
 	for _, f := range []struct {
 		name  string
 		given bool
 	}{{"follow", c.Follow}, {"watch", c.Watch}} {
-		p.check(!f.given || !c.Detach, setting(f.name), "contradicts %v; drop one of the two", setting("detach"))
+		p.check(!f.given || !c.Detach, setting(f.name), "contradicts %v; remove one of the two", setting("detach"))
 		p.check(!f.given || c.YAML == "" || c.Runtime == "local", setting(f.name),
-			"with %v there is no job to %s; drop one of the two", setting("yaml", c.YAML), f.name)
+			"with %v there is no job to %s; remove one of the two", setting("yaml", c.YAML), f.name)
 	}
 	p.check(!c.has("grace_period") || j.GracePeriod.Duration > 0,
 		setting("grace_period", j.GracePeriod), "expected 1s or more")
 	p.oneOf(c.Format, "format", "text", "json")
 	p.check(c.RetryTimeout.Duration >= 0, setting("retry_timeout", c.RetryTimeout), "expected a time of 0 or more")
 	p.check(c.Format != "json" || c.YAML == "" || c.Runtime == "local", setting("format", "json"),
-		"with %v there is no job to tell of; drop one of the two", setting("yaml", c.YAML))
+		"with %v no job is started that has a status; remove one of the two", setting("yaml", c.YAML))
 	p.check(j.Strategy != ParameterServer || !c.has("heartbeat_timeout"),
 		setting("heartbeat_timeout", j.HeartbeatTimeout),
 		"needs %v", setting("distribution_strategy", AllReduce))
 }
 
-// settleCheckpoints sets the place of checkpoints on a cluster. On one machine the caller knows
-// where they are if that was not given.
+// settleCheckpoints sets the default directory of checkpoints on a cluster. On one machine the
+// caller sets it.
 func (c *Command) settleCheckpoints(p *problems) {
 	j, dir := c.Job, "here"
 	if !j.Trains() {
@@ -234,19 +233,19 @@ func (c *Command) settleCheckpoints(p *problems) {
 	j.SettleCheckpoints(dir, c.has)
 	p.check(j.CheckpointDir != "" || !c.has("keep_checkpoint_max") || j.KeepCheckpointMax <= 0,
 		setting("keep_checkpoint_max", j.KeepCheckpointMax),
-		"there are no checkpoints; give %v, or drop it", setting("checkpoint_dir"))
+		"there are no checkpoints; give %v, or remove it", setting("checkpoint_dir"))
 	if c.Runtime == "local" {
 		if j.CheckpointDir == "" {
 			p.check(j.CheckpointSteps <= 0, setting("checkpoint_steps", j.CheckpointSteps),
-				"there are no checkpoints with %v; drop one of the two", setting("checkpoint_dir", ""))
+				"there are no checkpoints with %v; remove one of the two", setting("checkpoint_dir", ""))
 			p.check(j.CheckpointInterval.Duration <= 0, setting("checkpoint_interval", j.CheckpointInterval),
-				"there are no checkpoints with %v; drop one of the two", setting("checkpoint_dir", ""))
+				"there are no checkpoints with %v; remove one of the two", setting("checkpoint_dir", ""))
 		}
 		j.SettleCheckpoints("", c.has)
 	}
 }
 
-// refuseLater refuses values that this version does not have yet.
+// refuseLater refuses values that are not available in this version yet.
 func (c *Command) refuseLater(p *problems) {
 	p.check(c.Runtime == "kubernetes" || c.Runtime == "local", setting("runtime", c.Runtime),
 		"expected kubernetes or local")
@@ -262,7 +261,7 @@ func (c *Command) refuseLater(p *problems) {
 	}
 }
 
-// invalid returns what Validate finds, but for settings that p complains of already.
+// invalid returns the problems that Validate finds, except with settings that have a problem in p.
 func (c *Command) invalid(p problems) problems {
 	all := c.Job.validate()
 	if c.Runtime == "kubernetes" {
@@ -271,7 +270,7 @@ func (c *Command) invalid(p problems) problems {
 	return slices.DeleteFunc(all, func(o *Problem) bool { return p.has(o.about) })
 }
 
-// noteFlagsWithoutEffect notes which of the given flags do nothing here.
+// noteFlagsWithoutEffect adds notes about given flags that have no effect in this job or runtime.
 func (c *Command) noteFlagsWithoutEffect() {
 	var here, cluster, gone, idle []string
 	for _, f := range c.given {
@@ -302,8 +301,8 @@ func (c *Command) noteFlagsWithoutEffect() {
 	}
 }
 
-// notePathsOffVolumes notes which paths of a job on a cluster are on none of its volumes. What
-// --cluster_spec mounts is not known yet.
+// notePathsOffVolumes adds notes about paths of a job on a cluster that lie outside its volumes.
+// It does not know what --cluster_spec mounts.
 func (c *Command) notePathsOffVolumes() {
 	j := c.Job
 	if c.Runtime != "kubernetes" {
@@ -318,14 +317,14 @@ func (c *Command) notePathsOffVolumes() {
 	switch g := &j.Program; {
 	case !j.Runs():
 	case g.LogDir == "" && toFiles.MatchString(g.Tee):
-		c.Notes = append(c.Notes, fmt.Sprintf("--tee=%s: without --log_dir the files are in each worker's pod, and deleted with it; elasticdl logs shows what they have", g.Tee))
+		c.Notes = append(c.Notes, fmt.Sprintf("--tee=%s: without --log_dir the files are in each worker's pod, and deleted with it; elasticdl logs prints the same output", g.Tee))
 	case g.LogDir != "" && j.volumeOf(g.LogDir) == nil:
 		c.Notes = append(c.Notes, fmt.Sprintf("--log_dir=%s is on no --volume: it is deleted with each worker's pod", g.LogDir))
 	}
 	for _, f := range []struct{ flag, path string }{{"training_data", j.TrainingData},
 		{"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
 		if f.path != "" && !strings.Contains(f.path, "://") && j.volumeOf(f.path) == nil {
-			c.Notes = append(c.Notes, fmt.Sprintf("--%s=%s is on no --volume: the image has to have it",
+			c.Notes = append(c.Notes, fmt.Sprintf("--%s=%s is on no --volume: the image must contain it",
 				f.flag, f.path))
 		}
 	}
@@ -335,10 +334,10 @@ func (c *Command) has(name string) bool {
 	return slices.ContainsFunc(c.given, func(f *Flag) bool { return f.Name == name })
 }
 
-// Given tells whether the command line had the flag: a default is not the user's word.
+// Given reports whether the command line, or torchrun's environment, set the flag.
 func (c *Command) Given(name string) bool { return c.has(name) }
 
-// Find is the flag of that name or alias, with dashes or underscores; nil if there is none.
+// Find returns the flag of that name or alias, with dashes or underscores; nil if there is none.
 func Find(name string) *Flag {
 	name = strings.ReplaceAll(name, "-", "_")
 	for i := range flags {
@@ -349,7 +348,8 @@ func Find(name string) *Flag {
 	return nil
 }
 
-// suggest is "; did you mean --x?" for the flag nearest to an unknown name, or where to look.
+// suggest returns "; did you mean --x?" for the flag whose name is most similar to an unknown one,
+// or a reference to the help text.
 func suggest(t Type, name string) string {
 	var known []string
 	for i := range flags {
@@ -361,7 +361,7 @@ func suggest(t Type, name string) string {
 	return fmt.Sprintf("; see elasticdl %s --help", t)
 }
 
-// Nearest returns the known name of a flag that is nearest to one that is not, "" if none is near.
+// Nearest returns the known name that is most similar to an unknown name, "" if none is similar.
 func Nearest(name string, known []string) string {
 	name = strings.ReplaceAll(name, "-", "_")
 	best, nearest := max(2, len(name)/3)+1, ""

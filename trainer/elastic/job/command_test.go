@@ -213,15 +213,15 @@ func TestRefused(t *testing.T) {
 	for args, want := range map[string]string{
 		"--use_async --grads_to_wait=2":                        "--grads_to_wait=2: with --use_async",
 		"--use_async --sync_version_tolerance=2":               "--sync_version_tolerance=2: with --use_async",
-		"--grads_to_wait=2 --get_model_steps=5":                "drop --grads_to_wait=2 or this",
-		"--sync_version_tolerance=1 --lr_staleness_modulation": "drop --sync_version_tolerance=1 or this",
+		"--grads_to_wait=2 --get_model_steps=5":                "remove --grads_to_wait=2 or this",
+		"--sync_version_tolerance=1 --lr_staleness_modulation": "remove --sync_version_tolerance=1 or this",
 		"--loss=my_loss": "models are built in",
 		"--num_ps_pods=0 --distribution_strategy=ParameterServerStrategy": "--num_ps_pods=0: expected 1 or more",
 		"--num_ps_pods=-1": "--num_ps_pods=-1: expected 1 or more",
 		"--num_ps_pods=2 --distribution_strategy=AllreduceStrategy": "--num_ps_pods=2: " +
 			"--distribution_strategy=AllreduceStrategy has no parameter servers",
 		"--num_ps_pods=0 --grads_to_wait=2": "--grads_to_wait=2: with " +
-			"--distribution_strategy=AllreduceStrategy an update is of every worker's gradient",
+			"--distribution_strategy=AllreduceStrategy an update has the gradients of all workers",
 		"--num_ps_pods=0 --use_async": "--use_async: with " +
 			"--distribution_strategy=AllreduceStrategy all workers update together",
 		"--num_ps_pods=0 --sync_version_tolerance=0": "--sync_version_tolerance=0: with " +
@@ -254,7 +254,7 @@ func TestRefused(t *testing.T) {
 		"--distribution_strategy=Local --num_ps_pods=0":   "give ParameterServerStrategy or AllreduceStrategy",
 		"--distribution_strategy=Horovod": "expected " +
 			"ParameterServerStrategy, AllreduceStrategy",
-		"--ps_pod_priority=0.5":              "a share goes with workers only",
+		"--ps_pod_priority=0.5":              "fractions are for workers only",
 		"--cluster_spec_json=[1]":            "expected a JSON object",
 		"--populate_env_names=(":             "expected a regular expression",
 		"--aux_params=disable_relaunch=True": "--relaunch_on_worker_failure=0",
@@ -276,10 +276,9 @@ func TestRefused(t *testing.T) {
 			"s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
 		"--checkpoint_interval=-1s": "--checkpoint_interval=-1s: " +
 			"expected 1s or more, or 0",
-		"--prediction_data=x": "--prediction_data=x: goes " +
-			"with predict, not with train: drop it",
-		"--prediction_outputs=x.csv": "--prediction_outputs=x.csv: goes with predict, not with " +
-			"train: drop it; --output is for the trained model",
+		"--prediction_data=x": "--prediction_data=x: only for jobs of type predict, not train; remove it",
+		"--prediction_outputs=x.csv": "--prediction_outputs=x.csv: only for jobs of type " +
+			"predict, not train; remove it; --output is for the trained model",
 		"--image_pull_policy=Sometimes": "expected Always, IfNotPresent, Never",
 		"--log_level=LOUD":              "expected DEBUG, INFO",
 		"--task_timeout=0":              "expected 1s or more",
@@ -291,8 +290,8 @@ func TestRefused(t *testing.T) {
 		"--validation_data=s3://b/p": "--validation_data=s3://b/p: records are read from files, not over a network",
 		"--follow --detach":          "--follow: contradicts --detach",
 		"--watch --detach":           "--watch: contradicts --detach",
-		"--watch --follow": "--follow: shows logs, and " +
-			"--watch the job; drop one of the two",
+		"--watch --follow": "--follow: prints logs, but " +
+			"--watch prints progress; remove one of the two",
 		"--format=yaml":    "--format=yaml: expected text, json",
 		"--training-dta=x": "did you mean --training_data?",
 	} {
@@ -403,7 +402,7 @@ func TestHelp(t *testing.T) {
 			}
 		}
 	}
-	for name := range goesWith {
+	for name := range typesOfFlag {
 		if Find(name) == nil {
 			t.Errorf("--%s is limited, and is no flag", name)
 		}
@@ -442,13 +441,13 @@ func TestFixedJobs(t *testing.T) {
 		{Predict, "--runtime=local --job_name=j --model_def=m --checkpoint_dir_for_init=c " +
 			"--prediction_data=o", "--prediction_outputs is missing: name a .csv file"},
 		{Predict, "--runtime=local " + predict + " --training_data=x",
-			"--training_data=x: goes with train, not with predict: drop it"},
+			"--training_data=x: only for jobs of type train, not predict; remove it"},
 		{Predict, "--runtime=local " + predict + " --validation_data=x",
-			"--validation_data=x: goes with train, not with predict: drop it"},
+			"--validation_data=x: only for jobs of type train or evaluate, not predict; remove it"},
 		{Predict, "--runtime=local " + predict + " --output=x",
-			"--output=x: goes with train, not with predict: drop it; --prediction_outputs is"},
+			"--output=x: only for jobs of type train, not predict; remove it; --prediction_outputs is"},
 		{Evaluate, "--runtime=local " + evaluate + " --checkpoint_dir=x",
-			"--checkpoint_dir=x: goes with train, not with evaluate: drop it; " +
+			"--checkpoint_dir=x: only for jobs of type train, not evaluate; remove it; " +
 				"--checkpoint_dir_for_init names the model"},
 		{Predict, "--runtime=local " + predict + " --prediction_outputs=/data/new/o.csv",
 			"--prediction_outputs=/data/new/o.csv: it is in --prediction_data=/data/new, of which every file is read"},

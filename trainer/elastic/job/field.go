@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Field is the path in JSON of what the flag sets: "worker.request" of --worker_resource_request;
-// "" if that is nothing of the Job.
+// Field returns the path in JSON of the field that the flag sets, such as "worker.request" for
+// --worker_resource_request; "" if it sets no field of the Job.
 func (f *Flag) Field() string {
 	c := NewCommand(Train)
 	return pathTo(f.bind(c).at, reflect.ValueOf(c.Job).Elem())
 }
 
-// pathTo finds a pointer among the addresses of a struct's fields and theirs. A struct and its
-// first field have the same address: they differ by type.
+// pathTo returns the path of the field, in a struct or its structs, that has a pointer as its
+// address. A struct and its first field have the same address, but different types.
 func pathTo(at any, within reflect.Value) string {
 	for i := range within.NumField() {
 		field := within.Field(i)
@@ -39,8 +39,8 @@ func pathTo(at any, within reflect.Value) string {
 	return ""
 }
 
-// Available reports, joined, every field whose flag [Value.Set] would have refused, as asking for
-// what this version does not have.
+// Available returns an error for each field whose value is not available in this version, as
+// [Value.Set] does for flags.
 func (j *Job) Available() error {
 	var p problems
 	c := NewCommand(j.Type)
@@ -55,13 +55,13 @@ func (j *Job) Available() error {
 	return p.err()
 }
 
-// Settle makes what was not given fit what was, as --flags of the command line do: no servers are
-// the AllReduce strategy, and the other way round; a job that trains nothing has neither; and what
-// pods ask for by default is no more than their limits. Given tells whether a flag was.
+// Settle adapts the defaults of settings that were not given to those that were, as given reports.
+// No servers mean the AllReduce strategy, and the other way round. A job that does not train has
+// neither. The default requests of pods do not exceed given limits.
 func (j *Job) Settle(given func(flag string) bool) {
 	switch {
 	case j.Runs():
-		j.Strategy, j.NumPS = AllReduce, 0 // the workers meet as those of a ring do
+		j.Strategy, j.NumPS = AllReduce, 0 // the workers form a ring
 		if !given("num_workers") {
 			j.NumWorkers = max(j.NumWorkers, j.MinWorkers)
 		}
@@ -79,7 +79,7 @@ func (j *Job) Settle(given func(flag string) bool) {
 		j.NumPS = 0
 	}
 	if j.NumPS > 0 && !given("ps_pod_priority") && j.Master.Priority.Share == 0 {
-		// else a worker of another job may preempt them before this job's own workers
+		// otherwise another job's worker may preempt them before this job's own workers
 		j.PS.Priority = j.Master.Priority
 	}
 	for role, p := range map[string]*Pod{"master": &j.Master, "ps": &j.PS, "worker": &j.Worker} {
@@ -92,7 +92,7 @@ func (j *Job) Settle(given func(flag string) bool) {
 	}
 }
 
-// Elastic tells whether the job goes on when some of its workers are taken away: a ring of fewer
+// Elastic reports whether the job continues when some of its workers are lost: a ring with fewer
 // than MinWorkers waits.
 func (j *Job) Elastic() bool {
 	return j.Strategy != AllReduce || max(1, j.MinWorkers) < j.NumWorkers

@@ -4,19 +4,19 @@ import "slices"
 
 // Flag is one flag of `elasticdl train`, evaluate or predict.
 type Flag struct {
-	// as ElasticDL spells it
+	// name, in ElasticDL's spelling
 	Name string
-	// one letter, as "n" for -n; "" for none
+	// one letter, such as "n" for -n; "": none
 	Short string
 	// heading in the help text
 	Topic Topic
 	// other names of the same flag
 	Aliases []string
-	// what it does, in a line
+	// line of the help text
 	Usage string
-	// where it does it
+	// runtime on which it has an effect
 	Effect Effect
-	// Later: "; " and what there is instead, or ""
+	// for Later: "; " and the alternative, or ""
 	Instead string
 	bind    func(*Command) value
 }
@@ -41,13 +41,14 @@ type Effect int
 
 const (
 	Everywhere Effect = iota + 1
-	// on this machine; on Kubernetes what it asks for is always so; reported it
+	// with --runtime=local only: on Kubernetes it is always on, which a note reports
 	Here
-	// on Kubernetes; --runtime=local says that it has none
+	// on Kubernetes only: a note reports that it has no effect with --runtime=local
 	Cluster
-	// nowhere: what it asked for is always so, or has no sense any more; reported it
+	// no effect, because it is always on or has lost its meaning: a note reports that
 	Gone
-	Later // not in this version: refused
+	// not available in this version: a value other than the default is refused
+	Later
 )
 
 // With reports whether the flag has its effect in jobs of a type.
@@ -55,7 +56,7 @@ func (f *Flag) With(t Type) bool { return slices.Contains(f.types(), t) }
 
 // types returns the types of jobs in which the flag has its effect.
 func (f *Flag) types() []Type {
-	types, limited := goesWith[f.Name]
+	types, limited := typesOfFlag[f.Name]
 	switch path := f.Field(); {
 	case limited:
 		return types
@@ -74,23 +75,23 @@ func (f *Flag) ofProgram() bool {
 	return slices.ContainsFunc(programFlags, func(o Flag) bool { return o.Name == f.Name })
 }
 
-// goesWith is the types of job in which those flags have their effect that set nothing of the
-// [Job]. For the others the type of the field says it.
-var goesWith = map[string][]Type{
+// typesOfFlag lists the types of job in which a flag has its effect, for flags that set no field of
+// [Job]. For the others the field decides.
+var typesOfFlag = map[string][]Type{
 	"job_command": {Train, Run}, "record_per_task": forModels,
 	"prediction_outputs_processor": {Predict},
 }
 
-// TakesValue tells whether the flag needs one; booleans do not.
+// TakesValue reports whether the flag needs a value; booleans do not.
 func (f *Flag) TakesValue() bool { return f.Kind() != "" }
 
 // Kind returns the placeholder of the flag's value in the help text, "" for a boolean.
 func (f *Flag) Kind() string { return f.bind(NewCommand(Train)).kind }
 
-// Default returns the value that the flag has in jobs of a type if it is not given, "" for none.
+// Default returns the flag's default in jobs of a type, "" if it has none.
 func (f *Flag) Default(t Type) string { return f.bind(NewCommand(t)).get() }
 
-// Flags is every flag, in the order of the help text.
+// Flags returns all flags, in the order of the help text.
 func Flags() []Flag {
 	return flags
 }
@@ -104,7 +105,7 @@ var flags = append([]Flag{
 		Usage: "where pods run: kubernetes, or local (processes of this machine)", bind: func(c *Command) value {
 			return text(&c.Runtime)
 		}},
-	{Name: "detach", Topic: General, Effect: Here, Usage: "return when the job is started, and leave it running in the background",
+	{Name: "detach", Topic: General, Effect: Here, Usage: "start the job in the background, and return",
 		bind: func(c *Command) value {
 			return boolean(&c.Detach)
 		}},
@@ -118,7 +119,7 @@ var flags = append([]Flag{
 			return text(&c.Job.LogLevel)
 		}},
 	{Name: "yaml", Topic: General, Effect: Cluster,
-		Usage: "file for the job's manifests, - for standard output; nothing is submitted",
+		Usage: "write the job's manifests to this file, - for standard output, and submit nothing",
 		bind: func(c *Command) value {
 			return filePath(&c.YAML)
 		}},
@@ -208,7 +209,7 @@ var flags = append([]Flag{
 		}},
 
 	{Name: "distribution_strategy", Topic: Training, Effect: Everywhere,
-		Usage: "strategy; or AllreduceStrategy: a ring of workers without servers", bind: func(c *Command) value {
+		Usage: "ParameterServerStrategy, or AllreduceStrategy (no parameter servers)", bind: func(c *Command) value {
 			return strategy(&c.Job.Strategy)
 		}},
 	{Name: "num_workers", Topic: Training, Effect: Everywhere, Aliases: []string{"num_worker"},
@@ -236,12 +237,12 @@ var flags = append([]Flag{
 			return number(&c.Job.MinibatchSize)
 		}},
 	{Name: "global_batch_size", Topic: Training, Effect: Everywhere,
-		Usage: "records per update of a ring, for any number of workers [one minibatch per worker]",
+		Usage: "fixed number of records per update (AllreduceStrategy) [one minibatch per worker]",
 		bind: func(c *Command) value {
 			return number(&c.Job.GlobalBatchSize)
 		}},
 	{Name: "scale_learning_rate", Topic: Training, Effect: Everywhere,
-		Usage: "learning rate multiplied by the number of workers in the ring", bind: func(c *Command) value {
+		Usage: "multiply the learning rate by the number of workers (AllreduceStrategy)", bind: func(c *Command) value {
 			return boolean(&c.Job.ScaleLearningRate)
 		}},
 	{Name: "num_minibatches_per_task", Topic: Training, Effect: Everywhere,
@@ -262,7 +263,7 @@ var flags = append([]Flag{
 			return number(&c.Job.GradsToWait)
 		}},
 	{Name: "use_async", Topic: Training, Effect: Everywhere,
-		Usage: "asynchronous training: each gradient is applied at once, none is refused as stale", bind: func(c *Command) value {
+		Usage: "asynchronous training: apply each gradient at once, and refuse none as stale", bind: func(c *Command) value {
 			return boolean(&c.Job.UseAsync)
 		}},
 	{Name: "sync_version_tolerance", Topic: Training, Effect: Everywhere,
@@ -271,7 +272,7 @@ var flags = append([]Flag{
 			return optionalNumber(&c.Job.SyncVersionTolerance)
 		}},
 	{Name: "lr_staleness_modulation", Topic: Training, Effect: Everywhere,
-		Usage: "learning rate divided by the staleness of the gradient", bind: func(c *Command) value {
+		Usage: "divide the learning rate by the staleness of the gradient", bind: func(c *Command) value {
 			return boolean(&c.Job.LRStalenessModulation)
 		}},
 	{Name: "get_model_steps", Topic: Training, Effect: Everywhere,
@@ -286,6 +287,10 @@ var flags = append([]Flag{
 		Usage: "threads per worker [its share of the cores]", bind: func(c *Command) value {
 			return number(&c.Job.NumThreads)
 		}},
+	{Name: "data_encryption", Topic: Training, Effect: Everywhere,
+		Usage: "tls (default), or off: authenticate peers but send gradients unencrypted", bind: func(c *Command) value {
+			return text(&c.Job.DataEncryption)
+		}},
 
 	{Name: "relaunch_on_worker_failure", Topic: Tolerance, Effect: Everywhere,
 		Usage: "number of replacements for a worker that crashes; lost workers are always replaced",
@@ -297,23 +302,18 @@ var flags = append([]Flag{
 			return number(&c.Job.MaxTaskRetries)
 		}},
 	{Name: "task_timeout", Topic: Tolerance, Effect: Everywhere,
-		Usage: "minimum time before a task is leased to another worker; at least 3 times the longest task",
+		Usage: "minimum time before a task is leased again; raised to 3 x the longest task",
 		bind: func(c *Command) value {
 			return duration(&c.Job.TaskTimeout)
 		}},
 	{Name: "heartbeat_timeout", Topic: Tolerance, Effect: Everywhere,
-		Usage: "silence after which a worker of a ring is replaced", bind: func(c *Command) value {
+		Usage: "time without heartbeats after which a worker is replaced; not with parameter servers", bind: func(c *Command) value {
 			return duration(&c.Job.HeartbeatTimeout)
 		}},
 
 	{Name: "grace_period", Topic: Tolerance, Effect: Everywhere,
 		Usage: "time from SIGTERM to SIGKILL when a worker or the job stops; also the limit for its checkpoint",
 		bind:  gracePeriod},
-
-	{Name: "data_encryption", Topic: Training, Effect: Everywhere,
-		Usage: "tls, or off: authenticate peers but send gradients unencrypted", bind: func(c *Command) value {
-			return text(&c.Job.DataEncryption)
-		}},
 
 	{Name: "checkpoint_dir", Topic: Chkpoints, Effect: Everywhere,
 		Usage: "checkpoint directory, or s3:// or gs:// URL [on a --volume with a claim_name, or local]",
@@ -342,7 +342,8 @@ var flags = append([]Flag{
 		}},
 }, slices.Concat(programFlags, podFlags, oldFlags)...)
 
-// gracePeriod returns the value of --grace_period, which a job does not name if it is the default.
+// gracePeriod returns the value of --grace_period, which shows the default although the job's field
+// is 0 then.
 func gracePeriod(c *Command) value {
 	v := duration(&c.Job.GracePeriod)
 	v.get = func() string { return c.Job.TimeToEnd().String() }
@@ -363,7 +364,7 @@ var podFlags = []Flag{
 			return text(&c.Job.Namespace)
 		}},
 	{Name: "master_resource_request", Topic: Pods, Effect: Cluster,
-		Usage: "resources of the master, as cpu=250m,memory=32Mi,disk=64Mi,gpu=1", bind: func(c *Command) value {
+		Usage: "resource request of the master, such as cpu=250m,memory=32Mi,gpu=1", bind: func(c *Command) value {
 			return resources(&c.Job.Master.Request)
 		}},
 	{Name: "master_resource_limit", Topic: Pods, Effect: Cluster,
@@ -395,12 +396,12 @@ var podFlags = []Flag{
 			return priority(&c.Job.PS.Priority)
 		}},
 	{Name: "worker_pod_priority", Topic: Pods, Effect: Cluster,
-		Usage: "PriorityClass of workers, or their fraction in class high, as 0.5; the others are in low",
+		Usage: "PriorityClass of workers, or the fraction with class high (0.5); the others get low",
 		bind: func(c *Command) value {
 			return priority(&c.Job.Worker.Priority)
 		}},
 	{Name: "volume", Topic: Pods, Effect: Cluster,
-		Usage: "as claim_name=c,mount_path=/data;host_path=/d,type=Directory,mount_path=/d,sub_path=s",
+		Usage: "volumes to mount, such as claim_name=c,mount_path=/c,sub_path=s;host_path=/d,mount_path=/d",
 		bind: func(c *Command) value {
 			return volumes(&c.Job.Volumes)
 		}},
@@ -426,12 +427,12 @@ var podFlags = []Flag{
 			return boolean(&c.Job.AllowPlainSecrets)
 		}},
 	{Name: "image_pull_secret", Topic: Pods, Effect: Cluster,
-		Usage: "registry Secrets, made by kubectl create secret docker-registry",
+		Usage: "Secrets for the image registry, as created by kubectl create secret docker-registry",
 		bind: func(c *Command) value {
 			return names(&c.Job.ImagePullSecrets)
 		}},
 	{Name: "populate_env_names", Topic: Pods, Effect: Cluster,
-		Usage: "regular expression of variables that pods inherit from the master", bind: func(c *Command) value {
+		Usage: "regular expression of the master's environment variables to copy to the other pods", bind: func(c *Command) value {
 			return text(&c.Job.PopulateEnvNames)
 		}},
 	{Name: "cluster_spec", Topic: Pods, Effect: Cluster,
@@ -443,7 +444,7 @@ var podFlags = []Flag{
 			return object(&c.Job.ClusterSpecJSON)
 		}},
 	{Name: "max_memory", Topic: Pods, Effect: Cluster,
-		Usage: "limit for doubling the memory of a pod that ran out of it [no doubling]",
+		Usage: "double the memory of a pod after an OOM kill, up to this limit [no doubling]",
 		bind: func(c *Command) value {
 			return memory(&c.Job.MaxMemory)
 		}},
@@ -452,7 +453,7 @@ var podFlags = []Flag{
 			return selector(&c.Job.NodeSelector)
 		}},
 	{Name: "tolerations", Topic: Pods, Effect: Cluster,
-		Usage: "tolerations, as key=K,operator=Exists;key=L,value=V,effect=NoExecute,seconds=60",
+		Usage: "tolerations, such as key=K,operator=Exists;key=L,value=V,effect=NoExecute,seconds=60",
 		bind: func(c *Command) value {
 			return tolerations(&c.Job.Tolerations)
 		}},
@@ -461,7 +462,7 @@ var podFlags = []Flag{
 			return text(&c.Job.ServiceAccount)
 		}},
 	{Name: "run_as_user", Topic: Pods, Effect: Cluster,
-		Usage: "user and group ID of pods, for namespaces that enforce restricted [the image's]",
+		Usage: "user and group ID of pods, for the Pod Security Standard restricted [the image's]",
 		bind: func(c *Command) value {
 			return number(&c.Job.RunAsUser)
 		}},
@@ -474,7 +475,7 @@ var podFlags = []Flag{
 			return duration(&c.Job.Deadline)
 		}},
 	{Name: "pending_timeout", Topic: Pods, Effect: Cluster,
-		Usage: "time without a node for a role's pods before the job fails; 0 disables it [1h]", bind: func(c *Command) value {
+		Usage: "time for which pods may be unschedulable before the job fails; 0 disables it [1h]", bind: func(c *Command) value {
 			return optionalDuration(&c.Job.PendingTimeout)
 		}},
 	{Name: "ttl", Topic: Pods, Effect: Cluster,
@@ -500,8 +501,8 @@ var podFlags = []Flag{
 	{Name: "need_tf_config", Topic: Pods, Effect: Later, Usage: "set TF_CONFIG", bind: toBool},
 }
 
-// oldFlags are ElasticDL's early names whose meaning changed with the name, and what it needed and
-// we do not.
+// oldFlags are flags of earlier ElasticDL versions: those that a flag with another meaning has
+// replaced, and those that are no longer needed.
 var oldFlags = []Flag{
 	{Name: "model_file", Topic: Remnants, Effect: Everywhere, Usage: "--model_def, as a file",
 		bind: func(c *Command) value {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Help is the flags of the command for a type of job, by topic. The older ones are one paragraph.
+// Help returns the help text of the flags for a type of job, by topic. Older flags share one
+// paragraph.
 func Help(t Type) string {
 	var b strings.Builder
 	var topic Topic
@@ -25,7 +26,7 @@ func Help(t Type) string {
 		}
 		f.help(&b, t)
 	}
-	fmt.Fprintf(&b, "\n%s, understood as well:\n%s", Remnants, wrap(strings.Join(old, " "), "  ", 100))
+	fmt.Fprintf(&b, "\n%s, also accepted:\n%s", Remnants, wrap(strings.Join(old, " "), "  ", 100))
 	return b.String()
 }
 
@@ -39,7 +40,10 @@ func (f *Flag) help(b *strings.Builder, t Type) {
 	}
 	usage := f.Usage
 	if f.Name == "job_name" && t == Run {
-		usage = strings.Replace(usage, "(required)", "[that of the script]", 1)
+		usage = strings.Replace(usage, "(required)", "[name of the script]", 1)
+	}
+	if f.Effect == Gone {
+		usage = "no effect: " + usage
 	}
 	if def := f.Default(t); def != "" && def != "0" && def != "0s" && def != "false" {
 		usage += " [" + def + "]"

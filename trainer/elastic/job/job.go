@@ -1,17 +1,17 @@
-// Package job says what a training job is: one plain value, [Job], that the
-// command line, the master, the parameter servers, the workers and the
-// infrastructure all read. It is written to and read from JSON as it stands.
+// Package job holds the specification of a job: one plain value, [Job], that the command line, the
+// master, the parameter servers, the workers and the infrastructure read. Its JSON form has all its
+// fields.
 //
-// A [Command] makes a Job from the flags of `elasticdl train`, which are ElasticDL's by name and
-// meaning. The command line's parser sets them: each is a pflag.Value ([Command.Value]), although
-// this package does not import the parser. The table of flags ([Flags]) also makes the help text.
+// A [Command] makes a Job from the flags of `elasticdl train`, which have ElasticDL's names and
+// meanings. The command line's parser sets them: each is a pflag.Value ([Command.Value]), although
+// this package does not import the parser. The help text is made from the table of flags ([Flags]).
 //
 // Laws:
 //
-//  1. Validate and [Command.Settle] report every problem at once, each as a [Problem]: by the
-//     setting's name, with what was given and what is expected. A problem names settings by flags,
-//     or by fields to who gave those.
-//  2. A flag has its effect, is reported as having none here, or is refused.
+//  1. Validate and [Command.Settle] report all problems at once, each as a [Problem]: with the name
+//     of the setting, the given value and what is expected. A problem names settings by flags or by
+//     fields, as its reader has given them.
+//  2. A flag has its effect, is reported as having no effect, or is refused.
 //  3. A valid Job survives JSON unchanged.
 package job
 
@@ -20,20 +20,20 @@ import (
 	"time"
 )
 
-// Job is a job to train, evaluate or predict with a model, or to run a program. Its own fields are
-// of all types of jobs. The structs that it embeds are of some types, which parts lists. As JSON
-// all fields stand side by side. Counts are of records, minibatches, pods or model versions, as
-// each field says; the zero value of an optional field means off or automatic. [Default] has
-// ElasticDL's defaults.
+// Job is a job to train, evaluate or predict with a model, or to run a program. Its own fields
+// apply to all types of jobs, and the structs that it embeds to those types that parts lists. In
+// JSON all fields are on one level. Counts are numbers of records, minibatches, pods or model
+// versions, as the field's comment says. The zero value of an optional field means off or
+// automatic. [Default] returns ElasticDL's defaults.
 type Job struct {
 	// --job_name: unique where it runs; part of the pods' names
 	Name string `json:"name"`
-	// --namespace: of the cluster
+	// --namespace: namespace of the cluster
 	Namespace string `json:"namespace,omitzero"`
-	// what the command was
+	// the command that starts the job
 	Type Type `json:"type"`
 
-	// Each of these is of some types of jobs; the others ignore it.
+	// Each of these applies to some types of jobs; the others ignore it.
 	ModelSettings
 	EvaluationSettings
 	TrainingSettings
@@ -42,25 +42,24 @@ type Job struct {
 	Program
 
 	// Workers, and the tasks that they are given.
-	// --num_workers: workers wanted
+	// --num_workers: number of workers
 	NumWorkers int `json:"numWorkers"`
-	// --min_workers: a ring of fewer does not train; 0 = 1
+	// --min_workers: minimum number of workers of a ring, below which it waits; 0 = 1
 	MinWorkers int `json:"minWorkers,omitzero"`
-	// --max_workers: the job is not scaled beyond; 0 = no limit
+	// --max_workers: maximum number of workers for scaling; 0 = no limit
 	MaxWorkers int `json:"maxWorkers,omitzero"`
-	// --num_minibatches_per_task; 0 = a program says, or its package
+	// --num_minibatches_per_task; 0 = for a program, its own choice
 	NumMinibatchesPerTask int `json:"numMinibatchesPerTask"`
 
-	// Fault tolerance. --task_timeout: floor; a task is taken back after max(this, 3 x the longest
-	// completed)
+	// Fault tolerance. --task_timeout: minimum time after which a task is leased again; the time is
+	// max(this, 3 x the longest completed task)
 	TaskTimeout Duration `json:"taskTimeout"`
 	// --max_task_retries: failures of one task before the job fails
 	MaxTaskRetries int `json:"maxTaskRetries"`
-	// --relaunch_on_worker_failure: replacements of a worker that failed on its own
+	// --relaunch_on_worker_failure: number of replacements of a worker that fails on its own
 	RelaunchOnWorkerFailure int `json:"relaunchOnWorkerFailure"`
-	// GracePeriod is --grace_period: from SIGTERM to SIGKILL when the job, or one of its workers,
-	// is to end; 0: the default, see [Job.TimeToEnd]. A job without it is written as before there
-	// was the flag.
+	// GracePeriod (--grace_period) is the time from SIGTERM to SIGKILL when the job or one of its
+	// workers ends; 0: the default, see [Job.TimeToEnd].
 	GracePeriod Duration `json:"gracePeriod,omitzero"`
 
 	// The pods.
@@ -74,39 +73,39 @@ type Job struct {
 	Master Pod `json:"master,omitzero"`
 	// --worker_*
 	Worker Pod `json:"worker,omitzero"`
-	// --volume: of every pod
+	// --volume: volumes of every pod
 	Volumes []Volume `json:"volumes,omitempty"`
-	// --envs: of every pod
+	// --envs: environment variables of every pod
 	Envs map[string]string `json:"envs,omitzero"`
-	// --env_secret: variables of every pod, but the master of a program's job, with values of
-	// Secrets
+	// --env_secret: variables with values of Secrets, of every pod except the master of a program's
+	// job
 	EnvSecrets map[string]SecretRef `json:"envSecrets,omitzero"`
-	// --allow_plain_secrets: what looks like a secret in the job is none
+	// --allow_plain_secrets: values that look like secrets are accepted
 	AllowPlainSecrets bool `json:"allowPlainSecrets,omitzero"`
-	// --image_pull_secret: names of the Secrets by which images are pulled
+	// --image_pull_secret: names of the Secrets with which images are pulled
 	ImagePullSecrets []string `json:"imagePullSecrets,omitempty"`
-	// --populate_env_names: regexp of names that servers and workers take over from the master
+	// --populate_env_names: regexp of the master's variables that servers and workers get, too
 	PopulateEnvNames string `json:"populateEnvNames,omitzero"`
-	// --cluster_spec_json: a JSON object; also what the file of --cluster_spec says
+	// --cluster_spec_json: a JSON object; also receives the content of --cluster_spec
 	ClusterSpecJSON string `json:"clusterSpecJSON,omitzero"`
-	// --max_memory: what a pod that ran out of memory is given at most; "" = no more than before
+	// --max_memory: limit up to which memory is doubled after an OOM kill; "" = no doubling
 	MaxMemory string `json:"maxMemory,omitzero"`
-	// --tolerations: of every pod
+	// --tolerations: tolerations of every pod
 	Tolerations []Toleration `json:"tolerations,omitempty"`
-	// --node_selector: of every pod
+	// --node_selector: node selector of every pod
 	NodeSelector map[string]string `json:"nodeSelector,omitzero"`
-	// --service_account: the pods', there already; "" = the job's own
+	// --service_account: an existing ServiceAccount for the pods; "" = the job creates its own
 	ServiceAccount string `json:"serviceAccount,omitzero"`
-	// --run_as_user: number of the user and group that pods run as; 0 = the image's
+	// --run_as_user: user and group ID of the pods; 0 = the image's
 	RunAsUser int `json:"runAsUser,omitzero"`
-	// --ttl: from the end of the job until all of it is deleted; nil = it stays
+	// --ttl: time from the end of the job to its deletion; nil = it is not deleted
 	TTL *Duration `json:"ttl,omitempty"`
-	// --deadline: the job fails if it runs for longer; 0 = never
+	// --deadline: time limit of the job, after which it fails; 0 = no limit
 	Deadline Duration `json:"deadline,omitzero"`
-	// PendingTimeout limits the time for which pods of a role fit no node before the job fails
-	// (--pending_timeout); nil = [DefaultPendingTimeout], 0 = without limit.
+	// PendingTimeout (--pending_timeout) is the time for which a role's pods may be unschedulable
+	// before the job fails; nil = [DefaultPendingTimeout], 0 = no limit.
 	PendingTimeout *Duration `json:"pendingTimeout,omitempty"`
-	// --suspend: the job is made, and does not start yet
+	// --suspend: the job is created, and not started yet
 	Suspend bool `json:"suspend,omitzero"`
 	// --log_level: DEBUG, INFO, WARNING, ERROR, CRITICAL
 	LogLevel string `json:"logLevel,omitzero"`
@@ -119,10 +118,10 @@ const (
 	Train    Type = "train"
 	Evaluate Type = "evaluate"
 	Predict  Type = "predict"
-	Run      Type = "run" // a program of the user's
+	Run      Type = "run" // a user's program
 )
 
-// Strategy is the distribution strategy of a training job; values are ElasticDL's.
+// Strategy is the distribution strategy of a training job, with ElasticDL's values.
 type Strategy string
 
 const (
@@ -142,7 +141,7 @@ type Pod struct {
 // it.
 const DefaultPendingTimeout = time.Hour
 
-// Duration is a [time.Duration] that JSON holds as text, "5m0s".
+// Duration is a [time.Duration] that is text in JSON, such as "5m0s".
 type Duration struct{ time.Duration }
 
 // MarshalText is [time.Duration.String].
@@ -154,15 +153,15 @@ func (d *Duration) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// defaultGrace is that of a Kubernetes pod, and of torchrun.
+// defaultGrace is the default grace period, as for a Kubernetes pod and torchrun.
 const defaultGrace = 30 * time.Second
 
-// TimeToEnd returns how long the processes of the job have to end after they are asked to:
-// --grace_period, or its default.
+// TimeToEnd returns the time that the job's processes have to end after SIGTERM: --grace_period, or
+// its default.
 func (j *Job) TimeToEnd() time.Duration { return cmp.Or(j.GracePeriod.Duration, defaultGrace) }
 
-// Default is a job with ElasticDL's defaults and no name, model or data.
-// One parameter server where ElasticDL has none: there none means AllReduce.
+// Default returns a job with ElasticDL's defaults and no name, model or data. It has one parameter
+// server; ElasticDL's default is none, which means AllReduce here.
 func Default() *Job {
 	return &Job{
 		Namespace: "default", Type: Train,
@@ -180,8 +179,8 @@ func Default() *Job {
 	}
 }
 
-// DefaultOf is [Default] for a type of job. One that runs a program has torchrun's defaults where
-// torchrun has them: a single worker.
+// DefaultOf returns [Default] for a type of job. One that runs a program has torchrun's defaults,
+// such as a single worker.
 func DefaultOf(t Type) *Job {
 	j := Default()
 	j.Type = t
@@ -191,8 +190,8 @@ func DefaultOf(t Type) *Job {
 	return j
 }
 
-// RecordsPerTask returns the number of records of a task; the last of a shard may have fewer. Of a
-// program it has no meaning: what the program declares counts.
+// RecordsPerTask returns the number of records of a task; the last task of a shard may have fewer.
+// It has no meaning for programs, which declare the number themselves.
 func (j *Job) RecordsPerTask() int64 {
 	return int64(j.MinibatchSize) * int64(max(1, j.NumMinibatchesPerTask))
 }
@@ -200,23 +199,22 @@ func (j *Job) RecordsPerTask() int64 {
 // MaxRecords returns the number of records that --max_step allows; 0 = no limit.
 func (j *Job) MaxRecords() int64 { return int64(j.MaxStep) * int64(j.MinibatchSize) }
 
-// Synchronous tells whether the servers gather gradients and refuse stale ones. Without --use_async
-// a job is synchronous if it waits for more than one gradient or says how stale one may be. One
-// gradient and no word of staleness, the tutorials' case, is not: each gradient is applied on
-// arrival and none is dropped.
+// Synchronous reports whether the servers gather gradients and refuse stale ones. Without
+// --use_async a job is synchronous if --grads_to_wait is more than 1 or --sync_version_tolerance is
+// given. Otherwise, as in the tutorials, each gradient is applied on arrival and none is refused.
 func (j *Job) Synchronous() bool {
 	return !j.UseAsync && (j.GradsToWait > 1 || j.SyncVersionTolerance != nil)
 }
 
-// Trains reports whether the job trains a model. One that does not evaluates a model, or predicts
-// with it, which does not change; or runs a program.
+// Trains reports whether the job trains a model. Other jobs evaluate a model or predict with it,
+// which does not change, or run a program.
 func (j *Job) Trains() bool { return j.Type == Train }
 
-// Runs reports whether the job runs a program of the user's.
+// Runs reports whether the job runs a user's program.
 func (j *Job) Runs() bool { return j.Type == Run }
 
-// Evaluates tells whether the job evaluates: every EvaluationSteps versions if that is set, and at
-// the end.
+// Evaluates reports whether the job evaluates: every EvaluationSteps versions if that is set, and
+// at the end.
 func (j *Job) Evaluates() bool { return j.ValidationData != "" }
 
 // PlainData reports whether gradients and values are sent outside TLS.

@@ -55,7 +55,7 @@ func TestParseVolumes(t *testing.T) {
 		"claim_name=c,host_path=/h,mount_path=/d": "!expected either claim_name or host_path",
 		"claim_name=c":                                          "!expected a mount_path that starts with /",
 		"claim_name=c,mount_path=data":                          "!expected a mount_path that starts with /",
-		"claim_name=c,type=Directory,mount_path=/d":             "!type goes with host_path only",
+		"claim_name=c,type=Directory,mount_path=/d":             "!type requires host_path",
 		"claim_name=c,claim_name=d,mount_path=/d":               "!claim_name occurs twice",
 		"claim=c,mount_path=/d":                                 `!unknown key "claim"`,
 		"claim_name=,mount_path=/d":                             "!claim_name is empty",

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ModelSettings are the settings of jobs that compute with a model: to train, evaluate or predict.
+// ModelSettings are the settings of jobs with a model: to train, evaluate or predict.
 type ModelSettings struct {
 	// --model_zoo: a directory
 	ModelZoo string `json:"modelZoo,omitzero"`
@@ -25,17 +25,18 @@ type ModelSettings struct {
 	MinibatchSize int `json:"minibatchSize"`
 	// --num_threads: of each worker's engine; 0 = automatic
 	NumThreads int `json:"numThreads,omitzero"`
-	// --checkpoint_dir_for_init: of another job; or one of its commits; or an exported model
+	// --checkpoint_dir_for_init: checkpoint directory of another job, one of its commits, or an
+	// exported model
 	CheckpointDirForInit string `json:"checkpointDirForInit,omitzero"`
 }
 
-// EvaluationSettings are the settings of jobs that measure a model, to train it or to evaluate it.
+// EvaluationSettings are the settings of jobs that evaluate a model: to train or evaluate.
 type EvaluationSettings struct {
 	// --loss
 	Loss string `json:"loss,omitzero"`
 	// --eval_metrics_fn
 	EvalMetricsFn string `json:"evalMetricsFn,omitzero"`
-	// --validation_data: likewise; "" = no evaluation
+	// --validation_data: RecordIO directory or file, or .csv; "" = no evaluation
 	ValidationData string `json:"validationData,omitzero"`
 }
 
@@ -47,15 +48,15 @@ type TrainingSettings struct {
 	Callbacks string `json:"callbacks,omitzero"`
 	// --training_data: RecordIO directory or file, or .csv
 	TrainingData string `json:"trainingData,omitzero"`
-	// --output: directory or bucket for the trained model; "" = that of [Job.ResultDir]
+	// --output: directory or bucket for the trained model; "" = [Job.ResultDir]
 	Output string `json:"output,omitzero"`
-	// --distribution_strategy; "" = nothing is trained
+	// --distribution_strategy; "" = the job does not train
 	Strategy Strategy `json:"strategy,omitzero"`
-	// --num_ps_pods: parameter servers
+	// --num_ps_pods: number of parameter servers
 	NumPS int `json:"numPS,omitzero"`
 	// --num_epochs: passes over the training data
 	NumEpochs int `json:"numEpochs"`
-	// --max_step: minibatches in all; 0 = off
+	// --max_step: maximum number of minibatches; 0 = no limit
 	MaxStep int `json:"maxStep,omitzero"`
 	// --evaluation_steps: versions between evaluations; 0 = only at the end
 	EvaluationSteps int `json:"evaluationSteps,omitzero"`
@@ -65,33 +66,31 @@ type TrainingSettings struct {
 	UseAsync bool `json:"useAsync,omitzero"`
 	// --sync_version_tolerance: versions; nil = not given; see Synchronous
 	SyncVersionTolerance *int `json:"syncVersionTolerance,omitempty"`
-	// --lr_staleness_modulation: learning rate / staleness
+	// --lr_staleness_modulation: the learning rate is divided by the staleness
 	LRStalenessModulation bool `json:"lrStalenessModulation,omitzero"`
-	// --get_model_steps: local updates between pulls
+	// --get_model_steps: number of local updates between two pulls
 	GetModelSteps int `json:"getModelSteps"`
 	// --log_loss_steps: minibatches between loss lines; 0 = none
 	LogLossSteps int `json:"logLossSteps,omitzero"`
-	// --seed: of initial values, shuffling and dropout
+	// --seed: seed of initial values, shuffling and dropout
 	Seed uint64 `json:"seed,omitzero"`
-	// --shuffle: order of tasks, and of records within a task, new in each epoch
+	// --shuffle: new order of tasks, and of records within a task, in each epoch
 	Shuffle bool `json:"shuffle,omitzero"`
-	// --global_batch_size: records per update of a ring, however many workers; 0 = a minibatch of
-	// each
+	// --global_batch_size: records per update of a ring, for any number of workers; 0 = one
+	// minibatch per worker
 	GlobalBatchSize int `json:"globalBatchSize,omitzero"`
-	// --scale_learning_rate: times the number of workers in the ring
+	// --scale_learning_rate: multiply the learning rate by the number of workers in the ring
 	ScaleLearningRate bool `json:"scaleLearningRate,omitzero"`
-	// DataEncryption is "tls" or, on a network that encrypts below, "off": gradients and values are
-	// then neither encrypted nor protected against change, though both ends prove who they are. "":
-	// tls.
-	// --data_encryption
+	// DataEncryption (--data_encryption) is "tls", or "off" for a network that encrypts below: then
+	// peers are authenticated, but gradients and values are sent unencrypted. "": tls.
 	DataEncryption string `json:"dataEncryption,omitempty"`
 	// --checkpoint_dir: a path as the pods see it, s3:// or gs://; "" = no checkpoints
 	CheckpointDir string `json:"checkpointDir,omitzero"`
-	// --checkpoint_steps: versions between checkpoints; 0 = none by that
+	// --checkpoint_steps: model versions between checkpoints; 0 = not by versions
 	CheckpointSteps int `json:"checkpointSteps,omitzero"`
-	// --checkpoint_interval: time between checkpoints; 0 = none by that
+	// --checkpoint_interval: time between checkpoints; 0 = not by time
 	CheckpointInterval Duration `json:"checkpointInterval,omitzero"`
-	// --keep_checkpoint_max: newest kept; 0 = all
+	// --keep_checkpoint_max: number of newest checkpoints to keep; 0 = all
 	KeepCheckpointMax int `json:"keepCheckpointMax,omitzero"`
 	// --ps_*
 	PS Pod `json:"ps,omitzero"`
@@ -99,19 +98,19 @@ type TrainingSettings struct {
 
 // PredictionSettings are the settings of jobs that predict.
 type PredictionSettings struct {
-	// --prediction_data: likewise
+	// --prediction_data: RecordIO directory or file, or .csv
 	PredictionData string `json:"predictionData,omitzero"`
-	// --prediction_outputs: a .csv file, or a directory for parts of it
+	// --prediction_outputs: a .csv file, or a directory for its parts
 	PredictionOutputs string `json:"predictionOutputs,omitzero"`
 }
 
-// StateSettings are the settings of jobs whose workers change a state that must survive them: to
-// train a model, or to run a program.
+// StateSettings are the settings of jobs whose state must survive the loss of workers: to train a
+// model, or to run a program.
 type StateSettings struct {
-	// --heartbeat_timeout: a worker of a ring that is silent for so long is replaced
+	// --heartbeat_timeout: time without heartbeats after which a worker of a ring is replaced
 	HeartbeatTimeout Duration `json:"heartbeatTimeout,omitzero"`
-	// --checkpoint_dir_take_over: the owner of CheckpointDir, or of a program's checkpoint, no
-	// longer exists
+	// --checkpoint_dir_take_over: the user confirms that the owner of CheckpointDir, or of a
+	// program's checkpoint, no longer exists
 	CheckpointDirTakeOver bool `json:"checkpointDirTakeOver,omitzero"`
 }
 
@@ -146,9 +145,9 @@ func typesOf(path string) []Type {
 	return allTypes
 }
 
-// written is the order of the fields in JSON. Jobs with the same settings have the same bytes in
-// all versions, because the hash of a running job's settings is compared with that of its stack. A
-// new field is added at the end.
+// written is the order of the fields in JSON. A job with the same settings has the same JSON in all
+// versions, because the hash of a running job's settings is compared with that of its stack. New
+// fields are added at the end.
 var written = strings.Fields(`
 	name namespace type modelZoo modelDef feed loss optimizer callbacks evalMetricsFn
 	customDataReader dataReaderParams trainingData validationData predictionData output
@@ -165,12 +164,12 @@ var written = strings.Fields(`
 	serviceAccount runAsUser ttl deadline pendingTimeout suspend logLevel
 `)
 
-// MarshalJSON returns all fields side by side, in the order of written.
+// MarshalJSON returns all fields on one level, in the order of written.
 func (j Job) MarshalJSON() ([]byte, error) {
 	type plain Job // without this method
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // the caller's encoder does, or does not
+	encoder.SetEscapeHTML(false) // the caller's encoder decides
 	if err := encoder.Encode(plain(j)); err != nil {
 		return nil, err
 	}

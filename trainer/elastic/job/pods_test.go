@@ -27,8 +27,8 @@ func TestProgramOnCluster(t *testing.T) {
 		{program("--agent_image_name=Not An Image"), "--agent_image_name=Not An Image: expected an image"},
 		{program("--nproc_per_node=gpu"), "--nproc_per_node=gpu: workers ask for no GPU; give --gpus"},
 		{program("--gpus=2", "--worker_resource_request=gpu=1"),
-			"--gpus=2: --worker_resource_request and --worker_resource_limit say nvidia.com/gpu=1; " +
-				"drop one of the two"},
+			"--gpus=2: --worker_resource_request and --worker_resource_limit set nvidia.com/gpu=1; " +
+				"remove one of the two"},
 		{program("--agent_image_name=a", "--volume=claim_name=c,mount_path=/elasticdl-bin/"),
 			"elasticdl is at that mount_path; give another"},
 		{append(program()[:3], "ftp://host/main.py"), `program ftp://host/main.py: unknown kind of place "ftp"`},
@@ -40,7 +40,7 @@ func TestProgramOnCluster(t *testing.T) {
 				"the cluster would keep it in plain text"},
 		{program("--workdir=code", "--volume=claim_name=c,mount_path=/data"), ""},
 		{program("--workdir=code", "--yaml=-"),
-			"--workdir=code: nothing is uploaded with --yaml=-; drop one of the two, or have the code in the image"},
+			"--workdir=code: nothing is uploaded with --yaml=-; remove one of the two, or have the code in the image"},
 		{append(program("--program_sha256=12")[:4], "https://host/main.py"),
 			"--program_sha256=12: expected 64 hexadecimal digits"},
 	} {

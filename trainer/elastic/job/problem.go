@@ -7,21 +7,20 @@ import (
 	"strings"
 )
 
-// Problem is one thing that is wrong with a job, or with the command that asks for one. As an error
-// it speaks to users of flags: "--min_workers=3: more than --max_workers=2". To those who wrote
-// fields [Problem.ByField] says the same: a stack's elasticdl:job.minWorkers.
+// Problem is a problem with a setting of a job or of its command. The text of the error names
+// flags: "--min_workers=3: more than --max_workers=2". [Problem.ByField] names the fields of a
+// stack's configuration instead: elasticdl:job.minWorkers.
 type Problem struct {
 	about mention
-	// about was not given at all
+	// the setting was not given
 	missing bool
-	// what is wrong, and what is expected, in which settings are named by their flags
+	// text of the problem, with the flags of settings
 	flags string
-	// likewise, by their fields
+	// text of the problem, with the fields of settings
 	fields string
 }
 
-// NewProblem returns a problem with what a flag sets: the value is not shown, the text says what is
-// wrong with it.
+// NewProblem returns a problem with the setting of a flag, whose value is not shown.
 func NewProblem(flag, text string) *Problem { return newProblem(setting(flag), "%s", text) }
 
 func newProblem(about mention, format string, args ...any) *Problem {
@@ -38,7 +37,7 @@ func newProblem(about mention, format string, args ...any) *Problem {
 // Error names settings by their flags.
 func (p *Problem) Error() string { return p.withSubject(p.flags) }
 
-// withSubject puts a text behind the flag that the problem is about.
+// withSubject returns the text after the flag of the setting.
 func (p *Problem) withSubject(text string) string {
 	switch about := p.about.String(); {
 	case about == "":
@@ -52,9 +51,9 @@ func (p *Problem) withSubject(text string) string {
 	}
 }
 
-// ByField returns the field that the problem is with, as a path in JSON, and what is wrong with it,
-// which names other settings by their fields, too: "minWorkers" and "3: more than maxWorkers=2".
-// The field is "" if the problem is with none.
+// ByField returns the field of the setting, as a path in JSON, and the text of the problem with the
+// fields of other settings: "minWorkers" and "3: more than maxWorkers=2". The field is "" if the
+// problem is not about a field.
 func (p *Problem) ByField() (field, text string) {
 	switch field = p.about.path(); {
 	case field == "":
@@ -68,8 +67,8 @@ func (p *Problem) ByField() (field, text string) {
 	}
 }
 
-// ProblemsIn returns the problems that are joined in an error. Other errors among them are problems
-// with no setting.
+// ProblemsIn returns the problems that are joined in an error. Other errors in it become problems
+// without a setting.
 func ProblemsIn(err error) []*Problem {
 	if err == nil {
 		return nil
@@ -87,22 +86,21 @@ func ProblemsIn(err error) []*Problem {
 	return []*Problem{newProblem(mention{}, "%v", err)}
 }
 
-// mention is a setting of a job, and its value, as a problem mentions it. Its String is that of the
-// command line.
+// mention is a setting of a job, and its value, in the text of a problem. String names it by its
+// flag.
 type mention struct {
-	// as its user spells it; "" if no flag sets it
+	// name of the flag; "" if no flag sets it
 	flag string
-	// without a flag: its path in JSON
+	// without a flag: path in JSON
 	field string
-	// without a flag: what users of the command line know it by; "" = by its field
+	// without a flag: name for users of the command line; "" = the field
 	title string
-	// what it is set to
 	value string
-	// the value is to be shown
+	// the text contains the value
 	shown bool
 }
 
-// setting mentions what a flag sets, with its value if that is to be shown.
+// setting mentions the setting of a flag, with its value if it is given.
 func setting(flag string, value ...any) mention {
 	return mention{flag: flag, value: fmt.Sprint(value...), shown: len(value) > 0}
 }
@@ -112,7 +110,7 @@ func fieldOf(path string, value any) mention {
 	return mention{field: path, value: fmt.Sprint(value), shown: true}
 }
 
-// theProgram mentions what workers run: the words of `elasticdl run` that are no flags.
+// theProgram mentions the program of a job: the words of `elasticdl run` that are no flags.
 func theProgram(value ...any) mention {
 	return mention{field: "command", title: "program", value: fmt.Sprint(value...), shown: len(value) > 0}
 }
@@ -135,7 +133,7 @@ func (s mention) inFields() string {
 	return s.String()
 }
 
-// path returns that of the setting's field in JSON; "" if it is none of the Job.
+// path returns the path of the setting's field in JSON; "" if it is no field of the Job.
 func (s mention) path() string {
 	if f := Find(s.flag); f != nil {
 		return f.Field()
@@ -143,7 +141,7 @@ func (s mention) path() string {
 	return s.field
 }
 
-// same reports whether two names are those of one setting.
+// same reports whether two mentions are of the same setting.
 func (s mention) same(o mention) bool {
 	if s.path() != "" {
 		return s.path() == o.path()
@@ -152,7 +150,7 @@ func (s mention) same(o mention) bool {
 	return f != nil && f == Find(o.flag)
 }
 
-// named puts the value behind a name, if it is to be shown.
+// named returns a name, with the value if it is shown.
 func (s mention) named(name, sep string) string {
 	if !s.shown {
 		return name
@@ -160,27 +158,27 @@ func (s mention) named(name, sep string) string {
 	return name + sep + s.value
 }
 
-// either is a part of a text that differs for users of flags and of fields.
+// either is a part of a text that differs between flags and fields.
 type either struct{ flags, fields string }
 
 func (e either) String() string   { return e.flags }
 func (e either) inFields() string { return e.fields }
 
-// theClusterSpec completes manifests: a file for who gives flags.
+// theClusterSpec is the name of the cluster spec: a file of a flag, or a field.
 var theClusterSpec = either{"--cluster_spec", "clusterSpecJSON"}
 
 // problems gathers what is wrong.
 type problems []*Problem
 
-// check adds a problem with a setting if ok is false: what is wrong, and what is expected. Among
-// the arguments may be other settings.
+// check adds a problem with a setting if ok is false. The text says what is expected. Arguments may
+// be other settings.
 func (p *problems) check(ok bool, about mention, format string, args ...any) {
 	if !ok {
 		*p = append(*p, newProblem(about, format, args...))
 	}
 }
 
-// given adds a problem if a setting that there must be is missing; the text says what to give.
+// given adds a problem if ok is false: a required setting is missing. The text says what to give.
 func (p *problems) given(ok bool, about mention, format string, args ...any) {
 	if !ok {
 		o := newProblem(about, format, args...)

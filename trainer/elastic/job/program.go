@@ -14,71 +14,70 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/source"
 )
 
-// Program is a training program of the user's, which workers run instead of a model: a PyTorch
-// script as it stands. Its options are torchrun's, by name and meaning, where torchrun has them.
+// Program is a user's training program, which workers run instead of a model: an unchanged PyTorch
+// script. Its options have the names and meanings of torchrun's, where torchrun has them.
 type Program struct {
-	// what stands after --: a script or a program, and its arguments
+	// words after --: a script or a program, and its arguments
 	Command []string `json:"command,omitempty"`
-	// --nproc_per_node: of each worker; a number, auto, cpu or gpu
+	// --nproc_per_node: processes of each worker; a number, auto, cpu or gpu
 	Processes string `json:"processes,omitzero"`
 	// --module: the first word is a Python module
 	Module bool `json:"module,omitzero"`
 	// --no_python: the first word is a program
 	NoPython bool `json:"noPython,omitzero"`
-	// --max_restarts: failures by its own fault before the job fails
+	// --max_restarts: retry budget: failures by its own fault before the job fails
 	MaxRestarts int `json:"maxRestarts,omitzero"`
 	// --start_method: fork or exec
 	StartMethod string `json:"startMethod,omitzero"`
 	// --restart_on_join: now, checkpoint or never
 	RestartOnJoin string `json:"restartOnJoin,omitzero"`
-	// --checkpoint_file: what the script writes, a glob; for --restart_on_join=checkpoint
+	// --checkpoint_file: pattern of the files that the script writes
 	Checkpoint string `json:"checkpointFile,omitzero"`
-	// --restart_grace: from SIGTERM to SIGKILL when processes are started again
+	// --restart_grace: time from SIGTERM to SIGKILL when processes restart
 	Grace Duration `json:"grace,omitzero"`
-	// --gather_timeout: for workers, before a start from no state; 0: none
+	// --gather_timeout: maximum wait for all workers before a start without state; 0: no wait
 	Gather Duration `json:"gatherTimeout,omitzero"`
 	// --role: of the processes
 	Role string `json:"role,omitzero"`
-	// --log_dir: where the processes' output is kept
+	// --log_dir: directory for the output of the processes
 	LogDir string `json:"logDir,omitzero"`
-	// --redirects: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, 0:3,1:1
+	// --redirects: streams to files: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, 0:3,1:1
 	Redirects string `json:"redirects,omitzero"`
-	// --tee: likewise, and to the worker's log
+	// --tee: streams to files and to the worker's log
 	Tee string `json:"tee,omitzero"`
 	// --local_ranks_filter: local ranks whose output the worker's log has, 0,1; "" = all
 	LocalRanks string `json:"localRanksFilter,omitzero"`
-	// --program_sha256: of the file that a URL as the first word names
+	// --program_sha256: checksum of the file, if the first word is a URL
 	SHA256 string `json:"sha256,omitzero"`
 	// --gpus: of each worker
 	GPUs int `json:"gpus,omitzero"`
-	// --network_interface: for gloo and NCCL; "" = the one that leads to the other workers
+	// --network_interface: for gloo and NCCL; "" = the one with the route to the other workers
 	Interface string `json:"interface,omitzero"`
-	// --agent_image_name: has the elasticdl binary, and runs the master; "" = the job's image has
-	// and does
+	// --agent_image_name: image with the elasticdl binary, which also runs the master; "" = the
+	// job's image has the binary
 	AgentImage string `json:"agentImage,omitzero"`
-	// --workdir: where processes start, as the worker has it; "" = where the worker does
+	// --workdir: working directory of the processes, as a path of the worker; "" = the worker's own
 	Workdir string `json:"workdir,omitzero"`
-	// archive on a volume of what --workdir named; each worker unpacks it, and its processes start
-	// there
+	// archive on a volume, of the directory that --workdir named; each worker unpacks it, and its
+	// processes start there
 	Code string `json:"code,omitzero"`
-	// of the archive
+	// checksum of the archive
 	CodeSHA256 string `json:"codeSHA256,omitzero"`
 }
 
-// What --restart_on_join can be: whether processes that keep no state are started again when a
-// worker joins.
+// Values of --restart_on_join: when a new worker restarts processes that keep no state.
 const (
 	RestartNow = "now" // at once, as torchrun does
 	// when the script has written its next checkpoint
 	RestartAtCheckpoint = "checkpoint"
-	// when they are started again for another reason
+	// never: they join at the next restart for another reason
 	RestartNever = "never"
 )
 
-// How processes are started.
+// Values of --start_method.
 const (
-	StartFork = "fork" // by a process that has imported torch
-	StartExec = "exec" // each on its own
+	StartFork = "fork" // from a process that has imported torch
+	StartExec = "exec" // a new interpreter for each
 )
 
 // programFlags are the flags of `elasticdl run`.
@@ -97,7 +96,7 @@ var programFlags = []Flag{
 			return number(&c.Job.Program.MaxRestarts)
 		}},
 	{Name: "module", Short: "m", Topic: Processes, Effect: Everywhere,
-		Usage: "run a Python module, as python -m", bind: func(c *Command) value {
+		Usage: "run a Python module, like python -m", bind: func(c *Command) value {
 			return boolean(&c.Job.Program.Module)
 		}},
 	{Name: "no_python", Topic: Processes, Effect: Everywhere,
@@ -105,11 +104,11 @@ var programFlags = []Flag{
 			return boolean(&c.Job.Program.NoPython)
 		}},
 	{Name: "start_method", Topic: Processes, Effect: Everywhere,
-		Usage: "how processes start: fork, from a process that has imported torch; or exec", bind: func(c *Command) value {
+		Usage: "start of a process: fork of a process that has imported torch, or exec of a new one", bind: func(c *Command) value {
 			return startMethod(&c.Job.Program.StartMethod)
 		}},
 	{Name: "restart_on_join", Topic: Processes, Effect: Everywhere,
-		Usage: "when stateless processes restart for a new worker: now, checkpoint (after the next one) or never", bind: func(c *Command) value {
+		Usage: "when a new worker restarts processes that keep no state: now, checkpoint (after the next) or never", bind: func(c *Command) value {
 			return text(&c.Job.Program.RestartOnJoin)
 		}},
 	{Name: "checkpoint_file", Topic: Processes, Effect: Everywhere,
@@ -121,7 +120,7 @@ var programFlags = []Flag{
 			return duration(&c.Job.Program.Grace)
 		}},
 	{Name: "gather_timeout", Topic: Processes, Effect: Everywhere,
-		Usage: "longest wait for all workers at the start, or for a replacement; 0 disables the wait", bind: func(c *Command) value {
+		Usage: "maximum wait for all workers at the start, or for a replacement; 0 disables the wait", bind: func(c *Command) value {
 			return duration(&c.Job.Program.Gather)
 		}},
 	{Name: "role", Topic: Processes, Effect: Everywhere,
@@ -134,12 +133,12 @@ var programFlags = []Flag{
 			return filePath(&c.Job.Program.LogDir)
 		}},
 	{Name: "redirects", Short: "r", Topic: Processes, Effect: Everywhere,
-		Usage: "output to files only: 0 none, 1 stdout, 2 stderr, 3 both; per local rank: 0:3,1:1",
+		Usage: "streams that go to files only: 0 none, 1 stdout, 2 stderr, 3 both; per local rank: 0:3,1:1",
 		bind: func(c *Command) value {
 			return text(&c.Job.Program.Redirects)
 		}},
 	{Name: "tee", Short: "t", Topic: Processes, Effect: Everywhere,
-		Usage: "output to files and to the worker's log; values as for --redirects", bind: func(c *Command) value {
+		Usage: "streams that go to files and to the worker's log; values as for --redirects", bind: func(c *Command) value {
 			return text(&c.Job.Program.Tee)
 		}},
 	{Name: "local_ranks_filter", Topic: Processes, Effect: Everywhere,
@@ -148,7 +147,7 @@ var programFlags = []Flag{
 			return text(&c.Job.Program.LocalRanks)
 		}},
 	{Name: "workdir", Topic: Processes, Effect: Everywhere, Aliases: []string{"working_dir"},
-		Usage: "working directory; for a cluster, a local one to upload to the claim of --volume",
+		Usage: "working directory; on Kubernetes a local one, uploaded to the claim of --volume",
 		bind: func(c *Command) value {
 			return filePath(&c.Job.Program.Workdir)
 		}},
@@ -194,7 +193,7 @@ var programFlags = []Flag{
 		Instead: "; on a cluster each worker of --nproc_per_node=1 and --gpus=1 has that", bind: toBool},
 }
 
-// Title is the command as messages show it: what a URL is signed with is left out.
+// Title returns the command for messages, without the signature of a URL.
 func (g *Program) Title() string {
 	if len(g.Command) == 0 {
 		return ""
@@ -202,7 +201,7 @@ func (g *Program) Title() string {
 	return strings.Join(append([]string{source.Shown(g.Command[0])}, g.Command[1:]...), " ")
 }
 
-// defaultProgram has torchrun's defaults, where it has them.
+// defaultProgram returns torchrun's defaults, for options that torchrun has.
 func defaultProgram() Program {
 	return Program{
 		Processes: "1", StartMethod: StartFork, RestartOnJoin: RestartNow, Role: "default",
@@ -211,14 +210,14 @@ func defaultProgram() Program {
 	}
 }
 
-// processes is a number, or auto, cpu, gpu.
+// processes returns the value of --nproc_per_node: a number, or auto, cpu, gpu.
 func processes(p *string) value {
 	v := text(p)
 	v.kind = "N|auto|cpu|gpu"
 	return v
 }
 
-// nodes is torchrun's --nnodes.
+// nodes returns the value of torchrun's --nnodes.
 func nodes(c *Command) value {
 	set := func(s string) error {
 		low, high, elastic := strings.Cut(s, ":")
@@ -236,8 +235,8 @@ func nodes(c *Command) value {
 	return value{kind: "N|MIN:MAX", at: new(int), set: set, get: func() string { return "" }}
 }
 
-// startMethod returns the value of --start_method. It takes torchrun's names, too: spawn is exec,
-// which starts a new interpreter, and forkserver is fork.
+// startMethod returns the value of --start_method. It accepts torchrun's names, too: spawn means
+// exec, which starts a new interpreter, and forkserver means fork.
 func startMethod(p *string) value {
 	v := text(p)
 	v.set = func(s string) error {
@@ -253,8 +252,8 @@ func startMethod(p *string) value {
 	return v
 }
 
-// nodeRank returns the value of torchrun's --node_rank. It refuses all but 0: the command of
-// another node would start the job once more.
+// nodeRank returns the value of torchrun's --node_rank. It accepts only 0: the command on a further
+// node would start the job again.
 func nodeRank(*Command) value {
 	set := func(s string) error {
 		if s != "0" {
@@ -268,7 +267,7 @@ func nodeRank(*Command) value {
 // sha256 matches a checksum.
 var sha256 = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// checkProgram refuses what cannot be run.
+// checkProgram refuses a program that cannot run with the settings.
 func (j *Job) checkProgram(p *problems) {
 	g := &j.Program
 	p.given(len(g.Command) > 0 && g.Command[0] != "", theProgram(), "%v", either{
@@ -288,14 +287,14 @@ func (j *Job) checkProgram(p *problems) {
 		p.oneOf(g.Processes, "nproc_per_node", "a number", "auto", "cpu", "gpu")
 	}
 	p.check(!g.Module || !g.NoPython, setting("no_python"),
-		"with %v the first word is a Python module; drop one of the two", setting("module"))
+		"with %v the first word is a Python module; remove one of the two", setting("module"))
 	p.atLeast(0, g.MaxRestarts, "max_restarts")
 	p.atLeast(0, g.GPUs, "gpus")
 	p.atLeast(0, j.NumMinibatchesPerTask, "num_minibatches_per_task")
 	for _, r := range []Resources{j.Worker.Request, j.Worker.Limit} {
 		other := r[gpu]
 		p.check(g.GPUs == 0 || other == "" || other == strconv.Itoa(g.GPUs), setting("gpus", g.GPUs),
-			"%v and %v say %s=%s; drop one of the two", setting("worker_resource_request"),
+			"%v and %v set %s=%s; remove one of the two", setting("worker_resource_request"),
 			setting("worker_resource_limit"), gpu, other)
 	}
 	sum := g.SHA256
@@ -345,7 +344,7 @@ func (g *Program) checkLocalRanks(p *problems) {
 		"no process of %v is among them, and no output would be shown", setting("nproc_per_node", count))
 }
 
-// checkSource refuses a program that is nowhere to be had from.
+// checkSource refuses a program whose location is not valid.
 func checkSource(command []string, sum string, p *problems) {
 	_, err := source.Parse(command, sum)
 	switch wrong, ok := errors.AsType[*source.Error](err); {
@@ -358,20 +357,20 @@ func checkSource(command []string, sum string, p *problems) {
 
 var (
 	streams = regexp.MustCompile(`^([0-3]|\d+:[0-3](,\d+:[0-3])*)$`)
-	toFiles = regexp.MustCompile(`(^|:)[1-3]`) // of which some goes to files
+	toFiles = regexp.MustCompile(`(^|:)[1-3]`) // at least one stream goes to files
 )
 
 // shellSigns are characters that only a shell interprets.
 const shellSigns = "|&;<>()$`\\\"'*?[]#~\n{}"
 
-// settleCommand makes a job to train with a --job_command one that runs a program. One that runs
-// none has no program.
+// settleCommand turns a job to train with a --job_command into one that runs a program. Other jobs
+// to train get no program.
 func (c *Command) settleCommand(p *problems) {
 	switch words := strings.Fields(c.jobCommand); {
 	case c.jobCommand == "" || c.Job.Type != Train && c.Job.Type != Run:
 	case len(c.Job.Program.Command) > 0:
 		p.check(false, setting("job_command", c.jobCommand),
-			"the program is %s already; drop one of the two", c.Job.Program.Command[0])
+			"the program is %s already; remove one of the two", c.Job.Program.Command[0])
 	case strings.ContainsAny(c.jobCommand, shellSigns), len(words) > 0 && strings.Contains(words[0], "="):
 		// A=b program
 		c.Job.Type, c.Job.Program.Command = Run, []string{"/bin/sh", "-c", c.jobCommand}
@@ -383,12 +382,12 @@ func (c *Command) settleCommand(p *problems) {
 	}
 }
 
-// settleProgram makes what was not given fit what was: a name from the script's.
+// settleProgram sets the defaults of a program's job, such as the script's name as that of the job.
 func (c *Command) settleProgram() {
 	j := c.Job
 	for _, of := range []*string{&j.ModelDef, &j.ModelZoo, &j.TrainingData, &j.ValidationData,
 		&j.PredictionData, &j.PredictionOutputs, &j.Output, &j.CheckpointDir, &j.CheckpointDirForInit} {
-		// a model's, of which noteFlagsWithoutEffect says that they have none
+		// settings of a model, about which noteFlagsWithoutEffect adds a note
 		*of = ""
 	}
 	if j.Name == "" && len(j.Program.Command) > 0 {
@@ -398,8 +397,8 @@ func (c *Command) settleProgram() {
 
 var unnamable = regexp.MustCompile(`[^a-z0-9]+`)
 
-// nameOf is a job's name from its program: "main" of "python3 -u train/main.py" and of "python3 -m
-// train.main".
+// nameOf returns the default name of a job from its program: "main" of "python3 -u train/main.py"
+// and of "python3 -m train.main".
 func nameOf(command []string, module bool) string {
 	word := command[0]
 	if IsPython(word) {
@@ -430,8 +429,8 @@ var launchers = map[string]string{
 	"torch.distributed.launch": "torch.distributed.launch", "accelerate.commands.launch": "accelerate launch",
 }
 
-// Launcher returns which launcher the command calls instead of the script that it is to start, as
-// "torchrun"; "" if it calls none.
+// Launcher returns the launcher that the command calls, such as "torchrun"; "" if it calls none. A
+// job's command is the script itself.
 func (g *Program) Launcher() string {
 	words := g.Command
 	switch {
@@ -456,14 +455,14 @@ func (g *Program) Launcher() string {
 	return ""
 }
 
-// IsPython tells whether a word is the name of a Python interpreter.
+// IsPython reports whether a word is the name of a Python interpreter.
 func IsPython(word string) bool { return python.MatchString(path.Base(word)) }
 
 // gpu is the Kubernetes resource of --gpus.
 const gpu = "nvidia.com/gpu"
 
-// settleGPUs has workers ask for the GPUs that their program needs. A missing limit is set to the
-// request.
+// settleGPUs adds the GPUs of --gpus to the resource request of workers. A
+// limit that is not set equals the request.
 func (j *Job) settleGPUs() {
 	if n := j.Program.GPUs; n > 0 && j.Worker.Request[gpu] == "" && j.Worker.Limit[gpu] == "" {
 		asked := maps.Clone(j.Worker.Request)
@@ -475,7 +474,7 @@ func (j *Job) settleGPUs() {
 	}
 }
 
-// checkProgramPods refuses what pods that run a program cannot do.
+// checkProgramPods refuses settings that pods with a program cannot have.
 func (j *Job) checkProgramPods(p *problems) {
 	g := &j.Program
 	p.given(j.Image != "", setting("image_name"),

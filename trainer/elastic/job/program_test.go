@@ -121,7 +121,7 @@ func TestRunProblems(t *testing.T) {
 		`unexpected argument "-x": expected --name=value`,
 		`the program is missing: give a script or a program after --, as in: elasticdl run -- python3 main.py --epochs=2`,
 		`--nproc_per_node=many: expected a number, auto, cpu, gpu`,
-		`--no_python: with --module the first word is a Python module; drop one of the two`,
+		`--no_python: with --module the first word is a Python module; remove one of the two`,
 		`--max_restarts=-1: expected 0 or more`,
 		`--gpus=-1: expected 0 or more`,
 		`--start_method=thread: expected fork, exec`,
@@ -159,7 +159,7 @@ func TestRunProblems(t *testing.T) {
 		"accelerate launch main.py":                "program accelerate launch: leave it out",
 		"main.py caf\xe9":                          `program: word 2 is "caf\xe9": expected UTF-8`,
 		"--job_command=true -- main.py": "--job_command=true: the program is " +
-			"main.py already; drop one of the two",
+			"main.py already; remove one of the two",
 		"--nnodes=2 --node_rank=1 --master_addr=a main.py": "--node_rank=1: expected 0: one " +
 			"command starts the workers of all nodes, so run it once, without this",
 		"--run_path main.py": "--run_path: not available in this " +
@@ -177,7 +177,7 @@ func TestRunProblems(t *testing.T) {
 			"process of --nproc_per_node=2 is among them, and no output would be shown",
 		"--relaunch_on_worker_failure=-1 x": "--relaunch_on_worker_failure=-1: expected 0 or more",
 		"--gpus=2 --worker_resource_limit=gpu=1,cpu=2 main.py": "--gpus=2: " +
-			"--worker_resource_request and --worker_resource_limit say nvidia.com/gpu=1",
+			"--worker_resource_request and --worker_resource_limit set nvidia.com/gpu=1",
 	} {
 		_, err := Parse(Run, append([]string{"--runtime=local", "--job_name=j"}, strings.Fields(args)...))
 		if err == nil || lines(err) != 1 || !strings.Contains(err.Error(), want) {
@@ -308,7 +308,7 @@ func TestLogsOfPods(t *testing.T) {
 	for args, want := range map[string]string{
 		"--redirects=3":           "--redirects=3: without --log_dir the output would be deleted with the pods; give a directory on a --volume, or --tee, by which the workers' logs have it, too",
 		"--redirects=0:1 --tee=3": "--redirects=0:1: without --log_dir ", "--redirects=0:0": "",
-		"--tee=0:2":                          "note: --tee=0:2: without --log_dir the files are in each worker's pod, and deleted with it; elasticdl logs shows what they have",
+		"--tee=0:2":                          "note: --tee=0:2: without --log_dir the files are in each worker's pod, and deleted with it; elasticdl logs prints the same output",
 		"--log_dir=/data/logs --tee=3":       "note: --log_dir=/data/logs is on no --volume: it is deleted with each worker's pod",
 		"--log_dir=/c/logs --redirects=3":    "",
 		"--log_dir=/c/logs --tee=1":          "",

@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// Why a job cannot be resumed.
+// Reasons why a job cannot be resumed.
 var (
 	ErrRunning       = errors.New("is running")
-	ErrSucceeded     = errors.New("has succeeded: there is nothing to go on with")
-	ErrNoCheckpoints = errors.New("has no checkpoints to go on from (--checkpoint_dir)")
+	ErrSucceeded     = errors.New("has succeeded: there is nothing to continue")
+	ErrNoCheckpoints = errors.New("has no checkpoints to continue from (--checkpoint_dir)")
 )
 
-// Resumable returns why the job cannot go on when it has ended in a state; nil if it can: from its
-// newest checkpoint, or, of a program, with what that has saved itself: it is started again.
+// Resumable returns an error if the job cannot be resumed after it has ended in a state. It is
+// resumed from its newest checkpoint. A program is started again, and reads what it has saved.
 func (j *Job) Resumable(ended State) error {
 	switch {
 	case ended == Succeeded:

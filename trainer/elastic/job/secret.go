@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// SecretRef names one value of a Secret of Kubernetes. JSON holds it as text, "SECRET/KEY".
+// SecretRef names one value of a Kubernetes Secret. In JSON it is the text "SECRET/KEY".
 type SecretRef struct {
-	Secret string // its name, in the job's namespace
-	Key    string // of the value
+	Secret string // name, in the job's namespace
+	Key    string // key of the value
 }
 
 // ParseSecretRef reads "SECRET/KEY".
@@ -62,7 +62,7 @@ func ParseEnvSecrets(s string) (map[string]SecretRef, error) {
 	return refs, nil
 }
 
-// envSecrets adds up what it is given: the flag may occur several times.
+// envSecrets returns the value of a flag that may occur several times, and adds variables.
 func envSecrets(p *map[string]SecretRef) value {
 	set := func(s string) error {
 		refs, err := ParseEnvSecrets(s)
@@ -90,7 +90,7 @@ func envSecrets(p *map[string]SecretRef) value {
 	return value{kind: "NAME=SECRET/KEY;...", at: p, set: set, get: get}
 }
 
-// names is a list of names of objects of a cluster. The flag may occur several times.
+// names returns the value of a list of names of Secrets. The flag may occur several times.
 func names(p *[]string) value {
 	set := func(s string) error {
 		for name := range strings.SplitSeq(s, ";") {
@@ -109,7 +109,7 @@ func names(p *[]string) value {
 	return value{kind: "NAME;...", at: p, set: set, get: func() string { return strings.Join(*p, ";") }}
 }
 
-// checkSecrets looks at what a job has of Secrets, wherever it runs.
+// checkSecrets refuses invalid names of Secrets, on a cluster and on one machine.
 func (j *Job) checkSecrets(p *problems) {
 	for _, name := range slices.Sorted(maps.Keys(j.EnvSecrets)) {
 		ref := j.EnvSecrets[name]
@@ -119,7 +119,7 @@ func (j *Job) checkSecrets(p *problems) {
 		p.check(envName.MatchString(name), is, "expected the name of a variable")
 		p.check(!ReservedEnv(name), is, "the processes have a variable of that name already")
 		_, twice := j.Envs[name]
-		p.check(!twice, is, "%v has %s, too; drop one of the two", setting("envs"), name)
+		p.check(!twice, is, "%v has %s, too; remove one of the two", setting("envs"), name)
 	}
 	for i, name := range j.ImagePullSecrets {
 		p.check(dnsSubdomain(name), setting("image_pull_secret", name), "expected the name of a Secret")
@@ -173,8 +173,8 @@ func (j *Job) checkPlain(p *problems) {
 	}
 }
 
-// plainInCommand looks at a program's words: --password=x, --password x and PASSWORD=x, and what is
-// a secret on its own. The URL of the program is checkCode's to look at.
+// plainInCommand returns the words of a program that look like secrets: --password=x, --password x,
+// PASSWORD=x, and values with the form of a secret. checkCode checks the URL of the program.
 func plainInCommand(words []string) (found []string) {
 	before := ""
 	for i, word := range words {
@@ -195,8 +195,8 @@ func plainInCommand(words []string) (found []string) {
 	return found
 }
 
-// PlainSecrets returns what looks like a secret in a value of JSON, each as "path (why)": texts by
-// what they are, and pairs of name and value, as of variables of containers, by their names, too.
+// PlainSecrets returns the texts in a JSON value that look like secrets, each as "path (why)". In
+// pairs of name and value, such as variables of containers, the name counts, too.
 func PlainSecrets(v any) (found []string) {
 	var look func(path, name string, v any)
 	look = func(path, name string, v any) {
@@ -224,9 +224,9 @@ func PlainSecrets(v any) (found []string) {
 	return found
 }
 
-// PlainSecret returns why a value, and the name that it goes by, look like a secret: "" if they do
-// not. The name may be missing. A value that says nothing, as a number, true, or the path of a
-// file, is none, whatever its name. It never returns any of the value.
+// PlainSecret returns why a value and its name look like a secret, "" if they do not. The name may
+// be "". Harmless values, such as numbers, booleans and paths of files, are never secrets. The
+// result never contains a part of the value.
 func PlainSecret(name, value string) (why string) {
 	for _, form := range secretForms {
 		if form.is.MatchString(value) {
@@ -257,13 +257,13 @@ var (
 	// secretKind matches the word before KEY: WANDB_API_KEY, AWS_SECRET_ACCESS_KEY.
 	secretKind = regexp.MustCompile(`^(API|ACCESS|SECRET|PRIVATE|AUTH|ENCRYPTION|SIGNING|ACCOUNT|MASTER|STORAGE)$`)
 	camel      = regexp.MustCompile(`([a-z0-9])([A-Z])`)
-	// harmless is a value that tells nothing: nothing, a number, a truth value, a path, a variable
-	// that is put in later.
+	// harmless matches values that cannot be secrets: nothing, a number, a boolean, a path, a
+	// reference to a variable.
 	harmless = regexp.MustCompile(
 		`^\s*$|^[-+]?[0-9]*\.?[0-9]+$|^(?i:true|false|yes|no|on|off|none|null)$|^~?\.{0,2}/|^[a-z][a-z0-9+.-]*://|^\$\([A-Za-z_][A-Za-z0-9_]*\)$|^\$\{?[A-Za-z_][A-Za-z0-9_]*\}?$`)
 )
 
-// secretForms are values that are secrets whatever their name.
+// secretForms match values that are secrets, whatever their name.
 var secretForms = []struct {
 	what string
 	is   *regexp.Regexp

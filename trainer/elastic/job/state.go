@@ -6,15 +6,15 @@ type State string
 // The states of a job. A master knows all but Stopping: a cluster reports it for a job whose master
 // does not run.
 const (
-	Pending   State = "Pending"   // no worker has been given a task yet
-	Running   State = "Running"   // a worker has
-	Succeeded State = "Succeeded" // every record was done
-	Failed    State = "Failed"    // it could not go on
-	Stopped   State = "Stopped"   // a user ended it
-	// it is to wait, before it begins or until it goes on; it has no pods
+	Pending   State = "Pending"   // no worker has received a task yet
+	Running   State = "Running"   // a worker has received a task
+	Succeeded State = "Succeeded" // all records are done
+	Failed    State = "Failed"    // it could not continue
+	Stopped   State = "Stopped"   // a user has stopped it
+	// it waits for its start or its continuation, and has no pods
 	Suspended State = "Suspended"
 	Stopping  State = "Stopping" // it is being deleted
 )
 
-// Ended reports whether the job is over: nothing follows the state.
+// Ended reports whether the state is final.
 func (s State) Ended() bool { return s == Succeeded || s == Failed || s == Stopped }

@@ -14,11 +14,11 @@ func TestUnkept(t *testing.T) {
 		args string
 		want string // "": nothing is lost
 	}{
-		{Train, train, "nowhere"},
-		{Train, train + "--volume=host_path=/mnt,mount_path=/data", "nowhere"},
+		{Train, train, "not kept after"},
+		{Train, train + "--volume=host_path=/mnt,mount_path=/data", "not kept after"},
 		{Train, train + "--checkpoint_dir=s3://b/c", "in the last checkpoint only"},
 		// it has the data alone
-		{Train, train + "--volume=claim_name=c,mount_path=/data/train", "nowhere"},
+		{Train, train + "--volume=claim_name=c,mount_path=/data/train", "not kept after"},
 		{Train, train + "--output=s3://b/m", ""},
 		{Train, train + "--output=/model", ""}, // which is reported by another note
 		{Train, train + "--volume=claim_name=c,mount_path=/data", ""},

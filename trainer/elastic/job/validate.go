@@ -13,10 +13,10 @@ import (
 // MaxName is the longest job name: elasticdl-<job>-worker-<n> is a label of at most 63 characters.
 const MaxName = 40
 
-// MostServers is the largest number of parameter servers: each has a Service.
+// MostServers is the maximum number of parameter servers, each of which has a Service.
 const MostServers = 1000
 
-// MostWorkers is the largest number of workers: more is a slip of the hand.
+// MostWorkers is the maximum number of workers: more than that is taken for a mistake.
 const MostWorkers = 10_000
 
 var (
@@ -50,7 +50,7 @@ func (j *Job) validate() (p problems) {
 	return p
 }
 
-// CheckName says what is wrong with the name of a job.
+// CheckName returns an error if a job cannot have the name.
 func CheckName(name string) error {
 	if !isName(name) {
 		return fmt.Errorf("%s: "+expectedName, name, MaxName)
@@ -64,7 +64,7 @@ const expectedName = "expected at most %d lower-case letters, digits and '-', be
 func isName(name string) bool { return jobName.MatchString(name) && len(name) <= MaxName }
 
 func (j *Job) checkNames(p *problems) {
-	// a program gives its name
+	// the default name of a program's job is that of the program
 	p.given(j.Name != "" || j.Runs() && len(j.Program.Command) == 0, setting("job_name"), "give the job a name")
 	p.check(j.Name == "" || isName(j.Name), setting("job_name", j.Name), expectedName, MaxName)
 	p.check(j.Namespace == "" || jobName.MatchString(j.Namespace), setting("namespace", j.Namespace),
@@ -118,7 +118,7 @@ func (j *Job) checkData(p *problems) {
 	} {
 		types := Find(f.flag).types()
 		p.check(f.value == "" || slices.Contains(types, j.Type), setting(f.flag, f.value),
-			"goes with %s, not with %s: drop it%v", types[0], j.Type, f.instead)
+			"only for jobs of type %s, not %s; remove it%v", anyOf(types), j.Type, f.instead)
 	}
 	for _, f := range []struct{ flag, value string }{{"training_data", j.TrainingData},
 		{"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
@@ -131,7 +131,16 @@ func (j *Job) checkData(p *problems) {
 	}
 }
 
-// checkFixed refuses what a job that trains nothing cannot do.
+// anyOf returns the types as words of a sentence: "train or evaluate".
+func anyOf(types []Type) string {
+	words := make([]string, len(types))
+	for i, t := range types {
+		words[i] = string(t)
+	}
+	return strings.Join(words, " or ")
+}
+
+// checkFixed refuses settings that a job to evaluate or predict cannot have.
 func (j *Job) checkFixed(p *problems) {
 	p.check(j.Strategy == "" && j.NumPS == 0, setting("distribution_strategy", j.Strategy),
 		"a job to %s has no strategy and no parameter servers", j.Type)
@@ -174,34 +183,35 @@ func (j *Job) checkWorkers(p *problems) {
 		"fewer than %v", setting("num_workers", j.NumWorkers))
 }
 
-// checkRing refuses what only parameter servers can do.
+// checkRing refuses settings that require parameter servers.
 func (j *Job) checkRing(p *problems) {
 	ring := setting("distribution_strategy", AllReduce)
-	p.check(j.NumPS == 0, setting("num_ps_pods", j.NumPS), "%v has no parameter servers; drop one of the two", ring)
+	p.check(j.NumPS == 0, setting("num_ps_pods", j.NumPS), "%v has no parameter servers; remove one of the two", ring)
 	p.check(j.GradsToWait == 1, setting("grads_to_wait", j.GradsToWait),
-		"with %v an update is of every worker's gradient; drop it, or give %v", ring, setting("global_batch_size"))
-	p.check(!j.UseAsync, setting("use_async"), "with %v all workers update together; drop one of the two", ring)
+		"with %v an update has the gradients of all workers; remove it, or give %v", ring, setting("global_batch_size"))
+	p.check(!j.UseAsync, setting("use_async"), "with %v all workers update together; remove one of the two", ring)
 	if j.SyncVersionTolerance != nil {
 		p.check(false, setting("sync_version_tolerance", *j.SyncVersionTolerance),
-			"with %v no gradient is stale; drop it", ring)
+			"with %v no gradient is stale; remove it", ring)
 	}
-	p.check(!j.LRStalenessModulation, setting("lr_staleness_modulation"), "with %v no gradient is stale; drop it", ring)
+	p.check(!j.LRStalenessModulation, setting("lr_staleness_modulation"),
+		"with %v no gradient is stale; remove it", ring)
 	p.check(j.GetModelSteps == 1, setting("get_model_steps", j.GetModelSteps),
-		"with %v every worker holds the model and pulls none; drop it", ring)
+		"with %v every worker holds the model and pulls none; remove it", ring)
 
 	p.atLeast(0, j.GlobalBatchSize, "global_batch_size")
 	p.check(j.GlobalBatchSize <= 0 || j.GlobalBatchSize >= j.MinibatchSize,
 		setting("global_batch_size", j.GlobalBatchSize),
 		"expected %v or more", setting("minibatch_size", j.MinibatchSize))
 	p.check(!j.ScaleLearningRate || j.GlobalBatchSize == 0, setting("scale_learning_rate"),
-		"with %v an update is of as many records however many workers there are; drop one of the two",
+		"with %v the records per update do not depend on the number of workers; remove one of the two",
 		setting("global_batch_size", j.GlobalBatchSize))
 	p.check(j.HeartbeatTimeout.Duration >= time.Second,
 		setting("heartbeat_timeout", j.HeartbeatTimeout), "expected 1s or more")
 }
 
-// checkServers refuses what only a ring can do, and what the servers cannot all do: ElasticDL
-// changes such values silently.
+// checkServers refuses settings that require a ring, and settings that contradict each other.
+// ElasticDL changed such values silently.
 func (j *Job) checkServers(p *problems) {
 	p.check(j.NumPS <= MostServers, setting("num_ps_pods", j.NumPS), "expected at most %d", MostServers)
 	p.check(j.NumPS >= 1, setting("num_ps_pods", j.NumPS), "expected 1 or more with %v",
@@ -219,9 +229,9 @@ func (j *Job) checkServers(p *problems) {
 	}
 	if j.UseAsync {
 		p.check(j.GradsToWait <= 1, setting("grads_to_wait", j.GradsToWait),
-			"with %v each gradient is applied on its own; drop one of the two", setting("use_async"))
+			"with %v each gradient is applied on its own; remove one of the two", setting("use_async"))
 		p.check(j.SyncVersionTolerance == nil, setting("sync_version_tolerance", tolerance),
-			"with %v no gradient is refused; drop one of the two", setting("use_async"))
+			"with %v no gradient is refused; remove one of the two", setting("use_async"))
 	}
 	if j.Synchronous() {
 		why := setting("grads_to_wait", j.GradsToWait)
@@ -229,9 +239,9 @@ func (j *Job) checkServers(p *problems) {
 			why = setting("sync_version_tolerance", tolerance)
 		}
 		p.check(j.GetModelSteps <= 1, setting("get_model_steps", j.GetModelSteps),
-			"local updates need asynchronous ones at the servers; drop %v or this", why)
+			"local updates require asynchronous updates on the servers; remove %v or this", why)
 		p.check(!j.LRStalenessModulation, setting("lr_staleness_modulation"),
-			"needs asynchronous updates; drop %v or this", why)
+			"requires asynchronous updates; remove %v or this", why)
 	}
 }
 
@@ -239,8 +249,9 @@ func (j *Job) checkPods(p *problems) {
 	p.oneOf(j.ImagePullPolicy, "image_pull_policy", "Always", "IfNotPresent", "Never")
 	p.oneOf(j.RestartPolicy, "restart_policy", "Never", "OnFailure", "Always")
 	p.check(j.Master.Priority.Share == 0, setting("master_pod_priority", j.Master.Priority),
-		"a share goes with workers only")
-	p.check(j.PS.Priority.Share == 0, setting("ps_pod_priority", j.PS.Priority), "a share goes with workers only")
+		"expected a PriorityClass: fractions are for workers only")
+	p.check(j.PS.Priority.Share == 0, setting("ps_pod_priority", j.PS.Priority),
+		"expected a PriorityClass: fractions are for workers only")
 	if _, err := regexp.Compile(j.PopulateEnvNames); err != nil {
 		p.check(false, setting("populate_env_names", j.PopulateEnvNames), "expected a regular expression")
 	}

@@ -12,15 +12,16 @@ import (
 	"strings"
 )
 
-// value parses and holds a flag's text: set reads it, get writes it as a user would.
+// value binds a flag to a setting: set parses a text, and get formats the setting as a user would
+// write it.
 type value struct {
-	// what the help text shows: number, text, ...
+	// placeholder in the help text
 	kind string
-	// a pointer to what it sets
+	// pointer to the setting
 	at  any
 	set func(string) error
 	get func() string
-	// it takes but the default
+	// it accepts the default only
 	only bool
 }
 
@@ -37,8 +38,8 @@ func filePath(p *string) value {
 	return v
 }
 
-// modelFile is a model named by its source file: "zoo/mnist_functional_api.py" is
-// mnist_functional_api.
+// modelFile returns the value of a model that is named by its source file:
+// "zoo/mnist_functional_api.py" is mnist_functional_api.
 func modelFile(p *string) value {
 	set := func(s string) error {
 		*p = strings.TrimSuffix(path.Base(s), path.Ext(s))
@@ -59,7 +60,7 @@ func number(p *int) value {
 	return value{kind: "N", at: p, set: set, get: func() string { return strconv.Itoa(*p) }}
 }
 
-// optionalNumber is a number that differs from its zero by having been given.
+// optionalNumber returns the value of a number for which nil means not given, unlike 0.
 func optionalNumber(p **int) value {
 	set := func(s string) error {
 		n := 0
@@ -105,7 +106,7 @@ func duration(p *Duration) value {
 	}, get: func() string { return p.String() }}
 }
 
-// optionalDuration is a duration that differs from its zero by having been given.
+// optionalDuration returns the value of a duration for which nil means not given, unlike 0.
 func optionalDuration(p **Duration) value {
 	set := func(s string) error {
 		var d Duration
@@ -146,7 +147,8 @@ func resources(p *Resources) value {
 	return value{kind: "RESOURCES", at: p, set: set, get: func() string { return p.String() }}
 }
 
-// quantity is one resource of several, for the older flags --worker_cpu_request and its like.
+// quantity returns the value of one of several resources, for older flags such as
+// --worker_cpu_request.
 func quantity(p *Resources, name string) value {
 	set := func(s string) error {
 		key, q, err := resource(name, s)
@@ -162,7 +164,7 @@ func quantity(p *Resources, name string) value {
 	return value{kind: "QUANTITY", at: p, set: set, get: func() string { return (*p)[name] }}
 }
 
-// memory is a quantity of bytes, 0 for none.
+// memory returns the value of a quantity of bytes; "0" means none.
 func memory(p *string) value {
 	set := func(s string) error {
 		if *p = ""; s == "0" || s == "" {
@@ -263,7 +265,7 @@ func object(p *string) value {
 	return value{kind: "JSON", at: p, set: set, get: func() string { return *p }}
 }
 
-// both sets two fields from one flag.
+// both returns the value of a flag that sets two fields.
 func both(a, b value) value {
 	set := func(s string) error {
 		if err := a.set(s); err != nil {
@@ -274,8 +276,8 @@ func both(a, b value) value {
 	return value{kind: a.kind, at: a.at, set: set, get: a.get}
 }
 
-// onlyDefault takes the one text that the built-in models have; another is refused as not there
-// yet.
+// onlyDefault returns the value of a flag that accepts only its default, which the built-in models
+// have.
 func onlyDefault(p *string) value {
 	want := *p
 	set := func(s string) error {

@@ -16,7 +16,7 @@ func (c *Command) settleWorkdir(p *problems) {
 	}
 	c.Upload, g.Workdir = g.Workdir, ""
 	p.check(c.YAML == "", setting("workdir", c.Upload),
-		"nothing is uploaded with %v; drop one of the two, or have the code in the image, as "+
+		"nothing is uploaded with %v; remove one of the two, or have the code in the image, as "+
 			"elasticdl zoo build does", setting("yaml", c.YAML))
 }
 
@@ -39,7 +39,7 @@ func (j *Job) checkCode(p *problems) {
 	p.check(g.Workdir == "" || path.IsAbs(g.Workdir), setting("workdir", g.Workdir),
 		"expected a directory in the image or on a volume, which starts with /")
 	p.check(g.Workdir == "" || g.Code == "", setting("workdir", g.Workdir),
-		"the processes start in code=%s; drop one of the two", g.Code)
+		"the processes start in code=%s; remove one of the two", g.Code)
 	p.check((g.Code == "") == (g.CodeSHA256 == "") &&
 		(g.Code == "" || path.IsAbs(g.Code) && sha256.MatchString(g.CodeSHA256)),
 		fieldOf("code", g.Code),

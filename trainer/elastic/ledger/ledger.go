@@ -41,9 +41,9 @@ func (t Task) String() string { return fmt.Sprintf("task %d of epoch %d", t.Numb
 // Settled returns the number of epochs all records of which are in the ledger.
 func (l *Ledger) Settled() int { return l.settled }
 
-// Had returns how many records of a task are in the ledger, counted from its first. Where whole is
-// true, all of them are, and records is 0.
-func (l *Ledger) Had(t Task) (records int64, whole bool) {
+// Progress returns how many records of a task are in the ledger, counted from its first. If all of
+// them are, whole is true, and records is 0.
+func (l *Ledger) Progress(t Task) (records int64, whole bool) {
 	if t.Epoch <= l.settled {
 		return 0, true
 	}
@@ -60,8 +60,8 @@ func (l *Ledger) Had(t Task) (records int64, whole bool) {
 // Add adds the first records of a task, which has of records in all. A count below the one that the
 // ledger has changes nothing.
 func (l *Ledger) Add(t Task, records, of int64) {
-	had, whole := l.Had(t)
-	if whole || records <= had {
+	before, whole := l.Progress(t)
+	if whole || records <= before {
 		return
 	}
 	e := l.epoch(t.Epoch)

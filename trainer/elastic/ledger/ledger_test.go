@@ -40,7 +40,7 @@ func tasks() (all []Task) {
 // agree asserts that a ledger has what the table has.
 func agree(t *rapid.T, l *Ledger, d *dumb) {
 	for _, task := range tasks() {
-		n, whole := l.Had(task)
+		n, whole := l.Progress(task)
 		if whole {
 			n = records
 		}

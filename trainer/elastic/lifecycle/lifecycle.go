@@ -37,7 +37,7 @@ type Notice int
 
 // Notices.
 const (
-	// Leave frees space for another master. The pods go on.
+	// Leave frees space for another master. The pods continue.
 	Leave Notice = iota + 1
 	// Suspend ends the pods and lets the job rest until another master begins.
 	Suspend
@@ -49,7 +49,7 @@ func (n Notice) String() string { return [...]string{"", "leave", "suspend", "st
 
 // Errors of a master that has not ended its job.
 var (
-	ErrLeft      = errors.New("the master was asked to leave, and the job goes on with the next one")
+	ErrLeft      = errors.New("the master was asked to leave, and the job continues with the next one")
 	ErrSuspended = errors.New("the job is suspended")
 )
 

@@ -184,7 +184,7 @@ func (m *model) request(n Notice, did []Action) {
 // Stop stops the job.
 func (m *model) Stop(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 {
-		t.Skip("goes on")
+		t.Skip("continues")
 	}
 	again := rapid.Bool().Draw(t, "again")
 	var later bool
@@ -217,7 +217,7 @@ func (m *model) ends(state job.State, reason string, did []Action) {
 // Fail ends the job, or has it succeed.
 func (m *model) Fail(t *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(t, "rarely") > 0 {
-		t.Skip("goes on")
+		t.Skip("continues")
 	}
 	state, err, reason := job.Succeeded, error(nil), ""
 	if rapid.Bool().Draw(t, "fails") {

@@ -79,8 +79,8 @@ func (s *Snapshot) err() error {
 	return errors.New(cmp.Or(s.Reason, "the previous master has not written why"))
 }
 
-// Snapshot returns the state for [Restore]. A suspended job has not ended: another master goes on
-// with it.
+// Snapshot returns the state for [Restore]. A suspended job has not ended: another master continues
+// it.
 func (l *Lifecycle) Snapshot() Snapshot {
 	suspended := l.state == job.Suspended
 	s := Snapshot{Last: l.stage == Left || suspended, Rests: suspended, Begun: l.begun, Started: l.started}

@@ -65,10 +65,10 @@ func (t *Table) Refused(id ID, incarnation int, why Refusal, now time.Time) []Ac
 	if now.Sub(c.since) >= refusals && t.err == nil {
 		t.err = fmt.Errorf("%v could not be created for %v: %s", id, now.Sub(c.since).Round(time.Second), why.Reason)
 	}
-	return t.makeRoom(now)
+	return t.freeResources(now)
 }
 
-// made goes on when a pod is created: others may have waited for that. If it was refused before,
+// made continues when a pod is created: others may have waited for that. If it was refused before,
 // there is room now.
 func (t *Table) made(refused bool, now time.Time) []Action {
 	// perhaps there is room for the next one, too
@@ -82,16 +82,16 @@ func (t *Table) made(refused bool, now time.Time) []Action {
 	return t.Tick(now)
 }
 
-// makeRoom gives up a worker for each server that lacks room, less those that are going anyway:
-// pending ones before running ones, the newest first. One that is only being created holds nothing
-// yet.
-func (t *Table) makeRoom(now time.Time) []Action {
+// freeResources deletes a worker for each server that lacks resources, less the workers that are
+// stopping already: pending ones before running ones, the newest first. A worker that is only being
+// created holds no resources yet.
+func (t *Table) freeResources(now time.Time) []Action {
 	lacking := 0
 	for _, e := range t.pods {
 		switch {
-		case e.lacksRoom() && now.Sub(e.creation.since) >= accounted:
+		case e.lacksResources() && now.Sub(e.creation.since) >= accounted:
 			lacking++
-		case e.makesRoom(now):
+		case e.freesResources(now):
 			lacking--
 		}
 	}
@@ -100,21 +100,21 @@ func (t *Table) makeRoom(now time.Time) []Action {
 	slices.SortStableFunc(workers, func(a, b *entry) int { return cmp.Compare(b.Phase, a.Phase) })
 	var actions []Action
 	for _, e := range workers[max(0, len(workers)-max(0, lacking)):] {
-		actions = append(actions, t.remove(e, "a server needs its room", now)...)
+		actions = append(actions, t.remove(e, "resources are needed by a parameter server", now)...)
 	}
 	return actions
 }
 
-// lacksRoom reports whether the pod is a server for which there was no room, and which is to be
-// tried again.
-func (e *entry) lacksRoom() bool { return e.ID.Role == PS && e.Phase == Wanted && e.creation.full }
+// lacksResources reports whether the pod is a server that could not be created for want of
+// resources, and whose creation is to be tried again.
+func (e *entry) lacksResources() bool { return e.ID.Role == PS && e.Phase == Wanted && e.creation.full }
 
 // accounted is the time within which a cluster frees the resources of a pod that has ended, such as
 // a server's former incarnation.
 const accounted = 3 * time.Second
 
-// makesRoom reports whether the pod is a worker that is stopping, or has just ended.
-func (e *entry) makesRoom(now time.Time) bool {
+// freesResources reports whether the pod is a worker that is stopping, or has just ended.
+func (e *entry) freesResources(now time.Time) bool {
 	switch {
 	case e.ID.Role != Worker || e.Phase == Wanted || e.Phase == Cancelled:
 		return false

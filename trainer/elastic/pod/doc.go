@@ -1,4 +1,4 @@
-// Package pod decides who lives, and who is replaced.
+// Package pod decides which pods of a job run, and which are replaced.
 //
 // A [Table] holds the pods of one job. The shell reports their phases (Observe, Refused), and
 // answers with [Action]s, which the master's shell performs outside its lock. Each incarnation of a
@@ -18,7 +18,7 @@
 //	                             Judge: relaunch? counted? rejected? more memory? fatal?
 //	                               │             │              │
 //	  worker: next number, Wanted  │             │              └─ Err: the job fails
-//	  server: next incarnation <───┘             └─ this line ends; the others go on
+//	  server: next incarnation <───┘             └─ this line ends; the others continue
 //
 // An observation may skip phases. It may also be of a pod that is Wanted, if the answer to its
 // creation was lost. The picture leaves out:
@@ -47,7 +47,7 @@
 //
 //	in the snapshot   in the list         then
 //	wanted, not due   -                   the same number, when it is due
-//	else              there, or its end   as observed: goes on; or judged, counted, replaced
+//	else              there, or its end   as observed: continues; or judged, counted, replaced
 //	else              -                   [Lost]; followed under another number, a server in
 //	                                      another incarnation. If it comes late: deleted
 //	-                 a live worker       in the place of one that is lost; without such a place it
@@ -83,8 +83,8 @@
 //     cancelled never was.
 //  6. With the actions performed and observed there is nothing more to do.
 //  7. A creation that is refused, for whatever reason, is tried again, later each time up to half a
-//     minute, and tells why: a worker's without end, so that the job goes on with those that are
-//     there; a server's for ten minutes. A pod that is hopeless, refused or pending, ends the job
+//     minute, and tells why: a worker's without end, so that the job continues with those that
+//     exist; a server's for ten minutes. A pod that is hopeless, refused or pending, ends the job
 //     at once if no pod of its role has ever run, and else nothing. Workers do nothing without the
 //     servers, so none is created before they are, and for a server that is refused for want of
 //     room one is given up.

@@ -89,7 +89,7 @@ func (e Exit) cause() cause {
 // Policy holds the settings of a table.
 type Policy struct {
 	Servers, Workers int
-	// the job does not go on with fewer (--min_workers); 0: 1
+	// the job does not continue with fewer (--min_workers); 0: 1
 	MinWorkers int
 	// counted relaunches of each line (--relaunch_on_worker_failure)
 	Relaunches int
@@ -138,7 +138,7 @@ type Verdict struct {
 	Counted  bool
 	Grow     bool // the next one gets more memory
 	Rejected bool // the next one waits, longer each time
-	Fatal    bool // the job cannot go on without it
+	Fatal    bool // the job cannot continue without it
 	Reason   string
 }
 
@@ -151,7 +151,7 @@ type Verdict struct {
 //	out of memory else, exit code,            counted; relaunch if Counted < Relaunches
 //	other signals, code 0 with work left
 //
-// A server that cannot be relaunched is fatal; a worker is not: the others go on without it.
+// A server that cannot be relaunched is fatal; a worker is not: the others continue without it.
 func Judge(role Role, e Exit, p Policy, before Past) Verdict {
 	c := e.cause()
 	v := Verdict{Counted: c.counted, Rejected: e.Rejected && !e.Deleted, Reason: e.String()}

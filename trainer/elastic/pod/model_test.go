@@ -383,7 +383,7 @@ func (c *cluster) Check(t *rapid.T) {
 			t.Fatalf("a line was counted %d times: %+v", n, l)
 		}
 	}
-	if c.over && c.table.Gone() && len(c.live()) > 0 {
+	if c.over && c.table.Ended() && len(c.live()) > 0 {
 		t.Fatalf("ended, but %d are live", len(c.live()))
 	}
 }
@@ -491,7 +491,7 @@ func TestLaws(t *testing.T) {
 			c.restart(t)
 		}
 		c.settle(t)
-		if !c.table.Gone() || len(c.live()) > 0 {
+		if !c.table.Ended() || len(c.live()) > 0 {
 			t.Fatalf("%d pods are left after the end", len(c.live()))
 		}
 		for _, l := range c.lives {

@@ -18,11 +18,11 @@ import (
 //	started                         the job starts, and all its pods run
 //	pending worker-0 [waiting=why]  the pod is there and does not run; hopeless=yes: it never will
 //	running ps-0 [incarnation=2]    the pod runs
-//	leaving worker-0                the pod was asked to go
+//	leaving worker-0                the pod was asked to leave
 //	failed worker-0 code=1          the pod has ended; see event for the other causes
 //	succeeded worker-0              the pod has ended with code 0
 //	deleted worker-0                the pod is deleted
-//	refused worker-0 quota          it could not be created; full=yes: for want of room
+//	refused worker-0 quota          it could not be created; full=yes: for want of resources
 //	scale 3                         3 workers are wanted
 //	replace worker-0 silent         the pod does not do its work
 //	hold                            no pod is created any more
@@ -195,7 +195,7 @@ func (s *stage) answer(c *narration.Command) []string {
 	case "workers":
 		return []string{fmt.Sprint(s.table.Workers())}
 	case "ended":
-		return []string{fmt.Sprint(s.table.Gone())}
+		return []string{fmt.Sprint(s.table.Ended())}
 	case "pods":
 		all := []string{}
 		for _, p := range s.table.List() {

@@ -289,7 +289,7 @@ func (t *Table) vanished(e *entry, now time.Time) Action {
 		return lost
 	}
 	if due := now.Add(t.policy.Backoff); e.ID.Role == Worker {
-		t.follow(e, due)
+		t.addReplacement(e, due)
 	} else {
 		t.again(e, due)
 	}

@@ -147,7 +147,7 @@ func (c *cluster) Land(t *rapid.T) {
 	c.flight = c.flight[1:]
 	for _, l := range c.live() {
 		if l.ID == a.ID {
-			return // it is there already
+			return // it already exists
 		}
 	}
 	if c.life(a.ID, a.Incarnation) != nil {

@@ -206,7 +206,7 @@ func (e *entry) apply(ev Event) {
 	}
 }
 
-// impossible fails a job that can never start. A job of which a pod of that role has run goes on
+// impossible fails a job that can never start. A job of which a pod of that role has run continues
 // without the one that cannot.
 func (t *Table) impossible(e *entry, why string) {
 	if t.err == nil && !t.ran[e.ID.Role] {
@@ -223,12 +223,12 @@ func (t *Table) leaving(e *entry, why Exit, now time.Time) []Action {
 		return nil
 	}
 	e.forgive(now)
-	t.follow(e, e.Created.Add(t.policy.Backoff))
+	t.addReplacement(e, e.Created.Add(t.policy.Backoff))
 	return t.Tick(now)
 }
 
-// follow puts another worker in a worker's place.
-func (t *Table) follow(e *entry, due time.Time) *entry {
+// addReplacement adds a worker that replaces e, and is created at due.
+func (t *Table) addReplacement(e *entry, due time.Time) *entry {
 	t.relaunched++
 	next := t.add(ID{Worker, t.next}, e.Original, e.line, due)
 	t.next++
@@ -251,7 +251,7 @@ func (t *Table) ended(e *entry, exit Exit, asked bool, now time.Time) []Action {
 	if e.ID.Role == Worker {
 		t.freed = now
 		for _, server := range t.pods {
-			if server.lacksRoom() {
+			if server.lacksResources() {
 				server.soon(t.policy)
 			}
 		}
@@ -272,7 +272,7 @@ func (t *Table) ended(e *entry, exit Exit, asked bool, now time.Time) []Action {
 	}
 	next := t.again
 	if e.ID.Role == Worker {
-		next = t.follow
+		next = t.addReplacement
 	}
 	next(e, due).Waiting = waiting
 	return append([]Action{lost}, t.Tick(now)...)
@@ -346,7 +346,7 @@ func (t *Table) forget() {
 	})
 }
 
-// endLine notes that a line has no relaunch left, and fails the job if it cannot go on.
+// endLine notes that a line has no relaunch left, and fails the job if it cannot continue.
 func (t *Table) endLine(e *entry, v Verdict) {
 	e.GivenUp = true
 	text := fmt.Sprintf("%v: %s", e.ID, v.Reason)
@@ -455,10 +455,10 @@ func (t *Table) Deadline() (time.Time, bool) {
 	return first, !first.IsZero()
 }
 
-// Gone reports whether the job is over and no pod of it is left.
-func (t *Table) Gone() bool { return t.course != going && !t.live(Worker) && !t.live(PS) }
+// Ended reports whether the job is over and no pod of it is left.
+func (t *Table) Ended() bool { return t.course != going && !t.live(Worker) && !t.live(PS) }
 
-// Err returns why the job cannot go on, naming the pods and how they ended; nil while it can.
+// Err returns why the job cannot continue, naming the pods and how they ended; nil while it can.
 func (t *Table) Err() error { return t.err }
 
 // Get returns one pod, false if the table does not know it.

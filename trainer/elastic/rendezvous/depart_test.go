@@ -14,7 +14,7 @@ func (m *model) release(p *peer) {
 	case !p.asked || p.freed:
 		m.t.Fatalf("%+v is released", p)
 	case m.finished[p.Member], member && !m.unfinished(p):
-	case member && p.place() != "back":
+	case member && !p.arrived():
 		m.t.Fatalf("%+v is released in the middle of a round", p)
 	case member && m.newest().Exists() && !slices.ContainsFunc(m.old, func(o *peer) bool {
 		return !o.asked && o.arrived() && o.heard[o.given] == m.newest()
@@ -23,13 +23,6 @@ func (m *model) release(p *peer) {
 	}
 	p.freed, p.alive = true, false
 	m.leave(p)
-}
-
-func (p *peer) place() string {
-	if p.arrived() {
-		return "back"
-	}
-	return "working"
 }
 
 // staying returns the members of old that were not asked to leave.

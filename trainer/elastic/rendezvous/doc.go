@@ -12,7 +12,7 @@
 //	    ^                                  ^                                     │
 //	    │                                  │ all remaining members are back: Form│
 //	    │                                  └─────────────────────────────────────┤
-//	    └───────────── no member remains: Anew with the next Form ───────────────┘
+//	    └────────── no member remains: StateLost with the next Form ─────────────┘
 //
 // A member is a process, not the number or address of a worker. A process that starts under the
 // number of another, or in another session, is a newcomer, and the earlier process has left. An
@@ -22,18 +22,18 @@
 //
 // # A world outlives its streams
 //
-// Members exchange gradients with each other, not with the master. So a world goes on while the
+// Members exchange gradients with each other, not with the master. So a world continues while the
 // master is away, or while the stream of a member is broken:
 //
 //   - The end of a stream does not end a membership. A worker whose stream has ended keeps its
 //     world, and opens another stream as soon as it can. Its first message there is an arrival if
 //     it is between two rounds; otherwise it names the generation in which it works.
-//   - The master reports the end of a stream by [Rendezvous.Away], and a member that works and has
-//     a stream again by [Rendezvous.Present]. In between the member counts as present. No order to
-//     it is lost: Present returns what it missed. After Absence the member has left. The end of its
-//     pod or of its heartbeats shows this sooner, and so does a broken link: the worker at the
-//     other end arrives and names the member as its suspect. A suspect whose stream has ended since
-//     this master started is not waited for.
+//   - The master reports the end of a stream by [Rendezvous.Disconnected], and a member that works
+//     and has a stream again by [Rendezvous.Present]. In between the member counts as present. No
+//     order to it is lost: Present returns what it missed. After Absence the member has left. The
+//     end of its pod or of its heartbeats shows this sooner, and so does a broken link: the worker
+//     at the other end arrives and names the member as its suspect. A suspect whose stream has
+//     ended since this master started is not waited for.
 //   - If a snapshot could not be written for some time, members may be in a later world than that
 //     of the snapshot. Then the master sets Snapshot.Given, so that generation numbers are skipped.
 //     A process that reports an unknown generation is called back from it.
@@ -43,7 +43,7 @@
 //   - Processes that wait for a world, newcomers and members that are back, are not in the
 //     snapshot: they arrive again, on new streams. The round of the state that a member brought as
 //     a newcomer is in it, so that this state is not taken for that of the others.
-//   - A process that is between two rounds when its stream ends has strayed. The others go on
+//   - A process that is between two rounds when its stream ends has strayed. The others continue
 //     without it, unless it alone has the state. Strays are not in the snapshot.
 //   - The master numbers the sessions, from its incarnation · 2³² on, so that they rise over
 //     restarts. It also keeps which process the session of each member belongs to.
@@ -72,7 +72,7 @@
 //     ignored, also after it has become a survivor, until it has taken another: its state may come
 //     from other rounds. Behind are the other survivors that have a state: if all sources are lost
 //     before the others have theirs, one of these becomes the model. If there was a world before
-//     and no member has the state, Anew precedes Form.
+//     and no member has the state, StateLost precedes Form.
 //  5. Recall and Abort are sent to members that have not arrived from that generation, each at most
 //     once, and no Recall after an Abort. So every missing member has been called. When a member
 //     breaks off, the missing members are called at once, even if they are finishing a round
@@ -102,7 +102,7 @@
 //     Restore refuses an impossible snapshot.
 //  14. When a member has finished, the others are at their end, too: nobody is called back for a
 //     newcomer, or because a member departs, and if it is lost itself, or asked to leave, the
-//     others go on. If a member is lost that has not finished, all begin again, those that have
+//     others continue. If a member is lost that has not finished, all begin again, those that have
 //     finished, too. So they do if it comes back, also after a Recall, which a member that has
 //     finished need not follow: nobody waits without end for one that has finished. When all have
 //     finished, nothing more is formed. A member that takes no part in the rounds need not finish,

@@ -11,7 +11,7 @@ import (
 func (r *Rendezvous) newest() Position {
 	newest := NoState
 	for _, p := range r.members {
-		if p.place == back && p.Position.Compare(newest) > 0 {
+		if p.phase == arrived && p.Position.Compare(newest) > 0 {
 			newest = p.Position
 		}
 	}
@@ -26,7 +26,7 @@ func (r *Rendezvous) newest() Position {
 func (r *Rendezvous) dispensable(missing []*process) bool {
 	suspects := make(map[int]bool)
 	for _, p := range r.members {
-		if p.place == back && p.Broken {
+		if p.phase == arrived && p.Broken {
 			suspects[p.Suspect] = true
 		}
 	}
@@ -49,8 +49,8 @@ func (r *Rendezvous) leaveOut() {
 	r.cause = names(list(missing)) + " stayed away"
 	kept := r.members[:0]
 	for _, p := range r.members {
-		if p.place == working {
-			p.place = outside
+		if p.phase == working {
+			p.phase = outside
 		} else {
 			kept = append(kept, p)
 		}
@@ -160,7 +160,7 @@ func (r *Rendezvous) form() {
 			}
 		}
 	} else if r.world.Generation > 0 {
-		r.did = append(r.did, Action{Verb: Anew, Reason: "nobody who has the state is left"})
+		r.did = append(r.did, Action{Verb: StateLost, Reason: "nobody who has the state is left"})
 	}
 	if r.changed() {
 		w.ID++
@@ -170,7 +170,7 @@ func (r *Rendezvous) form() {
 	r.members = append(r.members, r.guests[:room]...)
 	r.guests = append([]*process(nil), r.guests[room:]...)
 	for _, p := range r.members {
-		p.place, p.given = working, w.Generation
+		p.phase, p.given = working, w.Generation
 	}
 	w.Members = list(r.members)
 	clear(r.finished)

@@ -67,7 +67,7 @@ func (m *model) settle(t *rapid.T) {
 	for range 10000 {
 		if p := first(func(p *peer) bool { return len(p.up) > 0 }); p != nil {
 			m.hear(p)
-		} else if p := first(func(p *peer) bool { return p.works() && !p.away.IsZero() && !m.followed(p) }); p != nil {
+		} else if p := first(m.returns); p != nil {
 			m.back(p)
 		} else if p := first(func(p *peer) bool { return p.alive && len(p.down) > 0 }); p != nil {
 			m.read(p)

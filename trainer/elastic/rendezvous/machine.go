@@ -56,7 +56,7 @@ type Rendezvous struct {
 type process struct {
 	// its last arrival
 	Arrival
-	place whereabouts
+	phase phase
 	// generation of the last world that it was given; unheard: it has not arrived yet
 	given int64
 	// position of the state that it brought as a newcomer, until it has taken another
@@ -64,7 +64,7 @@ type process struct {
 	// it was asked to leave
 	departs bool
 	// of a working member: since when it has no stream; zero: it has one
-	away time.Time
+	disconnected time.Time
 	// its stream has ended since this rendezvous was made or restored
 	cut bool
 }
@@ -72,18 +72,18 @@ type process struct {
 // process.given before the first arrival, which counts from whichever generation it comes
 const unheard = -1
 
-// whereabouts is the state of a process.
-type whereabouts int
+// phase is the phase of a process in the rendezvous.
+type phase int
 
 const (
-	outside whereabouts = iota // it is in no world, and has not arrived
-	waiting                    // it is a newcomer that has arrived
+	outside phase = iota // it is in no world, and has not arrived
+	waiting              // it is a newcomer that has arrived
 	// it is a member that has not arrived from its world
 	working
 	// it is a member that has arrived from its world
-	back
+	arrived
 	astray // it is one of Rendezvous.strays
-	gone
+	left   // it is in no world, and is not waited for
 )
 
 // wait is a reason to wait before the next step.
@@ -123,16 +123,16 @@ func (r *Rendezvous) Expect(workers int, now time.Time) []Action {
 // left or was followed by another, or not from the last world that the process was given.
 func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	p := r.process(a.Member)
-	if p == nil || p.place != outside && p.place != working && p.place != astray ||
+	if p == nil || p.phase != outside && p.phase != working && p.phase != astray ||
 		p.given != a.Generation && p.given != unheard {
 		return nil
 	}
-	if p.place == astray {
+	if p.phase == astray {
 		r.regain(p)
 	}
-	p.Arrival, p.away, p.cut = a, time.Time{}, false
-	if p.place == outside {
-		p.place, p.given, p.brought = waiting, a.Generation, a.Position
+	p.Arrival, p.disconnected, p.cut = a, time.Time{}, false
+	if p.phase == outside {
+		p.phase, p.given, p.brought = waiting, a.Generation, a.Position
 		r.guests = append(r.guests, p)
 		// it was asked when it was a member, which the others have left out
 		if p.departs {
@@ -140,7 +140,7 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 		}
 		return r.step(now)
 	}
-	p.place = back
+	p.phase = arrived
 	if !p.brought.Exists() || p.brought != a.Position {
 		p.brought = NoState
 	} else {
@@ -175,7 +175,7 @@ func (r *Rendezvous) Leave(worker int, session int64, reason string, now time.Ti
 	if session != 0 {
 		p = r.process(Member{Worker: worker, Session: session})
 	}
-	if p == nil || p.place == gone {
+	if p == nil || p.phase == left {
 		return nil
 	}
 	r.drop(p, fmt.Sprintf("%v left: %s", p, reason))
@@ -187,7 +187,7 @@ func (r *Rendezvous) Leave(worker int, session int64, reason string, now time.Ti
 // generation.
 func (r *Rendezvous) Finish(worker int, generation int64, now time.Time) []Action {
 	p := r.known[worker]
-	if p == nil || p.place != working || p.given != generation {
+	if p == nil || p.phase != working || p.given != generation {
 		return nil
 	}
 	r.finished[worker] = true
@@ -207,7 +207,7 @@ func (r *Rendezvous) Finish(worker int, generation int64, now time.Time) []Actio
 // other.
 func (r *Rendezvous) divided() bool {
 	return len(r.finished) > 0 && slices.ContainsFunc(r.members, func(p *process) bool {
-		return p.place == back && !r.finished[p.Worker] && !r.aside[p.Worker]
+		return p.phase == arrived && !r.finished[p.Worker] && !r.aside[p.Worker]
 	})
 }
 
@@ -226,11 +226,11 @@ func (r *Rendezvous) Over() bool {
 // state, or too few would be left without it. One that nobody misses is released at once.
 func (r *Rendezvous) Depart(worker int, now time.Time) []Action {
 	p := r.known[worker]
-	if p == nil || p.place == gone || p.departs {
+	if p == nil || p.phase == left || p.departs {
 		return nil
 	}
 	p.departs = true
-	if p.place == waiting || p.place == outside || r.spent(p) {
+	if p.phase == waiting || p.phase == outside || r.spent(p) {
 		r.release(p)
 	}
 	return r.step(now)
@@ -240,7 +240,7 @@ func (r *Rendezvous) Depart(worker int, now time.Time) []Action {
 // back, or takes no part in a world that another has finished, and that stays.
 func (r *Rendezvous) spent(p *process) bool {
 	stays := len(r.finished) > 0 && r.notified != Abort
-	return p.place == working && r.finished[p.Worker] || (p.place == working || p.place == back) &&
+	return p.phase == working && r.finished[p.Worker] || (p.phase == working || p.phase == arrived) &&
 		r.aside[p.Worker] && stays
 }
 
@@ -254,7 +254,7 @@ func (r *Rendezvous) process(m Member) *process {
 		return p
 	case m.Session < p.Session:
 		return nil
-	case p.place != gone:
+	case p.phase != left:
 		r.drop(p, fmt.Sprintf("%v was started again", p))
 	}
 	p = &process{Arrival: Arrival{Member: m}, given: unheard}
@@ -267,7 +267,7 @@ func (r *Rendezvous) process(m Member) *process {
 // wait for it.
 func (r *Rendezvous) Last(worker int, session int64) bool {
 	has := func(p *process) bool {
-		return p.place == working && !r.finished[p.Worker] || p.place == back && p.Exists()
+		return p.phase == working && !r.finished[p.Worker] || p.phase == arrived && p.Exists()
 	}
 	p := r.known[worker]
 	if p == nil || p.Session != session || !has(p) {
@@ -448,7 +448,7 @@ func (r *Rendezvous) spared() bool {
 func (r *Rendezvous) missing() []*process {
 	missing := make([]*process, 0, len(r.members))
 	for _, p := range r.members {
-		if p.place == working {
+		if p.phase == working {
 			missing = append(missing, p)
 		}
 	}
@@ -495,7 +495,7 @@ const remembered = 1000
 // drop removes a process that has left, and calls the other members back at once if it was a member
 // that they miss.
 func (r *Rendezvous) drop(p *process, reason string) {
-	missed := (p.place == working || p.place == back) && !r.spent(p)
+	missed := (p.phase == working || p.phase == arrived) && !r.spent(p)
 	is := func(o *process) bool { return o == p }
 	r.members, r.guests, r.strays = slices.DeleteFunc(r.members, is), slices.DeleteFunc(r.guests, is),
 		slices.DeleteFunc(r.strays, is)
@@ -515,7 +515,7 @@ func (r *Rendezvous) release(p *process) {
 }
 
 func (r *Rendezvous) retire(p *process) {
-	p.place = gone
+	p.phase = left
 	r.departed = append(r.departed, p)
 	if len(r.departed) > remembered {
 		if oldest := r.departed[0]; r.known[oldest.Worker] == oldest {

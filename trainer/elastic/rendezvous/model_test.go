@@ -47,7 +47,7 @@ type peer struct {
 	asked bool
 	freed bool
 	// of a member: since when it has no stream; zero: it has one
-	away time.Time
+	disconnected time.Time
 	// it had a stream, and lost it
 	cut bool
 }
@@ -116,7 +116,7 @@ func (m *model) all(do func(r *Rendezvous) []Action) []Action {
 		m.t.Fatalf("same calls, other actions:\n%s\n%s", a, b)
 	}
 	for i, a := range did {
-		m.take(a, i > 0 && did[i-1].Verb == Anew)
+		m.take(a, i > 0 && did[i-1].Verb == StateLost)
 	}
 	if !slices.ContainsFunc(m.old, func(p *peer) bool { return !p.arrived() }) {
 		// by no action: nobody is present to be notified
@@ -399,14 +399,14 @@ func (m *model) hear(p *peer) {
 	case a.Generation != p.given:
 		// sent before it had read about the world that answers it
 	case slices.Contains(m.old, p):
-		m.touched, p.away, p.cut = m.now, time.Time{}, false
+		m.touched, p.disconnected, p.cut = m.now, time.Time{}, false
 		m.broken = m.broken || !m.aside[p.Member] || a.Broken || len(m.finished) == 0
 		if e := &m.eras[len(m.eras)-1]; a.Broken {
 			e.broken, e.idle = true, e.idle || a.Idle
 		}
 	default:
 		m.guests = append(m.guests, p)
-		p.claim, p.away, p.cut = a.Position, time.Time{}, false
+		p.claim, p.disconnected, p.cut = a.Position, time.Time{}, false
 	}
 	if a.Generation == p.given {
 		p.heard[a.Generation] = a.Position

@@ -29,8 +29,8 @@ var start = time.Unix(1e9, 0)
 //	finish 3                        worker 3 has finished in the last world
 //	depart 3                        worker 3 is asked to leave
 //	leave 3/2 killed                session 2 (default: the newest) of worker 3 has left
-//	away 3                          the stream of worker 3 has ended
-//	present 3 [generation=1]         worker 3 has a stream again, and works in the last world
+//	disconnected 3                  the stream of worker 3 has ended
+//	present 3 [generation=1]        worker 3 has a stream again, and works in the last world
 //	wait 300ms                      time passes
 //	restart [min=1] [given=7]       another master restores the rendezvous
 //	twin                            a second rendezvous, restored from the first, does the same
@@ -147,9 +147,9 @@ func (s *stage) event(r *Rendezvous, c *narration.Command) []Action {
 	case "leave":
 		m := member(c, 0)
 		return r.Leave(m.Worker, m.Session, c.Arg(1), s.now)
-	case "away":
+	case "disconnected":
 		m := member(c, 1)
-		return r.Away(m.Worker, m.Session, "its stream ended", s.now)
+		return r.Disconnected(m.Worker, m.Session, "its stream ended", s.now)
 	case "present":
 		return r.Present(member(c, 1), int64(c.IntOf("generation", int(world.Generation))), s.now)
 	case "wait":

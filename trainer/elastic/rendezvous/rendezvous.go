@@ -98,8 +98,9 @@ const (
 	Evict
 	// let Member end, which was asked to leave: it is no member any more
 	Release
-	// the state is lost: training starts over in the world of the Form that follows
-	Anew
+	// no member has the state any more: the training returns to a checkpoint or to the initial
+	// values, in the world of the Form that follows
+	StateLost
 )
 
 func (v Verb) String() string {
@@ -114,8 +115,8 @@ func (v Verb) String() string {
 		return "evict"
 	case Release:
 		return "release"
-	case Anew:
-		return "anew"
+	case StateLost:
+		return "state lost"
 	}
 	return fmt.Sprintf("Verb(%d)", int(v))
 }

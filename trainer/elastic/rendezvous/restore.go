@@ -138,8 +138,8 @@ func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
 		if it.Left {
 			continue
 		}
-		p := &process{Arrival: Arrival{Member: m}, place: working, given: s.Generation,
-			brought: NoState, departs: it.Departs, away: now}
+		p := &process{Arrival: Arrival{Member: m}, phase: working, given: s.Generation,
+			brought: NoState, departs: it.Departs, disconnected: now}
 		if it.Brought > 0 {
 			p.brought = Position{Beginning: it.Since, Round: it.Brought - 1}
 		}
@@ -149,19 +149,19 @@ func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
 	return r, nil
 }
 
-// Away notes that the stream of a process has ended. The process may live; then it comes back with
-// the same session. A member that works keeps its world and is waited for, at most for Absence. A
-// process that is between two rounds has strayed, since no world can be sent to it: the others go
-// on without it.
-func (r *Rendezvous) Away(worker int, session int64, reason string, now time.Time) []Action {
+// Disconnected notes that the stream of a process has ended. The process may still run; then it
+// connects again in the same session. A member that works keeps its world and is waited for, for at
+// most Absence. A process that is between two rounds has strayed, since no world can be sent to it:
+// the others continue without it.
+func (r *Rendezvous) Disconnected(worker int, session int64, reason string, now time.Time) []Action {
 	p := r.process(Member{Worker: worker, Session: session})
 	switch {
-	case p == nil || p.place == gone || p.place == astray:
+	case p == nil || p.phase == left || p.phase == astray:
 		return nil
-	case p.place != working:
+	case p.phase != working:
 		r.stray(p, reason)
-	case p.away.IsZero():
-		p.away, p.cut = now, true
+	case p.disconnected.IsZero():
+		p.disconnected, p.cut = now, true
 	}
 	return r.step(now)
 }
@@ -170,9 +170,9 @@ func (r *Rendezvous) Away(worker int, session int64, reason string, now time.Tim
 // that the members got meanwhile, for this process. A process that is no longer in that world is
 // called back from it; it arrives in another session then.
 func (r *Rendezvous) Present(m Member, generation int64, now time.Time) []Action {
-	verb, reason := Abort, "the others went on without it"
-	if p := r.known[m.Worker]; p != nil && p.Session == m.Session && p.place == working && generation == p.given {
-		p.away, p.cut = time.Time{}, false
+	verb, reason := Abort, "the others continued without it"
+	if p := r.known[m.Worker]; p != nil && p.Session == m.Session && p.phase == working && generation == p.given {
+		p.disconnected, p.cut = time.Time{}, false
 		if verb, reason = r.notified, r.cause; verb == 0 {
 			return r.step(now)
 		}
@@ -180,12 +180,12 @@ func (r *Rendezvous) Present(m Member, generation int64, now time.Time) []Action
 	return append([]Action{{Verb: verb, Generation: generation, Members: []Member{m}, Reason: reason}}, r.step(now)...)
 }
 
-// absent removes all members that have been away for Absence, together.
+// absent removes all members that have been disconnected for Absence, together.
 func (r *Rendezvous) absent(now time.Time) {
 	var late []*process
 	missed := false
 	r.members = slices.DeleteFunc(r.members, func(p *process) bool {
-		if p.place != working || p.away.IsZero() || now.Before(p.away.Add(r.policy.Absence)) {
+		if p.phase != working || p.disconnected.IsZero() || now.Before(p.disconnected.Add(r.policy.Absence)) {
 			return false
 		}
 		late, missed = append(late, p), missed || !r.spent(p)
@@ -199,11 +199,14 @@ func (r *Rendezvous) absent(now time.Time) {
 	}
 }
 
-// absence returns the first time at which a member has been away for Absence, and false if no
-// member is away.
+// absence returns the first time at which a member has been disconnected for Absence, and false if
+// no member is disconnected.
 func (r *Rendezvous) absence() (first time.Time, ok bool) {
 	for _, p := range r.members {
-		if at := p.away.Add(r.policy.Absence); p.place == working && !p.away.IsZero() && (!ok || at.Before(first)) {
+		if p.phase != working || p.disconnected.IsZero() {
+			continue
+		}
+		if at := p.disconnected.Add(r.policy.Absence); !ok || at.Before(first) {
 			first, ok = at, true
 		}
 	}

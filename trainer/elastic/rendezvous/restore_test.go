@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Restart replaces the master, which ends every stream. Members that work go on; processes that
+// Restart replaces the master, which ends every stream. Members that work continue; processes that
 // wait for a world arrive again.
 func (m *model) Restart(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "restart") > 0 {
@@ -62,10 +62,10 @@ func (m *model) disconnect(p *peer) {
 	} else {
 		p.heard, p.met = make(map[int64]Position), false
 	}
-	p.away, p.cut = time.Time{}, false
+	p.disconnected, p.cut = time.Time{}, false
 	switch {
 	case member:
-		p.away = m.now
+		p.disconnected = m.now
 	case p.asked:
 		p.asked = false // the master asks it again later
 	}
@@ -80,7 +80,12 @@ func (m *model) disconnect(p *peer) {
 
 // Return lets a peer that works connect again.
 func (m *model) Return(*rapid.T) {
-	m.back(m.some("is away", func(p *peer) bool { return p.works() && !p.away.IsZero() && !m.followed(p) }))
+	m.back(m.some("is disconnected", m.returns))
+}
+
+// returns reports whether a peer that is disconnected may have a stream again.
+func (m *model) returns(p *peer) bool {
+	return p.works() && !p.disconnected.IsZero() && !m.followed(p)
 }
 
 func (m *model) back(p *peer) {
@@ -92,7 +97,7 @@ func (m *model) back(p *peer) {
 	if !slices.Contains(m.old, p) || p.generation != p.given {
 		verb = Abort
 	}
-	p.away, p.cut = time.Time{}, false
+	p.disconnected, p.cut = time.Time{}, false
 	switch {
 	case verb == 0 && len(did) == 0:
 	case verb == 0 || len(did) != 1 || did[0].Verb != verb || did[0].Generation != p.generation ||
@@ -111,12 +116,12 @@ func (m *model) back(p *peer) {
 // dead, or its arrival may be under way, or it may not have read about its world.
 func (m *model) Cut(*rapid.T) {
 	p := m.some("works in the world", func(p *peer) bool {
-		return p.away.IsZero() && slices.Contains(m.old, p) && !p.arrived() && !m.followed(p)
+		return p.disconnected.IsZero() && slices.Contains(m.old, p) && !p.arrived() && !m.followed(p)
 	})
 	m.disconnect(p)
 	p.cut = true
 	if did := m.all(func(r *Rendezvous) []Action {
-		return r.Away(p.Worker, p.Session, "cut", m.now)
+		return r.Disconnected(p.Worker, p.Session, "cut", m.now)
 	}); len(did) > 0 && slices.Contains(m.old, p) {
 		m.t.Fatalf("%v for %+v, which works", did, p)
 	}
@@ -126,7 +131,7 @@ func (m *model) Cut(*rapid.T) {
 // whether one of them had not finished.
 func (m *model) absent() (left, unfinished bool) {
 	for _, p := range slices.Clone(m.old) {
-		if !p.away.IsZero() && !p.arrived() && !m.now.Before(p.away.Add(m.absence)) {
+		if !p.disconnected.IsZero() && !p.arrived() && !m.now.Before(p.disconnected.Add(m.absence)) {
 			unfinished = unfinished || m.unfinished(p)
 			m.leave(p)
 			p.alive, left = false, true // it comes back as another process
@@ -135,11 +140,14 @@ func (m *model) absent() (left, unfinished bool) {
 	return left, unfinished
 }
 
-// gives returns the first time at which a member that is away is not waited for any more, zero if
-// none is away.
+// gives returns the first time at which a member that is disconnected is not waited for any more,
+// zero if none is disconnected.
 func (m *model) gives() (first time.Time) {
 	for _, p := range m.old {
-		if at := p.away.Add(m.absence); !p.away.IsZero() && !p.arrived() && (first.IsZero() || at.Before(first)) {
+		if p.disconnected.IsZero() || p.arrived() {
+			continue
+		}
+		if at := p.disconnected.Add(m.absence); first.IsZero() || at.Before(first) {
 			first = at
 		}
 	}
@@ -150,7 +158,8 @@ func (m *model) gives() (first time.Time) {
 // same state as the one before.
 func (m *model) Replace(t *rapid.T) {
 	for _, p := range m.peers {
-		if !p.alive && !p.left || len(p.up)+len(p.down) > 0 || !p.away.IsZero() || p.alive && p.rests && !p.arrived() {
+		if !p.alive && !p.left || len(p.up)+len(p.down) > 0 || !p.disconnected.IsZero() ||
+			p.alive && p.rests && !p.arrived() {
 			t.Skip("something is under way")
 		}
 	}

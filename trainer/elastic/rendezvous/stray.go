@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// stray removes a process that is between two rounds and has lost its stream. The others go on
+// stray removes a process that is between two rounds and has lost its stream. The others continue
 // without it, with one exception: a member of the last world that has the state is waited for until
 // [Rendezvous.Leave] removes it, if no process that is present has the state. If it is back before
 // the next world is formed, it is a member again.
 func (r *Rendezvous) stray(p *process, reason string) {
-	has := p.place == back && p.Exists()
+	has := p.phase == arrived && p.Exists()
 	r.drop(p, fmt.Sprintf("%v left: %s", p, reason))
 	if has {
 		r.reinstate(p)
-		p.place = astray
+		p.phase = astray
 		r.strays = append(r.strays, p)
 	}
 }
@@ -23,7 +23,7 @@ func (r *Rendezvous) stray(p *process, reason string) {
 // a member.
 func (r *Rendezvous) Knows(worker int, session int64) bool {
 	p := r.known[worker]
-	return p != nil && p.Session == session && p.place != gone
+	return p != nil && p.Session == session && p.phase != left
 }
 
 // reinstate undoes the retirement of a process that was called just before.
@@ -40,7 +40,7 @@ func (r *Rendezvous) regain(p *process) {
 		at++
 	}
 	r.members = slices.Insert(r.members, at, p)
-	p.place = working
+	p.phase = working
 }
 
 // forgo retires the strays, as a world is formed without them.

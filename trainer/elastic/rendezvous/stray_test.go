@@ -16,7 +16,7 @@ func (m *model) Stray(t *rapid.T) {
 	has := slices.Contains(m.old, p) && p.heard[p.given].Exists()
 	m.leave(p)
 	p.left, p.lost = !has, has
-	m.all(func(r *Rendezvous) []Action { return r.Away(p.Worker, p.Session, "its stream ended", m.now) })
+	m.all(func(r *Rendezvous) []Action { return r.Disconnected(p.Worker, p.Session, "its stream ended", m.now) })
 	if strays := slices.ContainsFunc(m.r.strays, func(o *process) bool {
 		return o.Member == p.Member
 	}); strays != p.lost {

@@ -137,7 +137,8 @@ type ReportRest struct {
 	Problem string
 }
 
-// ClearFailure says that the program goes on: a failure that was written to the error file is over.
+// ClearFailure says that the program continues: a failure that was written to the error file is
+// over.
 type ClearFailure struct{}
 
 // Look orders the agent to look at what no event reports. [Looked] answers it.
@@ -174,7 +175,7 @@ type Arrive struct {
 // not know how.
 type Farewell struct{}
 
-// GiveUp says that this agent cannot go on.
+// GiveUp says that this agent cannot continue.
 type GiveUp struct {
 	// pids of the processes that failed before they joined a world; none: processes did not end
 	// after SIGKILL

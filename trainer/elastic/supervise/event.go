@@ -156,7 +156,7 @@ type Looked struct {
 	Checkpoint time.Time
 }
 
-// End ends the work: the job has ended, or this agent cannot go on.
+// End ends the work: the job has ended, or this agent cannot continue.
 type End struct {
 	// least time that the processes have to end, as the master says; 0: it does not
 	Grace time.Duration

@@ -8,10 +8,10 @@ import (
 
 // This file has what processes say on their connections, and what they are asked.
 
-// letGo gives the leases of a connection to other processes, once its process has ended and all is
-// handled that it had said. Before the connection ends, a message may come that is older than the
-// end of the process.
-func (s *Supervisor) letGo(c *connection) {
+// releaseLeases gives the leases of a connection to other processes, once its process has ended and
+// all its messages are handled. A message that the process sent before its end may arrive until the
+// connection ends.
+func (s *Supervisor) releaseLeases(c *connection) {
 	switch lives := s.some(func(p *process) bool { return p.lives() && p.conn == c }); {
 	case lives: // it is about to end
 	case c.closed:
@@ -30,7 +30,7 @@ func (s *Supervisor) closed(number int) {
 		return
 	}
 	p.conn.closed = true
-	s.letGo(p.conn)
+	s.releaseLeases(p.conn)
 }
 
 // greet connects a process with the one that says hello: itself, or one that its command has
@@ -47,7 +47,7 @@ func (s *Supervisor) greet(e Hello) {
 	s.do(Accept{e.Conn, p.local})
 	// a script that its command had started before
 	if before != nil {
-		s.letGo(before)
+		s.releaseLeases(before)
 	}
 	s.hasten(!s.beat.Asks)
 	s.beat.Asks = true

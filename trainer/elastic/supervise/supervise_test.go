@@ -88,7 +88,7 @@ func (b *bench) speaks(local int, keeps bool) {
 	b.tell(Hello{Conn: pid, Pid: pid, Leader: pid, KeepsState: keeps})
 }
 
-// A process that is ordered to end before it uses the package joins no world, even if it goes on.
+// A process that is ordered to end before it uses the package joins no world, even if it continues.
 // It is killed when its grace period is over.
 func TestOrderedProcessJoinsNoWorld(t *testing.T) {
 	b := newBench(t, 1, nil)

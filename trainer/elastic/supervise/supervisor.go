@@ -284,7 +284,7 @@ func (s *Supervisor) exited(e Exited) {
 		p.done = true
 	}
 	if p.conn != nil {
-		s.letGo(p.conn)
+		s.releaseLeases(p.conn)
 	}
 	if s.works() && p.conn == nil && p.member && !e.Failed() {
 		s.do(AnnounceEnd{s.world.Generation, p.rank})

@@ -49,7 +49,7 @@ func (c *cut) settled(l *ledger.Ledger) *ledger.Ledger {
 	for len(all.Epochs()) > 1 {
 		epoch := all.Settled() + 1
 		for number := range c.tasks {
-			if _, whole := all.Had(ledger.Task{Epoch: epoch, Number: number}); !whole {
+			if _, whole := all.Progress(ledger.Task{Epoch: epoch, Number: number}); !whole {
 				return &all
 			}
 		}
@@ -128,10 +128,10 @@ type todo struct {
 	more int64
 
 	// records that were in the model at the start, which are not trained on again
-	had ledger.Ledger
+	applied ledger.Ledger
 	// numbers of tasks that were taken out of turn
 	apart map[int]bool
-	// number of tasks at places not passed that are complete in had, or in apart
+	// number of tasks at places not passed that are complete in applied, or in apart
 	skipped int
 
 	// lost or given back tasks: leased before all others, the last one first
@@ -151,10 +151,10 @@ func (t *todo) limit(records int64) { t.end, t.more = t.cut.within(&t.order, rec
 // skip leaves out the records of the epoch that are in a ledger. It returns the number of complete
 // tasks, and of records, that it leaves out. It is called before any task is taken.
 func (t *todo) skip(l *ledger.Ledger) (tasks int, records int64, err error) {
-	t.had = l.Clone()
+	t.applied = l.Clone()
 	epoch := t.like.Epoch
 	for number := range l.Highest(epoch) + 1 {
-		part, whole := l.Had(ledger.Task{Epoch: epoch, Number: number})
+		part, whole := l.Progress(ledger.Task{Epoch: epoch, Number: number})
 		if part == 0 && !whole {
 			continue
 		}
@@ -260,11 +260,11 @@ func (t *todo) sized(number int) (int64, bool) {
 	return t.at(place).Records(), true
 }
 
-// left returns the task at a place, with Done set to its records in had. It returns false if had
-// has the whole task, or if the task was taken out of turn.
+// left returns the task at a place, with Done set to its records in applied. It returns false if
+// applied has the whole task, or if the task was taken out of turn.
 func (t *todo) left(place int) (Task, bool) {
 	task := t.at(place)
-	part, whole := t.had.Had(ledger.Task{Epoch: task.Epoch, Number: task.Number})
+	part, whole := t.applied.Progress(ledger.Task{Epoch: task.Epoch, Number: task.Number})
 	task.Done = part
 	return task, !t.apart[task.Number] && (!whole || task.Epoch == 0)
 }

@@ -33,7 +33,7 @@
 //	incarnation ────────────┘                                   announced ──> [Queue.Announced]
 //
 // The ledger is the intersection of the ledgers of all parameter servers
-// ([ledger.Ledger.Intersect]), or that of the state with which a ring goes on. It holds every
+// ([ledger.Ledger.Intersect]), or that of the state with which a ring continues. It holds every
 // record that was credited, because a record is credited only after a holder of the model has
 // confirmed it. Records of the ledger that were not credited yet are credited by Restore.
 //

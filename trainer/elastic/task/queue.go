@@ -420,7 +420,7 @@ func (q *Queue) NextEpoch() bool {
 // in the ledger are to be trained on. With an empty ledger the training starts over.
 //
 // All leases, and all queued evaluations and exports, are dropped, and no earlier lease is adopted
-// any more. Numbers of leases go on, so that earlier reports are stale. Limits that were doubled
+// any more. Numbers of leases continue, so that earlier reports are stale. Limits that were doubled
 // stay doubled, so that the training ends even if each overdue worker takes the model with it. A
 // ledger that does not fit the shards is an error and changes nothing.
 func (q *Queue) Rewind(l *ledger.Ledger) error {

@@ -54,14 +54,16 @@ const (
 	mostErr   = 1000 // bytes of Err
 )
 
-// numbers is the number of lease numbers of each incarnation of a master: it gives out those from
-// incarnation·2³² on, so that no number is given out twice. Only the incarnation has to be stored
-// for that.
-const numbers = 1 << 32
+// NumbersPerMaster is the size of the range of numbers, such as those of leases, that each
+// incarnation of a master assigns from. The ranges are disjoint, so no number is assigned twice,
+// and only the incarnation has to be stored for that.
+const NumbersPerMaster = 1 << 32
 
 // NumberAs makes the queue of a master that has followed others grant leases with the numbers of
 // its incarnation, from 2. A queue without leases of others grants those from 1 on.
-func (q *Queue) NumberAs(incarnation int) { q.lastID = max(q.lastID, int64(incarnation)*numbers) }
+func (q *Queue) NumberAs(incarnation int) {
+	q.lastID = max(q.lastID, int64(incarnation)*NumbersPerMaster)
+}
 
 // Snapshot returns the snapshot of the queue, for [Restore].
 func (q *Queue) Snapshot() Snapshot {

@@ -347,7 +347,7 @@ func TestSnapshotIsBounded(t *testing.T) {
 	}
 }
 
-// After a restart, leasing goes on at the same place in the order, so that tasks that workers are
+// After a restart, leasing continues at the same place in the order, so that tasks that workers are
 // about to announce are leased after those that were not leased yet. Tasks that failed before come
 // last.
 func TestRestoredOrder(t *testing.T) {

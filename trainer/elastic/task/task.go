@@ -107,7 +107,7 @@ type Lease struct {
 }
 
 // ErrStale is returned for a report about a lease that the worker does not hold, because it was
-// settled or taken back. The report changes nothing; the worker drops the lease and goes on.
+// settled or taken back. The report changes nothing; the worker drops the lease and continues.
 var ErrStale = errors.New("lease is not held")
 
 // Policy configures a queue. Workers need its Shuffle and Seed, for [Policy.Order].
@@ -156,8 +156,8 @@ func (p Policy) validate() error {
 
 // Order returns the indices of all records of a task in the order in which workers take them; a
 // worker begins at [t.Done:]. The order depends only on Shuffle, Seed and the task's epoch, shard
-// and range, so that the next worker of a lost lease goes on where the other one was. Only training
-// is shuffled.
+// and range, so that the next worker of a lost lease continues where the other one was. Only
+// training is shuffled.
 func (p Policy) Order(t Task) []int64 {
 	order := make([]int64, t.Records())
 	for i := range order {

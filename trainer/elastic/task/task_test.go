@@ -203,7 +203,7 @@ func TestCrash(t *testing.T) {
 		t.Error(err)
 	}
 	if _, ok := q.Lease(1, start); ok || q.Finished() {
-		t.Error("a failed queue goes on")
+		t.Error("a failed queue continues")
 	}
 }
 
@@ -293,7 +293,7 @@ func TestEvaluationFirstExportLast(t *testing.T) {
 		t.Fatalf("lost %v", lost)
 	}
 	if e = lease(t, q, 1, start); e.Start != 0 || e.Done != 0 {
-		t.Fatalf("evaluation goes on in the middle: %+v", e)
+		t.Fatalf("evaluation continues in the middle: %+v", e)
 	}
 	q.Withdraw(50, start)
 	if err := q.Done(e.ID, 1, start); !errors.Is(err, ErrStale) {

@@ -248,11 +248,11 @@ func (j *Judge) times() string {
 }
 
 // restarts returns what follows from the end of a process, as text: processes that have kept their
-// state go on with the next world.
+// state continue with the next world.
 func (j *Judge) restarts(next World, now time.Time) string {
 	text := "the program starts again"
 	if next.Kept {
-		text = "the others go on, it is started again"
+		text = "the others continue, it is started again"
 	}
 	if wait := j.starts.Sub(now); wait > 0 && j.lacks > 0 {
 		return fmt.Sprintf("%s when they are there, or in %v", text, wait.Round(time.Second))

@@ -116,7 +116,7 @@ func TestEnd(t *testing.T) {
 			Snapshot{Counted: 1, Failures: 1, Again: 1, Repeats: same(3), Repeated: true}},
 		"the same, others kept the state": {Snapshot{Repeats: same(2)}, []Failure{own},
 			func(_ *Judge, e *End) { e.Next.Kept = true }, 9,
-			Verdict{Counted: true, Text: "; the others go on, it is started again (counted)"},
+			Verdict{Counted: true, Text: "; the others continue, it is started again (counted)"},
 			Snapshot{Counted: 1, Failures: 1, Again: 1, Repeats: same(3)}},
 		"the same, after a round": {Snapshot{Doubts: 4, Repeats: same(2)}, []Failure{own},
 			func(j *Judge, _ *End) { j.Advance(1) }, 9,

@@ -1,9 +1,9 @@
 // Package agent is a worker whose engine is a user's program: it takes part in the rendezvous,
-// starts the program's processes with torchrun's environment, watches them, and starts them again
-// when the world changes. A process that keeps its state reports it over a socket, and is notified
-// of the next world instead.
+// starts the program's processes with torchrun's environment, watches them, and restarts them when
+// the world changes. A process that keeps its state reports it over a socket, and is notified of
+// the next world instead of being restarted.
 //
-//	arrive at the rendezvous ─> world ─> start or tell the processes ─> all end with 0 ─> the end
+//	arrive at the rendezvous ─> world ─> start or notify processes ─> all exit with 0 ─> the end
 //	        ^                                       │
 //	        └── a process fails, a member is lost, a worker joins or leaves: stop or recall them
 //
@@ -20,19 +20,19 @@
 //
 // Laws:
 //
-//  1. Processes of two worlds never run at once on a worker, except for those that keep their state
-//     and enter the next world. No process outlives its agent.
+//  1. Processes of two worlds never run on a worker at the same time, except for those that keep
+//     their state and enter the next world. No process outlives its agent.
 //  2. The key-value store of a world is empty at its beginning, listens before its address is
 //     announced, and outlives every process of that world.
 //  3. A process that fails on its own is reported to the master once, with its reason, also while
 //     its world ends. One that the agent ends is not.
-//  4. The agent reacts to a departure at once, but processes that are past their training complete
-//     what they do before they start again. Newcomers do not restart running processes unless
-//     --restart_on_join allows it.
-//  5. The program goes on while the master is away.
-//  6. A process that is ended gets one SIGTERM. It has --restart_grace if it is to start again, and
-//     the whole grace period in a planned stop, in whatever order the agent hears that its worker
-//     is to leave and that the job has ended.
+//  4. The agent reacts at once when a member leaves or is lost, but processes that have completed
+//     their training run to their end before they are restarted. New workers do not restart running
+//     processes unless --restart_on_join allows it.
+//  5. The program continues while the master is unreachable.
+//  6. A process that the agent ends gets one SIGTERM. Then it has --restart_grace if it is
+//     restarted, and the whole grace period in a planned stop, whether the agent first learns that
+//     its worker leaves or that the job has ended.
 package agent
 
 import (
@@ -65,33 +65,33 @@ type Config struct {
 	Host string
 	// number of processors that the processes share
 	Processors int
-	// the processors are fewer than the machine has: libraries do not find that out
+	// the processors are fewer than the machine has, which libraries do not detect
 	Limited bool
-	// number of workers of the job that share the processors, this one included; 0: this one has
-	// them alone
+	// number of workers of the job that share the processors, including this one; 0: they are not
+	// shared
 	Workers int
 	// closed when the worker is asked to leave; nil: it never is
 	Leave <-chan struct{}
 	// time that the processes have to end after SIGTERM, once Leave is closed
 	Grace time.Duration
-	// how long the master may be unreachable before the agent ends; 0: without limit
+	// how long the master may be unreachable before the agent ends; 0: no limit
 	Abandoned time.Duration
 	// directory for the agent's files, which its creator removes; "": a temporary one of the
 	// agent's own
 	Dir string
-	// file that receives the first failure of the processes, while they do not run because of it;
-	// "": none
+	// file that receives the first failure of the processes, and is removed when they restart; "":
+	// none
 	ErrorFile string
-	// log that receives what the processes write, in lines
+	// receives the output of the processes, line by line
 	Output io.Writer
-	// receives reports of failures; nil: Output
+	// receives the reports of failures; nil: Output
 	Messages io.Writer
-	// shows what the processes write; nil: nobody looks
+	// shows the output of the processes to a user; nil: no user is watching
 	Display *program.Display
-	// opens the bucket of a location; nil: code cannot come from buckets
+	// opens the bucket of a location; nil: code cannot be fetched from buckets
 	Open func(ctx context.Context, location string) (checkpoint.Files, error)
 	Log  *slog.Logger
-	// where the processes run; nil: on this machine. Run closes it
+	// runs the processes; nil: this machine does. Run closes it
 	Backend Backend
 }
 
@@ -115,11 +115,11 @@ type agent struct {
 	scripts     *scripts
 	// connections of processes, by number
 	conns map[int]*script
-	// by local rank: the processes that were started last; nil: none was
+	// by local rank: the process that was started last; nil: none was
 	procs  []*process
 	world  current
 	stores stores
-	// arrivals, and preparations of the program
+	// goroutines of arrivals and of the program's preparation
 	group   sync.WaitGroup
 	beats   beats
 	stages  stages
@@ -135,9 +135,9 @@ type process struct {
 	exit *program.Exit
 }
 
-// Run works until the job has ended, the worker is asked to leave ([membership.ErrLeft]) or
-// replaced ([membership.ErrReplaced]), or ctx ends. No process of the program is left when it
-// returns.
+// Run runs the agent until the job has ended, the worker is asked to leave
+// ([membership.ErrLeft]) or replaced ([membership.ErrReplaced]), or ctx ends. No process of the
+// program is left when it returns.
 func Run(ctx context.Context, c Config) error {
 	count, err := Processes(c.Job.Program.Processes, c.Processors)
 	if err != nil {
@@ -164,7 +164,7 @@ func Run(ctx context.Context, c Config) error {
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel(nil)
-	// also while the program is fetched: a silent worker would count as lost
+	// from now on, as fetching the program may take long: a silent worker would count as lost
 	background.Go(func() { a.heartbeats(ctx, cancel) })
 	background.Go(func() { a.awaitLeave(ctx) })
 	a.stages.does(wire.Stage_STAGE_FETCHING)
@@ -231,7 +231,7 @@ func (a *agent) leaving() bool {
 	}
 }
 
-// report delivers the reports of ended leases, in order.
+// report delivers the reports of completed leases to the master, in order, until ctx ends.
 func (a *agent) report(ctx context.Context) {
 	for {
 		select {

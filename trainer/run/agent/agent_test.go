@@ -32,18 +32,18 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// limit is the time that a test waits for what must come.
+// limit is the time limit of each wait of a test.
 const limit = time.Minute
 
 const (
 	// scriptEnv makes the test binary act as a process of the program.
 	scriptEnv = "ELASTICDL_TEST_SCRIPT"
-	// readEnv makes that process say that it has read its state from a checkpoint.
+	// readEnv makes that process report that it has read its state from a checkpoint.
 	readEnv = "ELASTICDL_TEST_READ"
 	// roundEnv is the round of the state with which that process begins.
 	roundEnv = "ELASTICDL_TEST_ROUND"
-	// lateEnv names a directory that the process of local rank 1 makes. One that finds it there is
-	// never ready to join.
+	// lateEnv names a directory that the process of local rank 1 creates. A later one, which finds
+	// it, is never ready to join.
 	lateEnv = "ELASTICDL_TEST_LATE"
 )
 
@@ -55,12 +55,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// speak acts as a process that keeps its state, by PROTOCOL.md. Arguments say how it reacts to
-// messages of its agent, as in recall=arrive, or 1:recall=exit for local rank 1 alone, or world
-// 2=done for one world: arrive, declare a data set, complete a round, say that it is done, doubt
-// its state, ask the store, exit with 7, or with the code that is given instead. It hears an answer
-// as answer or refusal: then the agent has all that it said before. On SIGUSR1 it exits with 0; on
-// SIGTERM, too, with term=end.
+// speak acts as a process that keeps its state, by PROTOCOL.md. Each argument is a reaction to a
+// message of the agent, such as recall=arrive, 1:recall=exit for local rank 1 only, or world 2=done
+// for one world. It can arrive, declare a data set, complete a round, report that it is done, doubt
+// its state, ask the store, or exit with 7 or another code. It reports the reply to a request as
+// answer or refusal: then the agent has received all earlier messages. On SIGUSR1 it exits with 0,
+// and with term=end also on SIGTERM.
 func speak(does []string) {
 	rank := os.Getenv("LOCAL_RANK")
 	conn, err := net.Dial("unix", os.Getenv("ELASTICDL_SOCKET"))
@@ -156,7 +156,7 @@ func speak(does []string) {
 	os.Exit(supervise.CodeAgentLost)
 }
 
-// hall is the master of one agent: it receives arrivals, and sends the worlds that the test makes.
+// hall is a fake master of one agent. It receives arrivals, and sends the worlds of the test.
 type hall struct {
 	wire.MasterClient
 	*testing.T
@@ -173,12 +173,12 @@ type hall struct {
 
 	// closed when the worker is asked to leave
 	leave chan struct{}
-	// heartbeats, as long as there is room
+	// heartbeats, unless the channel is full
 	beats chan *wire.HeartbeatRequest
-	// that answer ask
+	// heartbeats with the answer to ask
 	ledgers chan *wire.HeartbeatRequest
 
-	// what heartbeats say of the beginning of worlds
+	// reports in heartbeats of the states with which worlds begin
 	origins chan *wire.Origin
 
 	// closed when the agent has ended
@@ -188,7 +188,7 @@ type hall struct {
 	asks bool
 	// the job has ended
 	over bool
-	// what the master says of the end of the job
+	// times in the master's replies at the end of the job
 	grace, stop time.Duration
 }
 
@@ -245,7 +245,7 @@ func (h *hall) GetTask(context.Context, *wire.GetTaskRequest, ...grpc.CallOption
 	return &wire.GetTaskReply{}, nil
 }
 
-// Write takes what processes write: one line or several.
+// Write receives output of processes: one or several lines.
 func (h *hall) Write(text []byte) (int, error) {
 	for line := range strings.Lines(string(text)) {
 		h.lines <- line
@@ -253,7 +253,7 @@ func (h *hall) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// logWriter takes what the agent logs, a line at a time.
+// logWriter receives the agent's log, line by line.
 type logWriter chan string
 
 func (w logWriter) Write(text []byte) (int, error) {
@@ -268,14 +268,14 @@ func open(t *testing.T, processes int, program ...string) (*hall, *wire.Arrival)
 	return openFor(t, time.Second, processes, program...)
 }
 
-// openFor starts an agent whose processes have this long to end when it is asked to leave.
+// openFor starts an agent with a grace period for processes when it is asked to leave.
 func openFor(t *testing.T, grace time.Duration, processes int, program ...string) (*hall, *wire.Arrival) {
 	t.Helper()
 	return openWith(t, Config{Grace: grace}, processes, program...)
 }
 
-// openWith starts an agent with the Grace and Keeps of a configuration, and what its Job says of
-// newcomers. A program that is not named as a script of Python runs unchanged.
+// openWith starts an agent with Grace, Keeps, --restart_on_join and --checkpoint_file of a
+// configuration. A program without the name of a Python script runs unchanged.
 func openWith(t *testing.T, c Config, processes int, program ...string) (*hall, *wire.Arrival) {
 	t.Helper()
 	t.Setenv(scriptEnv, "1")
@@ -309,15 +309,14 @@ func openWith(t *testing.T, c Config, processes int, program ...string) (*hall, 
 	return h, h.arrival()
 }
 
-// restarting returns the configuration of an agent that restarts its processes for newcomers, as
-// --restart_on_join and --checkpoint_file say.
+// restarting returns the configuration of an agent with --restart_on_join and --checkpoint_file.
 func restarting(when, checkpoint string) Config {
 	j := job.DefaultOf(job.Run)
 	j.Program.RestartOnJoin, j.Program.Checkpoint = when, checkpoint
 	return Config{Job: j, Grace: time.Second}
 }
 
-// self returns the command of speak.
+// self returns the command that runs speak.
 func self(does ...string) []string { return append([]string{os.Args[0]}, does...) }
 
 func (h *hall) arrival() *wire.Arrival {
@@ -338,7 +337,7 @@ func next[T any](h *hall, what string, from <-chan T) (got T) {
 // give sends the world that follows from an arrival, with this worker as its only member.
 func (h *hall) give(a *wire.Arrival) { h.giveAfter(a, 0) }
 
-// following returns that world.
+// following returns the world that follows from an arrival, with this worker as its only member.
 func following(a *wire.Arrival) *wire.World {
 	w := &wire.World{Id: a.Generation + 1, Generation: a.Generation + 1,
 		Members: []*wire.Member{{Worker: 0, Address: a.Address, Crew: a.Crew}}}
@@ -348,7 +347,7 @@ func following(a *wire.Arrival) *wire.World {
 	return w
 }
 
-// recall tells the agent to leave a world: at once, or after a round because a worker joins.
+// recall asks the agent to leave a world: at once, or after a round because a worker joins.
 func (h *hall) recall(generation int64, now bool) {
 	h.words <- &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{Generation: generation,
 		Now: now, Joins: !now}}}
@@ -410,8 +409,8 @@ func TestFailsWhileAWorldIsLeft(t *testing.T) {
 	}
 }
 
-// The master gets a report whether a worker has left its world in the middle of a round: then those
-// of other workers would wait there for its processes, even if all were recalled after the round.
+// An arrival reports whether the worker has left its world in the middle of a round. Then processes
+// of other workers would wait in the round, even if all were recalled to leave after it.
 func TestBreaksOff(t *testing.T) {
 	left := func(h *hall, a *wire.Arrival, want bool) {
 		h.Helper()
@@ -455,8 +454,8 @@ func TestBreaksOff(t *testing.T) {
 	})
 }
 
-// A worker that is asked to leave and cannot be spared yet starts no processes again, and waits in
-// its world until it can.
+// A worker that is asked to leave does not restart processes. It waits in its world until the
+// master releases it.
 func TestLeavesAlone(t *testing.T) {
 	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
 	h.give(a)
@@ -476,7 +475,7 @@ func TestLeavesAlone(t *testing.T) {
 	h.checkFailures(h.arrival(), 2, 0)
 }
 
-// Processes that keep their state go on when their worker is asked to leave, until the master
+// Processes that keep their state continue when their worker is asked to leave, until the master
 // recalls them.
 func TestLeavesWithState(t *testing.T) {
 	h, a := open(t, 1, self("recall=arrive")...)
@@ -520,8 +519,8 @@ func TestFailsBetweenWorlds(t *testing.T) {
 	h.checkFailures(h.arrival(), 2, 1, &wire.Failure{Local: 1, Signal: int32(syscall.SIGKILL)})
 }
 
-// Processes that keep no state are ended with their world, and not reported. One that fails on its
-// own is reported once.
+// The agent ends processes that keep no state with their world, and does not report their ends. A
+// process that fails on its own is reported once.
 func TestFailsByItself(t *testing.T) {
 	h, a := open(t, 2, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
 	h.give(a)

@@ -15,22 +15,23 @@ import (
 // beats holds the content of heartbeats.
 type beats struct {
 	mu sync.Mutex
-	// has an element when a heartbeat is due at once
+	// has an element when a heartbeat is to be sent at once
 	urgent chan struct{}
 	supervise.Beat
-	// answer to the master's question which records are in the state of every rank; nil: it has
-	// none to get
+	// answer to the master's question which records are in the state of every rank; nil: there is
+	// no answer to send
 	account []byte
-	// least time that the processes have when the job has ended, as the master says; 0: it does not
+	// minimum time that the processes have to end after the end of the job, given by the master; 0:
+	// the master has not given it
 	grace time.Duration
-	// the newest checkpoint that a process has written; nil: none has
+	// the newest checkpoint that a process has written; nil: none
 	saved *wire.Saved
-	// why the newest checkpoint could not be written; "": it was
+	// why the newest checkpoint could not be written; "": it was written
 	unsaved string
-	// the last round before the job stops; nil: the processes have not ended it
+	// the last round before the job stops; nil: the processes have not completed it
 	rest *wire.Rest
-	// what the first rank has begun a world with that has no source, until the master has it; nil:
-	// nothing is to be reported
+	// state with which rank 0 has begun a world without a source, until the master has replied;
+	// nil: there is no such report
 	origin *wire.Origin
 	signs  signs
 }
@@ -48,24 +49,24 @@ func (b *beats) set(urgent bool, change func()) {
 	}
 }
 
-// answers reports whether the answer to the master's last question is to be sent yet.
+// answers reports whether the answer to the master's last question has yet to be sent.
 func (b *beats) answers() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.account != nil
 }
 
-// endGrace returns how long the processes have to end after the end of the job; 0: it has not
-// ended, or its master does not say.
+// endGrace returns the time that the processes have to end after the end of the job; 0: the job has
+// not ended, or the master has not given the time.
 func (b *beats) endGrace() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.grace
 }
 
-// replied takes the reply to a heartbeat, or why none came. It reports false when the worker is
-// to end, by cancel: the master does not know it any more, or was unreachable for longer than the
-// limit.
+// replied handles the reply to a heartbeat, or the error of a heartbeat without a reply. It reports
+// false after it has ended the worker by cancel: the job has ended, the master does not know the
+// worker any more, or the master was unreachable for longer than the limit.
 func (a *agent) replied(reply *wire.HeartbeatReply, err error, now time.Time, cancel context.CancelCauseFunc) bool {
 	if err != nil {
 		if away := a.contact.missed(now); away > 0 {
@@ -78,7 +79,8 @@ func (a *agent) replied(reply *wire.HeartbeatReply, err error, now time.Time, ca
 	if reply.StopMs > 0 {
 		a.mail.put(supervise.StopAsked{By: now.Add(time.Duration(reply.StopMs) * time.Millisecond)})
 	}
-	if reply.Over { // before it is known
+	if reply.Over {
+		// before cancel ends the loop that reads it
 		a.beats.set(false, func() { a.beats.grace = time.Duration(reply.GraceMs) * time.Millisecond })
 	}
 	if reply.Ledger && !reply.Unknown && !a.beats.answers() {
@@ -93,7 +95,7 @@ func (a *agent) replied(reply *wire.HeartbeatReply, err error, now time.Time, ca
 	return !reply.Unknown && !reply.Over
 }
 
-// exchange sends what is to be reported, and returns the master's reply.
+// exchange sends a heartbeat with all that is to be reported, and returns the master's reply.
 func (a *agent) exchange(ctx context.Context, now time.Time) (*wire.HeartbeatReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, timing.BeatLimit)
 	defer cancel()

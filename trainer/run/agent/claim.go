@@ -18,8 +18,8 @@ import (
 )
 
 // claim makes the job the owner of a checkpoint of its program, before the program reads or
-// writes it. The processes and agents of a job get the same claim. Nothing is claimed where
-// nothing can be written: the number of the claim is 0 then.
+// writes it. All processes and agents of a job get the same claim. If the place of the checkpoint
+// is read-only, nothing is claimed, and the number is 0.
 func (r *records) claim(ctx context.Context, path string, at time.Time) (number int64, err error) {
 	if !filepath.IsAbs(path) {
 		return 0, fmt.Errorf("the checkpoint %q: expected an absolute path", path)
@@ -28,7 +28,7 @@ func (r *records) claim(ctx context.Context, path string, at time.Time) (number 
 	if err != nil {
 		return 0, err
 	}
-	// why the master could not tell about the other owner
+	// why the master's answer about the other owner is missing
 	var unknown error
 	permit := checkpoint.Permit{Ancestors: by.ancestors, Look: func(other checkpoint.Owner) checkpoint.Standing {
 		var of claimant
@@ -56,18 +56,18 @@ func (r *records) claim(ctx context.Context, path string, at time.Time) (number 
 	return claimed.Number, err
 }
 
-// claimant is the job as it claims a checkpoint.
+// claimant identifies the job that claims a checkpoint.
 type claimant struct {
 	me        checkpoint.Owner
 	ancestors []string
-	// of the other owner
+	// what is known about the other owner's job
 	standing checkpoint.Standing
 	// the user has confirmed that the owner no longer exists
 	takeOver bool
 }
 
-// vouch asks the master as which owner the job claims a checkpoint, and what is known about another
-// one.
+// vouch asks the master for the identity with which the job claims a checkpoint, and for what is
+// known about another owner; nil: there is no other one.
 func (r *records) vouch(ctx context.Context, path string, other *checkpoint.Owner) (v claimant, err error) {
 	request := &wire.VouchRequest{Path: path}
 	if other != nil {

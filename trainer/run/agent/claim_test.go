@@ -19,7 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// voucher is a master that knows its own job, and what is known about another one.
+// voucher is a fake master that knows its own job, and the state of another one.
 type voucher struct {
 	wire.MasterClient
 	me        checkpoint.Owner
@@ -47,8 +47,8 @@ func (v *voucher) Vouch(_ context.Context, r *wire.VouchRequest, _ ...grpc.CallO
 		TakeOver: v.takeOver}, err
 }
 
-// A program's checkpoint has one owner. All processes of a job may use it; another job may once
-// that one is known to have ended.
+// A program's checkpoint has one owner. All processes of that job may use it. Another job may use
+// it when that job is known to have ended.
 func TestCheckpointOfAProgramHasOneOwner(t *testing.T) {
 	first := checkpoint.Owner{Job: "u1", Name: "first", Host: "h", PID: 7}
 	for _, c := range []struct {
@@ -57,7 +57,7 @@ func TestCheckpointOfAProgramHasOneOwner(t *testing.T) {
 	}{
 		{"another process of the job", "", voucher{me: first}},
 		{"a later start of the job", "", voucher{me: checkpoint.Owner{Job: "u1", Name: "first", Host: "h", PID: 8}}},
-		{"a job that goes on from it", "", voucher{me: checkpoint.Owner{Job: "u2", Name: "first"},
+		{"a job that continues from it", "", voucher{me: checkpoint.Owner{Job: "u2", Name: "first"},
 			ancestors: []string{"u1"}}},
 		{"another job, and the first one has ended", "",
 			voucher{me: checkpoint.Owner{Job: "u2", Name: "second"}, standing: checkpoint.Dead}},
@@ -129,8 +129,7 @@ func TestCheckpointOfAnUnknownOwner(t *testing.T) {
 	}
 }
 
-// Nothing is claimed where nothing can be written, and a path that depends on the working
-// directory is refused.
+// A checkpoint in a read-only directory is not claimed. A relative path is refused.
 func TestClaimOfAPathThatCannotBeWritten(t *testing.T) {
 	r := newRecords(&voucher{me: checkpoint.Owner{Job: "u"}}, 0, nil)
 	if number, err := r.claim(t.Context(), "/sys/kernel/kept.pt", time.Now()); err != nil || number != 0 {

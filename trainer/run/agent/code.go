@@ -12,9 +12,9 @@ import (
 )
 
 // bringCode fetches the job's code into the agent's directory. It returns the command, and the
-// directory in which its processes start, "" for the agent's. A worker has its own copy, which it
-// may change; what was uploaded never changes. Fetching may take minutes; it is cancelled when the
-// worker is asked to leave.
+// working directory of its processes, "" for the agent's. Each worker has its own copy, which it
+// may change; the uploaded archive never changes. Fetching may take minutes; it is cancelled when
+// the worker is asked to leave.
 func (l *local) bringCode(ctx context.Context) (command []string, dir string, err error) {
 	g := l.Job.Program
 	dir = g.Workdir
@@ -49,9 +49,9 @@ func (l *local) bringCode(ctx context.Context) (command []string, dir string, er
 	return append([]string{script}, from.Args...), dir, nil
 }
 
-// untilLeave returns a context for what precedes the program. It ends with ctx, and with
-// [membership.ErrLeft] as its cause when the worker is asked to leave: no process has anything to
-// save.
+// untilLeave returns a context for the work before the program starts. It ends with ctx, and, with
+// the cause [membership.ErrLeft], when the worker is asked to leave: no process has state to save
+// yet.
 func (c Config) untilLeave(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -64,8 +64,8 @@ func (c Config) untilLeave(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { cancel(nil) }
 }
 
-// withRoom calls write until there is room on the disk for what it writes, as [outage.WithRoom]
-// does, or until the worker is asked to leave.
+// withRoom calls write, and repeats it while the disk is full, as [outage.WithRoom] does, until the
+// worker is asked to leave.
 func (c Config) withRoom(ctx context.Context, write func() error) error {
 	ctx, cancel := c.untilLeave(ctx)
 	defer cancel()

@@ -123,8 +123,8 @@ func TestBringUploadedCode(t *testing.T) {
 	}
 }
 
-// A worker that waits for room on a full disk before its program starts leaves at once when it is
-// asked to: no process has anything to save.
+// A worker that waits for space on a full disk before its program starts leaves at once when it is
+// asked to: no process has state to save yet.
 func TestLeavesWhileItWaitsForRoom(t *testing.T) {
 	for name, full := range map[string]error{"full": syscall.ENOSPC, "quota": syscall.EDQUOT} {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestCheckpointOfAScript(t *testing.T) {
 	}
 }
 
-// hearing is a master that only receives heartbeats.
+// hearing is a fake master that only receives heartbeats.
 type hearing struct {
 	wire.MasterClient
 	once  sync.Once

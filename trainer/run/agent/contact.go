@@ -9,11 +9,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 )
 
-// contact is the contact with the master, for the processes that ask about a lost member.
+// contact records when the master was reachable, for processes that ask about a lost member.
 type contact struct {
 	mu sync.Mutex
 	supervise.Contact
-	// how long the master may be away; 0: without limit
+	// how long the master may be unreachable; 0: no limit
 	limit time.Duration
 	// closed at the next answer
 	next chan struct{}
@@ -23,7 +23,7 @@ func newContact(limit time.Duration) *contact {
 	return &contact{limit: limit, next: make(chan struct{})}
 }
 
-// begin notes when heartbeats begin.
+// begin notes that heartbeats begin now.
 func (c *contact) begin(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,23 +39,24 @@ func (c *contact) answered(now time.Time, master int) {
 	c.next = make(chan struct{})
 }
 
-// missed notes that a heartbeat was not answered. It returns for how long, if that is too long.
+// missed notes that a heartbeat was not answered. It returns how long the master has been
+// unreachable if that exceeds the limit, and 0 otherwise.
 func (c *contact) missed(now time.Time) (away time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.Missed(now, c.limit)
 }
 
-// kept returns how long the master is known to have been reachable without a break since a time,
-// and a channel that is closed when more is known.
+// kept returns how long the master is known to have been reachable without interruption, counted
+// from the given time at the earliest, and a channel that is closed at its next answer.
 func (c *contact) kept(after time.Time) (time.Duration, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.Kept(after), c.next
 }
 
-// unexplained returns when the master, had it lost a worker before a time, would have reported it.
-// It waits as long as the master is away, until ctx ends.
+// unexplained returns when the master would have reported any worker that was lost before a time.
+// The wait is extended by the time in which the master is unreachable, until ctx ends.
 func (a *agent) unexplained(ctx context.Context, asked time.Time) error {
 	limit := timing.Explain(a.Job.HeartbeatTimeout.Duration)
 	for {

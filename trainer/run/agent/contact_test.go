@@ -18,7 +18,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// absent is a master that does not answer heartbeats between two times.
+// absent is a fake master that does not answer heartbeats between two times.
 type absent struct {
 	wire.MasterClient
 	from, until time.Time
@@ -38,9 +38,9 @@ func (m *absent) Heartbeat(ctx context.Context, _ *wire.HeartbeatRequest,
 	return nil, status.Error(codes.Unavailable, "connection refused")
 }
 
-// A process whose collective has failed gives up its state when the master, had it lost a member,
-// would have reported it, and did not. The wait stands still while the master is away, and includes
-// the time in which a restored master counts no worker as lost.
+// A process whose collective has failed gives up its state when the master would have reported a
+// lost member by now, and has not. The time in which the master is unreachable does not count, nor
+// does the time in which a restored master counts no worker as lost.
 func TestUnexplained(t *testing.T) {
 	const timeout = 5 * time.Second
 	limit := timing.Explain(timeout)
@@ -81,7 +81,7 @@ func TestUnexplained(t *testing.T) {
 	}
 }
 
-// The wait ends with its world.
+// The wait of unexplained ends with the world.
 func TestUnexplainedUntilRecalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &agent{contact: newContact(0), Config: Config{Job: job.DefaultOf(job.Run)}}

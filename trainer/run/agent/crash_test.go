@@ -35,8 +35,8 @@ func scriptWithTorch(t *testing.T, text string) string {
 	return filepath.Join(dir, "main.py")
 }
 
-// The master is notified that a process which crashed had been forked, once: the next one is
-// started by exec, and its crash is its own.
+// The master gets a report that a crashed process was forked, once: the next process is started by
+// exec, so that its crash is its own fault.
 func TestCrashesAfterFork(t *testing.T) {
 	h, a := open(t, 1, scriptWithTorch(t, crasher))
 	for i, want := range []bool{true, false} {
@@ -50,8 +50,8 @@ func TestCrashesAfterFork(t *testing.T) {
 	}
 }
 
-// joiner is a script that crashes when it starts first, and then says that it is ready to join a
-// world.
+// joiner is a script that crashes at its first start, and at the next one reports that it is ready
+// to join a world.
 const joiner = `
 import json, os, signal, socket, sys
 if not os.path.exists(sys.argv[0] + ".ran"):
@@ -64,8 +64,8 @@ for op in "hello", "arrive":
 signal.pause()
 `
 
-// A worker that is to join a program whose processes keep their state starts a process again that
-// has crashed after its fork.
+// A new worker of a program whose processes keep their state restarts a process that has crashed
+// after its fork.
 func TestCrashesAfterForkBeforeItJoins(t *testing.T) {
 	h, a := openWith(t, Config{Grace: time.Second, Keeps: true}, 1, scriptWithTorch(t, joiner))
 	h.checkFailures(a, 0, 1)

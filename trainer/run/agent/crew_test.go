@@ -11,8 +11,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A process that is started again gets the rank behind those of the others, also if it had rank 0,
-// and counts its restarts. The others keep their counts.
+// A restarted process gets the last rank, also if it had rank 0, and its restart count rises. The
+// other processes keep their counts.
 func TestRankOfAProcessThatIsKilled(t *testing.T) {
 	h, a := open(t, 2, self("recall=arrive")...)
 	counted := func(a *wire.Arrival, restarts, most int32) {
@@ -54,7 +54,7 @@ func (h *hall) hearAll(want map[int]string) map[int]int {
 	return pids
 }
 
-// The master gets the signs of the program's progress: a digest of its output, and the time of its
+// The master gets evidence of the program's progress: a digest of its output, and the time of its
 // newest checkpoint file.
 func TestProgress(t *testing.T) {
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func TestProgress(t *testing.T) {
 	h, a := open(t, 1, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; if [ -e `+file+
 		` ]; then echo more; fi; kill -9 $$`)
 	h.job.Program.Checkpoint = filepath.Join(dir, "*.pt")
-	var told []*wire.Arrival
+	var arrivals []*wire.Arrival
 	for i := range 3 {
 		if i == 2 {
 			if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -71,13 +71,15 @@ func TestProgress(t *testing.T) {
 		}
 		h.give(a)
 		a = h.arrival()
-		told = append(told, a)
+		arrivals = append(arrivals, a)
 	}
-	if told[0].Output == "" || told[0].Output != told[1].Output || told[2].Output == told[1].Output {
-		t.Errorf("digests %q, %q and %q, want the first two alone to be the same", told[0].Output,
-			told[1].Output, told[2].Output)
+	if arrivals[0].Output == "" || arrivals[0].Output != arrivals[1].Output ||
+		arrivals[2].Output == arrivals[1].Output {
+		t.Errorf("digests %q, %q and %q, want the first two alone to be the same", arrivals[0].Output,
+			arrivals[1].Output, arrivals[2].Output)
 	}
-	if told[1].CheckpointUnixMs != 0 || told[2].CheckpointUnixMs == 0 {
-		t.Errorf("checkpoint files of %d and %d, want none and one", told[1].CheckpointUnixMs, told[2].CheckpointUnixMs)
+	if arrivals[1].CheckpointUnixMs != 0 || arrivals[2].CheckpointUnixMs == 0 {
+		t.Errorf("checkpoint files of %d and %d, want none and one", arrivals[1].CheckpointUnixMs,
+			arrivals[2].CheckpointUnixMs)
 	}
 }

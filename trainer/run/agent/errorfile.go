@@ -7,15 +7,15 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/run/program"
 )
 
-// errorFile is the file to which the agent writes the first failure of its processes, as torchrun's
-// agent does when it ends with one. This agent does not know whether a failure ends the job, so the
-// file is there from the failure until the processes start again.
+// errorFile is the file to which the agent writes the first failure of its processes. torchrun's
+// agent writes it when a failure ends the job. This agent does not know whether a failure ends the
+// job, so the file exists from the failure until the processes start again.
 type errorFile struct {
-	path    string // "": none is wanted
+	path    string // "": no file is written
 	written bool
 }
 
-// write writes the failure that came first. It does nothing if there is none.
+// write writes the first of the failures. It does nothing if there is none.
 func (f *errorFile) write(failed []program.Exit) error {
 	root := program.RootCause(failed)
 	if root == nil || f.path == "" {
@@ -28,8 +28,8 @@ func (f *errorFile) write(failed []program.Exit) error {
 	return os.WriteFile(f.path, root.ErrorFile(), 0o644)
 }
 
-// remove removes what was written: the job goes on. A file that cannot be removed, such as a
-// container's termination log, is emptied.
+// remove removes the file if it was written: the job continues. A file that cannot be removed, such
+// as a container's termination log, is emptied.
 func (f *errorFile) remove() error {
 	if !f.written {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/run/program"
 )
 
-// The file has the first failure, until the processes start again. A file that others have written
-// is not removed.
+// The file has the first failure until the processes restart. A file that another program has
+// written is not removed.
 func TestErrorFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "errors", "w.json")
 	f := errorFile{path: path}

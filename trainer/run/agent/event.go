@@ -8,21 +8,22 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
-// current is the world that the agent was given last.
+// current is the newest world that the master assigned to this worker.
 type current struct {
 	membership.World
 	share
-	// ends the service of its store to the processes; nil: it is not served
+	// shut ends the processes' access to the store of the world; nil: they have none
 	shut func()
-	// number of processes of this worker that the system had killed because memory was used up,
-	// when those of this world were started
+	// number of processes of this worker that the kernel's OOM killer had killed when the processes
+	// of this world were started
 	ooms int
-	// the supervisor knows that it has lost a member, and that its members were recalled
-	lost     bool
+	// the supervisor was notified that a member of this world is lost
+	lost bool
+	// the newest recall that the supervisor was notified of; nil: none
 	recalled *supervise.Recalled
 }
 
-// assigned is the answer of the rendezvous.
+// assigned is the answer of the rendezvous to an arrival: the next world, or an error.
 type assigned struct {
 	membership.World
 	err error
@@ -34,7 +35,7 @@ type exited struct {
 	program.Exit
 }
 
-// translate returns what the supervisor is notified of what the loop hears.
+// translate converts a message of the loop into events for the supervisor.
 func (a *agent) translate(m any) ([]supervise.Event, error) {
 	switch m := m.(type) {
 	case supervise.Event:
@@ -56,7 +57,8 @@ func (a *agent) translate(m any) ([]supervise.Event, error) {
 	return nil, nil
 }
 
-// assign takes the next world: all processes have left the one before.
+// assign makes a world the current one, and returns the event for the supervisor. All processes
+// have left the world before.
 func (a *agent) assign(w membership.World) ([]supervise.Event, error) {
 	s, err := shareOf(w.World, a.Self.Header().Index)
 	if err != nil {
@@ -72,7 +74,7 @@ func (a *agent) assign(w membership.World) ([]supervise.Event, error) {
 	}}, nil
 }
 
-// hear returns what the supervisor is notified of a message of a process; nil: nothing.
+// hear converts a process's message into an event for the supervisor; nil: there is none.
 func (a *agent) hear(m message) supervise.Event {
 	c := m.from
 	if h, ok := m.inbound.(helloMessage); ok {
@@ -81,7 +83,7 @@ func (a *agent) hear(m message) supervise.Event {
 		return supervise.Hello{Conn: c.number, Pid: c.pid, Leader: c.leader, KeepsState: h.Survives}
 	}
 	if a.conns[c.number] == nil {
-		return nil // it has not said hello
+		return nil // no hello was received on this connection
 	}
 	switch m := m.inbound.(type) {
 	case closed:

@@ -26,7 +26,7 @@ import (
 // fakeBackend runs fake processes in the virtual time of a bubble of testing/synctest.
 type fakeBackend struct {
 	sockets, stores *memnet.Listener
-	// what each process does until it exits, with the code that it returns
+	// main function of each process, which returns the exit code
 	script func(ctx context.Context, p *fakeProcess) int
 
 	mu   sync.Mutex
@@ -39,7 +39,7 @@ type fakeProcess struct {
 	backend    *fakeBackend
 	local, pid int
 	kill       context.CancelFunc
-	// it is stopped by a signal
+	// the process is stopped by a signal
 	frozen bool
 	killed syscall.Signal
 }
@@ -159,7 +159,8 @@ func (g *fakeGroup) Exits() <-chan program.Exit              { return g.exits }
 func (g *fakeGroup) Wrote(int) bool                          { return true }
 func (g *fakeGroup) Output(int, []string) (o program.Output) { return o }
 
-// Kill ends a process at once: it handles no signal. One that is frozen ends by SIGKILL only.
+// Kill ends a process at once, as it handles no signals. A frozen process ends after the grace, by
+// SIGKILL.
 func (g *fakeGroup) Kill(local int, grace time.Duration) {
 	it := g.processes[local]
 	it.backend.mu.Lock()
@@ -170,8 +171,8 @@ func (g *fakeGroup) Kill(local int, grace time.Duration) {
 	it.kill()
 }
 
-// speaks says hello and arrives, as a process that uses the package, and returns what the agent
-// says.
+// speaks sends hello and an arrival, like a process that uses the Python package, and returns the
+// messages of the agent.
 func (p *fakeProcess) speaks(ctx context.Context) <-chan string {
 	conn, err := p.backend.sockets.DialContext(ctx)
 	if err != nil {
@@ -196,8 +197,8 @@ func (p *fakeProcess) speaks(ctx context.Context) <-chan string {
 	return said
 }
 
-// An agent works in virtual time with fake processes: one that is frozen is killed, and its worker
-// comes back with that failure.
+// An agent runs fake processes in virtual time. A frozen process is killed, and the next arrival
+// reports that failure.
 func TestFakeProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		worlds := make(chan string, 10)

@@ -9,8 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A worker that is asked to leave when all its processes have ended with 0 reports it, and waits to
-// be released. If it came back to the master instead, all would start over.
+// A worker that is asked to leave when all its processes have exited with 0 reports it, and waits
+// until it is released. If it joined the rendezvous again instead, all workers would start over.
 func TestLeavesWhenItHasFinished(t *testing.T) {
 	for name, program := range map[string][]string{"keeps its state": self("world 1=done"),
 		"keeps none": {"/bin/sh", "-c", "true"}} {
@@ -36,8 +36,8 @@ func TestLeavesWhenItHasFinished(t *testing.T) {
 	}
 }
 
-// A process that comes back from a world whose training has ended for another one of its worker
-// waits for it to end, and then for a world.
+// A process that leaves a world in which another process of its worker has completed the training
+// waits for the end of that process, and then for a world.
 func TestComesBackAfterTheTraining(t *testing.T) {
 	h, a := open(t, 2, self("0:world 1=done", "world 1=ask", "1:account=arrive")...)
 	h.give(a)
@@ -52,8 +52,8 @@ func TestComesBackAfterTheTraining(t *testing.T) {
 	h.checkFailures(h.arrival(), 1, 1)
 }
 
-// A process that ends with 0 without having used the package is notified of to the others of its
-// world: they may be waiting for it.
+// When a process that has not used the Python package exits with 0, the other processes of its
+// world are notified: they may be waiting for it.
 func TestOneEndsBeforeInit(t *testing.T) {
 	h, a := open(t, 2, "/bin/sh", "-c", "test $LOCAL_RANK = 0 || exec sleep 600")
 	store := a.Crew.Store

@@ -13,8 +13,8 @@ import (
 // sleeper is a program that keeps no state, and runs until it is ended.
 var sleeper = []string{"/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`}
 
-// With --restart_on_join=never a newcomer waits, however long, and a world that loses a member ends
-// all the same.
+// With --restart_on_join=never a new worker waits without a limit. A world that loses a member ends
+// nevertheless.
 func TestNeverRestartsForANewcomer(t *testing.T) {
 	h, a := openWith(t, restarting(job.RestartNever, ""), 1, sleeper...)
 	h.give(a)
@@ -30,7 +30,7 @@ func TestNeverRestartsForANewcomer(t *testing.T) {
 	}
 }
 
-// With --restart_on_join=now the processes start again when a newcomer waits.
+// With --restart_on_join=now the processes restart when a new worker waits.
 func TestRestartsForANewcomerAtOnce(t *testing.T) {
 	h, a := openWith(t, restarting(job.RestartNow, ""), 1, sleeper...)
 	h.give(a)
@@ -44,7 +44,7 @@ func TestRestartsForANewcomerAtOnce(t *testing.T) {
 	}
 }
 
-// touch makes a file if it is not there, and sets its modification time.
+// touch creates a file if it does not exist, and sets its modification time.
 func touch(t *testing.T, path string, at time.Time) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -57,9 +57,9 @@ func touch(t *testing.T, path string, at time.Time) {
 	}
 }
 
-// With --restart_on_join=checkpoint the processes start again after the next checkpoint: not for
-// one that was there when the newcomer came, and not for one that is still being written. Those of
-// other workers may be writing theirs: they are not asked to break off.
+// With --restart_on_join=checkpoint the processes restart after the next checkpoint. A checkpoint
+// that existed when the new worker arrived does not count, nor does one that is still being
+// written. Other workers may be writing theirs, so they are not asked to leave the round.
 func TestRestartsForANewcomerAfterACheckpoint(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	touch(t, filepath.Join(dir, "1.pt"), now.Add(-time.Hour))
@@ -85,7 +85,7 @@ func TestRestartsForANewcomerAfterACheckpoint(t *testing.T) {
 	}
 }
 
-// The number of processes of a worker, as --nproc_per_node asks for it.
+// The number of processes of a worker follows from --nproc_per_node.
 func TestProcesses(t *testing.T) {
 	for _, c := range []struct {
 		asked, visible string // CUDA_VISIBLE_DEVICES

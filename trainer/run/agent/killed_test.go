@@ -17,7 +17,7 @@ type ooms struct {
 
 func (o ooms) OOMKills() int { return o.killed }
 
-// A worker whose processes are killed from outside before they have joined is lost: it has not
+// A worker whose processes are killed from outside before they have joined counts as lost, not as
 // failed.
 func TestKilledBeforeItJoins(t *testing.T) {
 	for _, c := range []struct {

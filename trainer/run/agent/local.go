@@ -19,7 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/run/python"
 )
 
-// local is the backend of this machine.
+// local is the backend that runs processes on this machine.
 type local struct {
 	Config
 	// number of processes
@@ -30,7 +30,7 @@ type local struct {
 	workdir string
 }
 
-// newLocal makes the directory of the agent's own files.
+// newLocal returns a backend, and creates the directory of the agent's own files.
 func newLocal(c Config, count int) (*local, error) {
 	l := &local{Config: c, count: count, dir: c.Dir}
 	if c.Dir != "" {
@@ -44,10 +44,10 @@ func newLocal(c Config, count int) (*local, error) {
 // Close removes the directory of the agent's own files.
 func (l *local) Close() { os.RemoveAll(l.dir) }
 
-// socket is the value of ELASTICDL_SOCKET.
+// socket returns the path of the agent's socket: the value of ELASTICDL_SOCKET.
 func (l *local) socket() string { return filepath.Join(l.dir, "agent.sock") }
 
-// Listen unpacks the package, and listens on a unix socket.
+// Listen unpacks the Python package, and listens on a unix socket.
 func (l *local) Listen(ctx context.Context) (Listener, error) {
 	if err := l.withRoom(ctx, func() error {
 		return python.Unpack(filepath.Join(l.dir, "python"))
@@ -61,7 +61,7 @@ func (l *local) Listen(ctx context.Context) (Listener, error) {
 	return unixListener{listener}, nil
 }
 
-// unixListener is a listener of a unix socket.
+// unixListener is a [Listener] on a unix socket.
 type unixListener struct{ net.Listener }
 
 // Accept returns the connection of a process of this machine.
@@ -75,7 +75,7 @@ func (l unixListener) Accept() (Connection, error) {
 	return c, nil
 }
 
-// peer is a connection with who has made it.
+// peer is a connection with the identity of the process at its other end; see [Connection].
 type peer struct {
 	*net.UnixConn
 	pid, leader int
@@ -86,7 +86,7 @@ func (p peer) Peer() (pid, leader int) { return p.pid, p.leader }
 func (p peer) Ended() bool { return p.pid > 0 && errors.Is(unix.Kill(p.pid, 0), unix.ESRCH) }
 
 // peerOf returns the pid of the process at the other end of a connection, 0 if this system does not
-// tell it, and that of the leader of its session, 0 if the process has ended.
+// report it, and the pid of its session leader, 0 if the process has ended.
 func peerOf(conn net.Conn) (pid, leader int) {
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
@@ -99,7 +99,7 @@ func peerOf(conn net.Conn) (pid, leader int) {
 		return 0, 0
 	}
 	pid = int(who.Pid)
-	// a security module forbids it
+	// any other error: a security module forbids it
 	if leader, err = unix.Getsid(pid); err != nil && !errors.Is(err, unix.ESRCH) {
 		leader = pid
 	}
@@ -116,7 +116,7 @@ func (l *local) DialStore(ctx context.Context, address string) (net.Conn, error)
 	return new(net.Dialer).DialContext(ctx, "tcp", address)
 }
 
-// Load fetches the program, and makes it ready to be started.
+// Load fetches the program and prepares it for its start.
 func (l *local) Load(ctx context.Context) (Program, error) {
 	command, workdir, err := l.bringCode(ctx)
 	if err != nil {
@@ -149,7 +149,7 @@ type localProgram struct {
 	usage program.Usage
 }
 
-// Start starts processes that talk to others by the network interface of the worker's address.
+// Start starts processes that communicate over the network interface of the worker's address.
 func (p *localProgram) Start(ctx context.Context, position program.Position) (Group, error) {
 	position.Interface = p.local.networkInterface()
 	group, err := p.Program.Start(ctx, position)
@@ -176,7 +176,8 @@ func stopped(pid int) bool {
 	return err == nil && i >= 0 && i+2 < len(text) && text[i+2] == 'T'
 }
 
-// Checkpoint looks for the newest of the script's checkpoint files.
+// Checkpoint returns the modification time of the newest file of --checkpoint_file; zero: there is
+// none.
 func (p *localProgram) Checkpoint() time.Time {
 	pattern := p.local.checkpoint()
 	if pattern == "" {
@@ -185,8 +186,8 @@ func (p *localProgram) Checkpoint() time.Time {
 	return newestOf(pattern)
 }
 
-// checkpoint returns the pattern of the script's checkpoint files, relative to its processes'
-// directory if it was given so; "": it was not.
+// checkpoint returns the pattern of --checkpoint_file, "" if it was not given. A relative pattern
+// is joined to the working directory of the processes.
 func (l *local) checkpoint() string {
 	pattern := l.Job.Program.Checkpoint
 	if pattern == "" || filepath.IsAbs(pattern) {
@@ -207,7 +208,7 @@ func newestOf(pattern string) (newest time.Time) {
 	return newest
 }
 
-// OOMKills reads the count of this worker's cgroup.
+// OOMKills reads the count from the events of this worker's cgroup.
 func (p *localProgram) OOMKills() int {
 	own, _ := os.ReadFile("/proc/self/cgroup")
 	events, _ := os.ReadFile(filepath.Join("/sys/fs/cgroup", unified(string(own)), "memory.events"))
@@ -224,7 +225,7 @@ func unified(text string) string {
 	return ""
 }
 
-// oomKillsIn returns the count that the text of memory.events has of processes killed for memory.
+// oomKillsIn returns the oom_kill count in the text of a cgroup's memory.events; 0: it has none.
 func oomKillsIn(events string) int {
 	for line := range strings.Lines(events) {
 		if count, ok := strings.CutPrefix(line, "oom_kill "); ok {
@@ -235,7 +236,7 @@ func oomKillsIn(events string) int {
 	return 0
 }
 
-// Cores reads the processor times of all processes of this machine.
+// Cores computes the values from the CPU times of all processes of this machine.
 func (p *localProgram) Cores(now time.Time, pids []int) map[int]float64 {
 	return p.usage.Cores(now, program.Processes(), pids)
 }
@@ -252,7 +253,7 @@ func (l *local) networkInterface() string {
 	}
 	ip := net.ParseIP(l.Host)
 	for _, i := range all {
-		addrs, _ := i.Addrs() // none: it is not that one
+		addrs, _ := i.Addrs() // none in case of an error
 		for _, addr := range addrs {
 			if n, ok := addr.(*net.IPNet); ok && n.IP.Equal(ip) {
 				return i.Name
@@ -295,8 +296,8 @@ func (l *local) options(command []string) (program.Options, error) {
 	}, nil
 }
 
-// display returns the display of the processes. Of several, none gets the standard input of the
-// command.
+// display returns the display of the processes. Only a single process gets the standard input of
+// the command.
 func (l *local) display() *program.Display {
 	if l.Display == nil || l.count == 1 {
 		return l.Display

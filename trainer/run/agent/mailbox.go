@@ -2,12 +2,14 @@ package agent
 
 import "sync"
 
-// mailbox is an unbounded queue of the loop's events: putting something never blocks. That is an
-// event of the supervisor, a message of a process, the end of a process, or a world.
+// mailbox is the unbounded queue of the agent's loop; put never blocks. Its elements have the types
+// that translate handles: an event for the supervisor, a message of a process, the end of a
+// process, or a world.
 type mailbox struct {
-	mu    *sync.Mutex
-	all   *[]any
-	ready chan struct{} // has an element when there is something
+	mu  *sync.Mutex
+	all *[]any
+	// has an element if the queue may not be empty
+	ready chan struct{}
 }
 
 func newMailbox() mailbox { return mailbox{new(sync.Mutex), new([]any), make(chan struct{}, 1)} }

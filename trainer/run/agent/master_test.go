@@ -11,9 +11,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/run/tcpstore"
 )
 
-// A restored master gets a report of which records are in the state of every rank, and the world
-// goes on: a process that trains reports it, or the last one has reported it at its end. Only if
-// neither can, the processes meet again.
+// A restored master gets a report of the records in the state of every rank, and the world
+// continues. A process that trains sends the report, or the last one has sent it at its end. Only
+// without a report the processes join the rendezvous again.
 func TestMasterComesBack(t *testing.T) {
 	var want ledger.Ledger
 	want.Settle(1)
@@ -54,9 +54,9 @@ func TestMasterComesBack(t *testing.T) {
 	})
 }
 
-// An arrival that is sent again offers another store: in a world of which the worker was not
-// notified, processes of others may have used the first. All are closed that the next world does
-// not use.
+// A repeated arrival offers another store, as processes of other workers may have used the first
+// one in a world of which this worker was not notified. Stores that the next world does not use are
+// closed.
 func TestStoreIsNewForEachArrival(t *testing.T) {
 	h, a := open(t, 1, self("world=ask")...)
 	addresses := []string{a.Crew.Store}
@@ -92,9 +92,9 @@ func serves(t *testing.T, address string) bool {
 	return err == nil
 }
 
-// A process that is recalled after a round can use the store of its world until it leaves: it may
-// still be building its process group. Processes of other workers can use it until the next world
-// is formed. A process that is recalled at once cannot use it any more.
+// A process that is recalled to leave after a round can use the store of its world until it leaves,
+// as it may still be creating its process group. Processes of other workers can use it until the
+// next world is formed. A process that is recalled at once can no longer use it.
 func TestStoreOutlivesRecall(t *testing.T) {
 	for _, now := range []bool{false, true} {
 		t.Run(fmt.Sprintf("now %v", now), func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // inbound is a message of a process, of one of the types in protocol.
 type inbound any
 
-// protocol has the type of each message of a process, by its op.
+// protocol has the decoder of each message of a process, by its op.
 var protocol = map[string]func(line []byte) (inbound, error){
 	"hello":       decode[helloMessage],
 	"arrive":      decode[arriveMessage],
@@ -48,27 +48,27 @@ func decode[T any](line []byte) (inbound, error) {
 	return m, err
 }
 
-// parse decodes the line of a message. With q it is a request, to which the reply repeats q. A
-// message that this version does not know is nil.
+// parse decodes the line of a message. q is the number of the request, which the reply repeats;
+// nil: the message is no request. A message of an unknown op is an [unknownMessage].
 func parse(line []byte) (m inbound, q *int64, err error) {
 	var head struct {
-		Op string `json:"op"`
-		Q  *int64 `json:"q"`
+		Op      string `json:"op"`
+		Request *int64 `json:"q"`
 	}
 	if err := json.Unmarshal(line, &head); err != nil {
 		return nil, nil, err
 	}
 	decode, ok := protocol[head.Op]
 	if !ok {
-		return unknownMessage{head.Op}, head.Q, nil
+		return unknownMessage{head.Op}, head.Request, nil
 	}
 	if m, err = decode(line); err != nil {
-		return nil, head.Q, err
+		return nil, head.Request, err
 	}
 	if m, ok := m.(interface{ check() error }); ok {
 		err = m.check()
 	}
-	return m, head.Q, err
+	return m, head.Request, err
 }
 
 // unknownMessage is a message that this version does not know.
@@ -76,21 +76,22 @@ type unknownMessage struct{ op string }
 
 // helloMessage is the first message on each connection.
 type helloMessage struct {
-	// the process enters the next world with its state
+	// the process keeps its state when the world changes, and need not be restarted
 	Survives bool   `json:"survives"`
 	Backend  string `json:"backend"`
 	Torch    string `json:"torch"`
 }
 
-// stateRecords is a process's report of the records in a state: an epoch, a task of it, and how
-// many of its records, all counted from 0, and the number of epochs before, all of whose records
-// are.
+// stateRecords is a process's report of the records that a state was trained with.
 type stateRecords struct {
-	Ledger  [][3]int64 `json:"ledger"`
-	Settled int        `json:"settled"`
+	// epoch, task of the epoch, and number of the task's records in the state; epochs and tasks are
+	// counted from 0
+	Ledger [][3]int64 `json:"ledger"`
+	// number of settled epochs: all their records are in the state, and Ledger omits them
+	Settled int `json:"settled"`
 }
 
-// check refuses what the master cannot take.
+// check returns an error for a ledger that the master cannot accept.
 func (s stateRecords) check() error {
 	for _, l := range s.Ledger {
 		if l[0] < 0 || l[0] >= math.MaxInt32 || l[1] < 0 || l[1] >= ledger.MaxTasks || l[2] < 0 {
@@ -100,74 +101,76 @@ func (s stateRecords) check() error {
 	return nil
 }
 
-// arriveMessage says that the process waits for a world.
+// arriveMessage reports that the process waits for a world.
 type arriveMessage struct {
-	// of the world that it comes from; 0: of none
+	// generation of the world that the process comes from; 0: it was in none
 	Generation int64 `json:"formation"`
-	// updates in its state; -1: it has none
+	// number of updates in its state; -1: it has no state
 	Round int64 `json:"round"`
 	stateRecords
-	// the state was read from the program's own checkpoint, and is of no world
+	// the state was read from the program's own checkpoint, and was not trained in a world since
 	Read bool `json:"read"`
 }
 
-// roundMessage says that the process has ended a round.
+// roundMessage reports that the process has completed a round.
 type roundMessage struct {
 	Generation int64 `json:"formation"`
 	Round      int64 `json:"round"`
-	// progress of its leases: pairs of lease and records
+	// progress of its leases: pairs of a lease and its number of trained records
 	Leases [][2]int64 `json:"leases"`
-	// of its own records; nil: it had none
+	// loss of its own records; nil: it had no records in this round
 	Loss *float32 `json:"loss"`
 }
 
-// metMessage says that all ranks have the state with which the world began.
+// metMessage reports that all ranks have the state with which the world began.
 type metMessage struct {
 	Generation int64 `json:"formation"`
 }
 
-// hadMessage says how much of leases is in the state of the process without a round of its own.
+// hadMessage reports records that are in the state of the process although it has completed no
+// round with them, such as after it received a newer state.
 type hadMessage struct {
+	// pairs of a lease and its number of records in the state
 	Leases [][2]int64 `json:"leases"`
 }
 
-// beatMessage says that the process lives.
+// beatMessage reports that the process is alive.
 type beatMessage struct{}
 
-// accountMessage says which records are in the state of every rank.
+// accountMessage reports the records that are in the state of every rank.
 type accountMessage struct {
 	Generation int64 `json:"formation"`
 	stateRecords
 }
 
-// savedMessage says that a checkpoint was written.
+// savedMessage reports that a checkpoint was written.
 type savedMessage struct {
 	Round int64  `json:"round"`
 	Path  string `json:"path"`
 }
 
-// unsavedMessage says that a checkpoint could not be written.
+// unsavedMessage reports that a checkpoint could not be written.
 type unsavedMessage struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
 }
 
-// restMessage says that all ranks have ended their last round before the job stops.
+// restMessage reports that all ranks have completed their last round before the job stops.
 type restMessage struct {
 	Round int64 `json:"round"`
-	// why no checkpoint has it; "": one has
+	// why no checkpoint has this round; "": a checkpoint has it
 	Why string `json:"why"`
 }
 
-// doubtMessage says that the process cannot be sure of its state.
+// doubtMessage reports that the state of the process may be inconsistent.
 type doubtMessage struct {
 	Why string `json:"why"`
 }
 
-// doneMessage says that the process has completed the training.
+// doneMessage reports that the process has completed the training.
 type doneMessage struct{}
 
-// datasetRequest declares the data set of the job.
+// datasetRequest declares the data set of the job: sizes in records.
 type datasetRequest struct {
 	Size           int64  `json:"size"`
 	Epochs         int32  `json:"epochs"`
@@ -184,49 +187,51 @@ type checkpointRequest struct {
 // leaseRequest asks for a lease.
 type leaseRequest struct{}
 
-// worldRequest has the fields of requests that belong to a world.
+// worldRequest holds the field that all requests of a world have.
 type worldRequest struct {
-	F int64 `json:"f"`
+	// generation of the world
+	Generation int64 `json:"f"`
 }
 
-func (w worldRequest) generation() int64 { return w.F }
+func (w worldRequest) generation() int64 { return w.Generation }
 
-// explainRequest waits until the agent would know of a lost member.
+// explainRequest asks why a collective failed. The answer comes when the agent would know of a lost
+// member.
 type explainRequest struct{ worldRequest }
 
-// The requests to the store of a world. Values are base64.
+// The requests to the key-value store of a world. In JSON, values are base64.
 type (
 	setRequest struct {
 		worldRequest
-		K string `json:"k"`
-		V []byte `json:"v"`
+		Key   string `json:"k"`
+		Value []byte `json:"v"`
 	}
 	getRequest struct {
 		worldRequest
-		K string `json:"k"`
+		Key string `json:"k"`
 	}
 	waitRequest struct {
 		worldRequest
-		Ks []string `json:"ks"`
+		Keys []string `json:"ks"`
 	}
 	checkRequest struct {
 		worldRequest
-		Ks []string `json:"ks"`
+		Keys []string `json:"ks"`
 	}
 	addRequest struct {
 		worldRequest
-		K string `json:"k"`
-		N int64  `json:"n"`
+		Key   string `json:"k"`
+		Delta int64  `json:"n"`
 	}
 	compareSetRequest struct {
 		worldRequest
-		K string `json:"k"`
-		E []byte `json:"e"`
-		V []byte `json:"v"`
+		Key      string `json:"k"`
+		Expected []byte `json:"e"`
+		Value    []byte `json:"v"`
 	}
 	deleteRequest struct {
 		worldRequest
-		K string `json:"k"`
+		Key string `json:"k"`
 	}
 	numRequest struct{ worldRequest }
 )
@@ -248,7 +253,7 @@ func encode(m outbound) []byte {
 	return append(append(line, body[1:]...), '\n')
 }
 
-// worldMessage tells a process its world.
+// worldMessage describes a world to a process: the answer to arriveMessage.
 type worldMessage struct {
 	Generation int64             `json:"formation"`
 	Rank       int               `json:"rank"`
@@ -261,26 +266,27 @@ type worldMessage struct {
 	Floor      int64             `json:"floor"`
 }
 
-// recallMessage tells a process to leave its world.
+// recallMessage asks a process to leave its world, at once or after the current round.
 type recallMessage struct {
 	Generation int64 `json:"formation"`
 	Now        bool  `json:"now"`
 }
 
-// leaveMessage tells a process that its worker is to leave. Deadlines are seconds of Unix time.
+// leaveMessage notifies a process that its worker was asked to leave. Deadlines are seconds of Unix
+// time.
 type leaveMessage struct {
 	Deadline float64 `json:"deadline"`
 }
 
-// stopMessage tells a process that the job is to stop.
+// stopMessage notifies a process that the job stops.
 type stopMessage struct {
 	Deadline float64 `json:"deadline"`
 }
 
-// askMessage asks a process which records are in the state of every rank.
+// askMessage asks a process for an accountMessage.
 type askMessage struct{}
 
-// endMessage tells a process to end.
+// endMessage asks a process to end with an exit code.
 type endMessage struct {
 	Code int    `json:"code"`
 	Why  string `json:"why"`
@@ -293,21 +299,21 @@ func (stopMessage) op() string   { return "stop" }
 func (askMessage) op() string    { return "account" }
 func (endMessage) op() string    { return "end" }
 
-// reply is the answer to a request.
+// reply is the answer to a request that has succeeded.
 type reply struct {
-	Q  int64 `json:"q"`
-	OK any   `json:"ok"`
+	Request int64 `json:"q"`
+	OK      any   `json:"ok"`
 }
 
 // refusal is the answer to a request that has failed.
 type refusal struct {
-	Q   int64  `json:"q"`
-	Err string `json:"err"`
+	Request int64  `json:"q"`
+	Err     string `json:"err"`
 	// the world of the request has ended
 	Cancelled bool `json:"cancelled"`
 }
 
-// answer returns the line of the answer to a request.
+// answer returns the line of the answer to request q: ok, or err.
 func answer(q int64, ok any, err error) []byte {
 	var line []byte
 	if err != nil {
@@ -331,11 +337,11 @@ type leaseReply struct {
 	Number int64 `json:"number"`
 	Start  int64 `json:"start"`
 	End    int64 `json:"end"`
-	// records of it that are credited
+	// number of its records that are credited already
 	Done int64 `json:"done"`
 }
 
-// waitReply says that there is no lease now, and overReply that there are no more.
+// waitReply answers that there is no lease now, and overReply that there will be none any more.
 type (
 	waitReply struct {
 		Wait bool `json:"wait"`

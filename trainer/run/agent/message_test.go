@@ -10,7 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// The agent takes the messages of PROTOCOL.md, and sends those that it says.
+// The messages that the agent accepts and sends are those of PROTOCOL.md.
 func TestMessagesAreThoseOfTheProtocol(t *testing.T) {
 	text, err := os.ReadFile("../python/PROTOCOL.md")
 	if err != nil {
@@ -122,8 +122,8 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("a ledger that the master does not take: %v", err)
 			}
 		}
-		if l := r.held[5]; l.safe < 0 || l.told < l.safe || l.told > l.size() {
-			t.Fatalf("%d records are safe, %d reported, of %d", l.safe, l.told, l.size())
+		if l := r.held[5]; l.safe < 0 || l.reported < l.safe || l.reported > l.size() {
+			t.Fatalf("%d records are safe, %d reported, of %d", l.safe, l.reported, l.size())
 		}
 	})
 }

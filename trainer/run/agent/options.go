@@ -23,13 +23,13 @@ func Processes(asked string, processors int) (int, error) {
 	return 0, errors.New("--nproc_per_node=gpu: this worker has no GPU; expected a number, auto or cpu")
 }
 
-// GPUs returns how many GPUs this process can use: those that CUDA_VISIBLE_DEVICES names, or else
-// those that the machine has.
+// GPUs returns the number of GPUs that this process can use: those that CUDA_VISIBLE_DEVICES names,
+// or, if it is not set, those of the machine.
 func GPUs() int {
 	if names, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok {
 		n := 0
 		for name := range strings.SplitSeq(names, ",") {
-			// CUDA ignores what follows such an entry
+			// CUDA ignores all entries after such a one
 			if name = strings.TrimSpace(name); name == "" || name == "-1" {
 				break
 			}
@@ -41,10 +41,11 @@ func GPUs() int {
 	return len(found)
 }
 
-// threads returns the OMP_NUM_THREADS of a process that starts in a world of that many, on a worker
-// with count of them: its share of the processors, by all processes of the job that have them.
-// torchrun sets 1 for more than one process of a node, however many processors the node has. 0: the
-// only process of a machine has all of them on its own.
+// threads returns the OMP_NUM_THREADS of a process that starts in a world of the given number of
+// processes, on a worker with count of them. It is the number of the worker's processors divided by
+// the number of the job's processes that share them; 0 leaves the variable unset, for a process
+// that has all processors of a machine. torchrun sets 1 if a node has more than one process,
+// however many processors the node has.
 func (c Config) threads(count, world int) int {
 	share := count
 	if c.Workers > 0 {

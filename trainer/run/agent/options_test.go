@@ -22,7 +22,7 @@ func TestMinibatchesAreTold(t *testing.T) {
 	}
 }
 
-// The program has the options that the job says.
+// The program gets the options of the job.
 func TestOptions(t *testing.T) {
 	a := &local{Config: Config{Job: job.DefaultOf(job.Run)}, count: 1}
 	for text, want := range map[string][]int{"": nil, "0,3": {0, 3}} {
@@ -33,22 +33,22 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// All processes of the job on a machine share its processors, whichever worker they are of; those
-// of a pod share its own. The only process of a machine finds them on its own.
+// The processes of all workers on one machine share its processors. The processes of a pod share
+// the pod's processors. For a single process on a machine OMP_NUM_THREADS is not set.
 func TestThreads(t *testing.T) {
 	for _, c := range []struct {
 		processors, count, workers, world int
 		limited                           bool
 		want                              int
 	}{
-		// two workers on this machine, before the second has come
+		// two workers on this machine, before the second has joined
 		{2, 1, 2, 1, false, 1},
 		{2, 1, 2, 2, false, 1},
 		{8, 1, 2, 2, false, 4},
 		{8, 2, 2, 4, false, 2},
 		{8, 1, 1, 1, false, 0},
 		{8, 1, 1, 4, false, 2}, // scaled after its start
-		// more processes than half of the processors
+		// the number of processes exceeds half of the processors
 		{8, 1, 5, 1, false, 1},
 		{4, 8, 1, 8, false, 1},
 		{4, 1, 0, 16, false, 0}, // a pod that has a whole node

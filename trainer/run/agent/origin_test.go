@@ -6,8 +6,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 )
 
-// The agent of the first rank tells the master, once, what a world without a source begins with.
-// These processes have read nothing.
+// The agent of rank 0 reports to the master, once, the state with which a world without a source
+// begins. These processes have read no state.
 func TestTellsWhatAWorldBeginsWith(t *testing.T) {
 	h, a := open(t, 2, self("recall=arrive")...)
 	h.give(a)
@@ -28,7 +28,7 @@ func TestTellsWhatAWorldBeginsWith(t *testing.T) {
 	}
 }
 
-// A state that was read counts with its updates and records.
+// The report of a state that was read has its number of updates and its records.
 func TestTellsWhatAProcessHasRead(t *testing.T) {
 	t.Setenv(readEnv, "1")
 	t.Setenv(roundEnv, "3")
@@ -40,7 +40,7 @@ func TestTellsWhatAProcessHasRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, _ := had.Had(ledger.Task{Epoch: 2, Number: 0}); o.Generation != 1 || o.Version != 3 ||
+	if n, _ := had.Progress(ledger.Task{Epoch: 2, Number: 0}); o.Generation != 1 || o.Version != 3 ||
 		had.Settled() != 1 || n != 3 {
 		t.Errorf("it says %v: %d epochs are settled, %d records of the first task", o, had.Settled(), n)
 	}

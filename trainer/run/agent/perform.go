@@ -17,8 +17,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
-// perform performs an action of the supervisor. It returns the answer to the action, if it has one,
-// and why this worker cannot go on, if it cannot.
+// perform executes an action of the supervisor and returns the events that result from it. The
+// error is the reason why this worker must end, if it must.
 func (a *agent) perform(ctx context.Context, action supervise.Action) ([]supervise.Event, error) {
 	switch act := action.(type) {
 	case supervise.Warm:
@@ -65,7 +65,7 @@ func (a *agent) perform(ctx context.Context, action supervise.Action) ([]supervi
 	return nil, nil
 }
 
-// tell performs an action that concerns the connection of a process, or those of others.
+// tell executes an action that concerns connections of processes.
 func (a *agent) tell(action supervise.Action) {
 	switch act := action.(type) {
 	case supervise.Accept:
@@ -78,7 +78,7 @@ func (a *agent) tell(action supervise.Action) {
 			c.say(endMessage{Code: 1, Why: act.Why})
 		}
 	case supervise.Drain:
-		a.conns[act.Conn].conn.CloseRead() // it fails if the connection has ended
+		a.conns[act.Conn].conn.CloseRead() // fails if the connection has ended
 	case supervise.Free:
 		a.records.closed(a.conns[act.Conn])
 		delete(a.conns, act.Conn)
@@ -97,7 +97,7 @@ func (a *agent) tell(action supervise.Action) {
 	}
 }
 
-// set performs an action that changes what heartbeats report.
+// set executes an action that changes the content of heartbeats.
 func (a *agent) set(action supervise.Action) {
 	b := &a.beats
 	switch act := action.(type) {
@@ -123,7 +123,7 @@ func (a *agent) set(action supervise.Action) {
 	}
 }
 
-// worldMessage returns what a process is notified of its world.
+// worldMessage returns the message that describes the world to a process.
 func (a *agent) worldMessage(act supervise.Enter) worldMessage {
 	w := a.world
 	var addrs []string
@@ -143,8 +143,8 @@ func (a *agent) worldMessage(act supervise.Enter) worldMessage {
 		Addrs: addrs, Env: env, Settled: w.Settled, Floor: w.Floor}
 }
 
-// origin returns what this world begins with if its first rank arrives in this way: the others take
-// its state.
+// origin returns the report of the state with which this world begins, given the arrival of the
+// process whose state all ranks take.
 func (a *agent) origin(arrived arriveMessage) *wire.Origin {
 	o := &wire.Origin{Generation: a.world.Generation}
 	if arrived.Round > 0 {
@@ -153,8 +153,8 @@ func (a *agent) origin(arrived arriveMessage) *wire.Origin {
 	return o
 }
 
-// arrival returns the message with which the worker goes to the rendezvous. It offers the store at
-// that address.
+// arrival returns the message with which this worker joins the rendezvous. It offers the store at
+// the given address for the next world.
 func (a *agent) arrival(act supervise.Arrive, address string) *wire.Arrival {
 	m := &wire.Arrival{
 		Worker: int32(a.Self.Header().Index), Suspect: -1, Process: a.incarnation, Address: address,
@@ -174,9 +174,9 @@ func (a *agent) arrival(act supervise.Arrive, address string) *wire.Arrival {
 	return m
 }
 
-// progress returns what tells whether the program has got on in the last world: a digest of what
-// its processes wrote that have ended, "" if that is nothing, and the time of the newest file of
-// --checkpoint_file in Unix milliseconds, 0 if there is none.
+// progress returns evidence of the program's progress in the last world: a digest of the output of
+// the processes that have ended, "" if there is no output, and the modification time of the newest
+// file of --checkpoint_file in Unix milliseconds, 0 if there is no such file.
 func (a *agent) progress() (output string, checkpoint int64) {
 	var digests []string
 	for _, p := range a.procs {
@@ -191,7 +191,7 @@ func (a *agent) progress() (output string, checkpoint int64) {
 	return output, checkpoint
 }
 
-// exits returns how processes have ended.
+// exits returns the ends of those of the given processes that have ended.
 func (a *agent) exits(pids []int) (all []program.Exit) {
 	for _, p := range a.procs {
 		if p != nil && p.exit != nil && slices.Contains(pids, p.pid) {
@@ -201,8 +201,8 @@ func (a *agent) exits(pids []int) (all []program.Exit) {
 	return all
 }
 
-// failures returns the reports of the processes that have failed on their own, and shows them to
-// the user.
+// failures returns the reports of the processes that failed on their own. It also writes the error
+// file, and prints the failures for the user.
 func (a *agent) failures(act supervise.Arrive) []*wire.Failure {
 	var all []*wire.Failure
 	var reported []program.Exit
@@ -235,7 +235,7 @@ func failure(e program.Exit) *wire.Failure {
 		Code: int32(max(0, e.Code)), Signal: int32(e.Signal), Forked: e.Forked, UnixMs: e.At.UnixMilli()}
 	if e.Failure != nil {
 		f.Message, f.Traceback = e.Failure.Message, e.Failure.Traceback
-		// its resolution is a second: within one, the time of the end tells which failed first
+		// the error file has whole seconds: within one, the time of the exit orders failures
 		if at := e.Failure.Time; !at.IsZero() {
 			f.UnixMs = min(f.UnixMs, at.UnixMilli()+999)
 		}
@@ -245,14 +245,14 @@ func failure(e program.Exit) *wire.Failure {
 	return f
 }
 
-// KilledError says that processes of the program were killed from outside before they had joined a
-// world: the worker is lost, and has not failed.
+// KilledError is the error of a worker whose processes were killed from outside before they joined
+// a world. The worker counts as lost, not as failed.
 type KilledError struct {
 	error
 	Signal int
 }
 
-// giveUp returns why the worker cannot go on.
+// giveUp returns the error with which the worker ends.
 func (a *agent) giveUp(act supervise.GiveUp) error {
 	exits := a.exits(act.Failed)
 	if root := program.RootCause(exits); root != nil {
@@ -268,7 +268,7 @@ func (a *agent) giveUp(act supervise.GiveUp) error {
 	return errors.New("processes of the program did not end after SIGKILL")
 }
 
-// show notes which processes run, for heartbeats.
+// show passes the running processes to the reports of heartbeats.
 func (a *agent) show() {
 	var all []shown
 	var stages []witnessed

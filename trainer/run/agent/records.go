@@ -17,52 +17,55 @@ import (
 )
 
 const (
-	// leaseLimit is the time that the master may take to answer a request for records: the program
-	// waits meanwhile.
+	// leaseLimit is the time limit of a request to the master for a lease, as the program waits for
+	// the answer.
 	leaseLimit = 2 * time.Second
-	// again is the time that the master's answer "nothing now" is reused: processes ask often.
+	// again is the time for which the master's answer that there is no lease now is reused, as
+	// processes ask often.
 	again = 30 * time.Millisecond
 )
 
-// records holds the leases of this worker's processes. The records of a process are safe, and
-// reported to the master, when the process has completed the beginning of another round: then every
-// rank has completed the round before.
+// records holds the leases of this worker's processes. The records of a round are safe, and are
+// reported to the master, when the process has completed the beginning of the next round: then
+// every rank has completed the round of these records.
 type records struct {
 	master wire.MasterClient
 	index  int32
-	// delivers a report, in order, and calls reported; it does not block
+	// delivers reports in order, and calls reported after each; it does not block
 	report func(*wire.ReportTaskRequest)
-	// gets, without delay, whether the master has yet to hear of ended leases; nil: nobody is
+	// is called, and must not block, when it changes whether the master has yet to learn of
+	// completed leases; nil: nothing is called
 	pending func(bool)
 
 	mu      sync.Mutex
 	dataset *wire.Dataset
 	held    map[int64]*lease
-	// ended leases of which the master may not know yet: it would grant them again if they were not
-	// held
+	// completed leases of which the master may not know yet. Requests name them as held, as the
+	// master would grant them again otherwise.
 	done map[int64]bool
-	// until then the master has no lease to grant
+	// time until which the master is not asked for leases, as it had none to grant
 	waits time.Time
 	// there are no more records
-	over  bool
+	over bool
+	// number of rounds that this worker has completed, in all worlds
 	steps int64
-	// rounds in the state
+	// number of rounds in the state
 	version int64
 	// newest round of this world; 0: none
 	round0 int64
 	loss   float32
-	// newest generation in which a round was made
+	// newest generation of a world in which a round was completed
 	rounds int64
 }
 
 // lease is a lease that a process of this worker holds.
 type lease struct {
 	task *wire.Task
-	// connection of the process; nil: it has ended, and all that was sent on it is read
+	// connection of the process that trains with it; nil: no process does
 	owner *script
-	// records in the process's state
-	told int64
-	// records in the state of every rank
+	// number of its records in the state of the process, as it has reported
+	reported int64
+	// number of its records in the state of every rank
 	safe int64
 }
 
@@ -92,14 +95,14 @@ func (r *records) declare(ctx context.Context, m datasetRequest) error {
 	return nil
 }
 
-// ids returns the leases that are held, and those whose end is being reported.
+// ids returns the leases that are held, and those whose completion is not reported yet.
 func (r *records) ids() []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Concat(slices.Collect(maps.Keys(r.held)), slices.Collect(maps.Keys(r.done)))
 }
 
-// reported notes that the master knows of the end of a lease, or has no use for it.
+// reported notes that the report of a completed lease was delivered, or refused by the master.
 func (r *records) reported(lease int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,20 +112,20 @@ func (r *records) reported(lease int64) {
 	}
 }
 
-// hold keeps a lease for any process. The caller holds the mutex.
+// hold adds the master's grant, a lease for any process of this worker, or notes that there are no
+// more records. The caller holds the mutex.
 func (r *records) hold(t *wire.Task) {
 	switch t.GetKind() {
 	case wire.TaskKind_TRAINING:
 		if r.held[t.Lease] == nil {
-			r.held[t.Lease] = &lease{task: t, told: t.Done, safe: t.Done}
+			r.held[t.Lease] = &lease{task: t, reported: t.Done, safe: t.Done}
 		}
 	case wire.TaskKind_END:
 		r.over = true
 	}
 }
 
-// known returns the answer to a process that asks for a lease, if the master need not be asked for
-// it; nil: it must.
+// known returns the answer to a process that asks for a lease; nil: the master must be asked.
 func (r *records) known(by *script, at time.Time) (any, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +156,7 @@ func (r *records) ask(ctx context.Context) (*wire.Task, error) {
 	return reply.GetTask(), err
 }
 
-// granted returns the answer to a process, given that of the master.
+// granted returns the answer to a process, given the master's answer.
 func (r *records) granted(by *script, task *wire.Task, err error, at time.Time) (any, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,7 +165,7 @@ func (r *records) granted(by *script, task *wire.Task, err error, at time.Time) 
 		return nil, errors.New(status.Convert(err).Message())
 	case err != nil:
 		r.waits = at.Add(again)
-		// the master is away: the processes go on with the leases that they hold
+		// the master is unreachable: processes continue with the leases that they hold
 		return waitReply{true}, nil
 	}
 	r.hold(task)
@@ -176,7 +179,7 @@ func (r *records) granted(by *script, task *wire.Task, err error, at time.Time) 
 	return waitReply{true}, nil
 }
 
-// orphan gives a process a lease whose process has ended. The caller holds the mutex.
+// orphan gives a process the oldest lease that no process trains with. The caller holds the mutex.
 func (r *records) orphan(by *script) (grant leaseReply, ok bool) {
 	var first *lease
 	for _, l := range r.held {
@@ -192,8 +195,8 @@ func (r *records) orphan(by *script) (grant leaseReply, ok bool) {
 	return leaseReply{t.Lease, t.Epoch - 1, t.Number, t.Start, t.End, first.safe}, true
 }
 
-// met handles the message of a process that has met all other ranks since it reported its progress:
-// that is in the state of each.
+// met handles a process's message that it has met all other ranks since it last reported progress:
+// the state of each rank has that progress.
 func (r *records) met(by *script) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,8 +204,8 @@ func (r *records) met(by *script) {
 }
 
 // round handles the message of a process that has completed a round, and reports whether it is the
-// first one of its world on this worker. All ranks had begun it, so they have what the process had
-// reported before.
+// first one of its world on this worker. All ranks had begun that round, so the earlier reports of
+// the process are in the state of each.
 func (r *records) round(by *script, m roundMessage) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -222,8 +225,8 @@ func (r *records) round(by *script, m roundMessage) (first bool) {
 	return first
 }
 
-// receivedState handles the message of a process that has received its state from others: what is
-// in it.
+// receivedState handles the message of a process that has received its state from others, with the
+// progress of leases in that state.
 func (r *records) receivedState(by *script, leases [][2]int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,7 +238,7 @@ func (r *records) noteProgress(by *script, leases [][2]int64) {
 	for _, progress := range leases {
 		if l := r.held[progress[0]]; l != nil {
 			l.owner = by
-			l.told = max(l.told, min(progress[1], l.size()))
+			l.reported = max(l.reported, min(progress[1], l.size()))
 		}
 	}
 }
@@ -246,7 +249,7 @@ func (r *records) secure(by *script) {
 	var done []int64
 	for id, l := range r.held {
 		if l.owner == by {
-			l.safe = l.told
+			l.safe = l.reported
 			if l.safe == l.size() {
 				done = append(done, id)
 			}
@@ -263,20 +266,19 @@ func (r *records) secure(by *script) {
 	}
 }
 
-// closed notes that a process has ended, and that all it has said is handled: its leases go to
-// other processes of this worker. Which of their records are in the model, the ledger tells.
+// closed notes that a process has ended and that all its messages are handled. Other processes of
+// this worker get its leases, without the progress that is not safe.
 func (r *records) closed(of *script) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range r.held {
 		if l.owner == of {
-			l.owner, l.told = nil, l.safe
+			l.owner, l.reported = nil, l.safe
 		}
 	}
 }
 
-// enter begins a world: leases below the floor are void. The reports of members are in the state of
-// all after a round.
+// enter begins a world. Leases with numbers below the floor are void.
 func (r *records) enter(floor int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -300,14 +302,14 @@ func (r *records) beat(b *wire.HeartbeatRequest) {
 	slices.SortFunc(b.Leases, func(a, b *wire.LeaseProgress) int { return int(a.Lease - b.Lease) })
 }
 
-// ledger encodes for the master what a process says of its state. That may be an older one than its
-// world has: nothing is in it that the process does not say.
-func (r *records) ledger(stretches [][3]int64, settled int) []byte {
+// ledger encodes for the master the records that a process reports to be in its state. No other
+// records are added, as the state may be older than that of the process's world.
+func (r *records) ledger(entries [][3]int64, settled int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var l ledger.Ledger
 	l.Settle(settled)
-	for _, s := range stretches {
+	for _, s := range entries {
 		of := s[2] + 1
 		if d := r.dataset; d != nil && d.Task > 0 {
 			of = min(d.Task, d.Size-s[1]*d.Task)

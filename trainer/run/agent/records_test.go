@@ -19,7 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// desk is a master that has leases of four records, and then no more.
+// desk is a fake master with a number of leases, of four records each.
 type desk struct {
 	wire.MasterClient
 	*records
@@ -37,7 +37,7 @@ type desk struct {
 	holds []int64
 }
 
-// newDesk returns a desk whose records were declared. The declaration gets the first lease.
+// newDesk returns a desk whose data set is declared. The declaration gets the first lease.
 func newDesk(t *testing.T, leases int) *desk {
 	d := &desk{T: t, left: leases, end: wire.TaskKind_WAIT}
 	d.records = newRecords(d, 3, func(r *wire.ReportTaskRequest) { d.reported = append(d.reported, r.Lease) })
@@ -65,8 +65,8 @@ func (d *desk) GetTask(_ context.Context, r *wire.GetTaskRequest, _ ...grpc.Call
 		Number: d.given - 1, Start: start, End: start + 4}}, nil
 }
 
-// gets checks what a process is given: a lease and how many of its records are done; -1 and 0: the
-// process is to wait; -2: there are no more records.
+// gets checks the answer to a process that asks for a lease: the lease and the number of its
+// records that are done; -1: wait; -2: there are no more records.
 func (d *desk) gets(local int, lease, done int64) {
 	d.Helper()
 	got, err := d.lease(&d.scripts[local])
@@ -91,13 +91,13 @@ func (d *desk) lease(by *script) (any, error) {
 	return leaseRequest{}.answer(d.Context(), by, time.Now())
 }
 
-// ends ends a round of a process, after which it has trained on the given numbers of records: pairs
-// of lease and records.
+// ends completes a round of a process, with pairs of a lease and the number of its records that the
+// process has trained on by then.
 func (d *desk) ends(local int, n int64, leases ...[2]int64) {
 	d.round(&d.scripts[local], roundMessage{Generation: 1, Round: n, Leases: leases})
 }
 
-// safe checks what is reported to the master: pairs of lease and records.
+// safe checks the report to the master: pairs of a lease and its number of safe records.
 func (d *desk) safe(want ...[2]int64) {
 	d.Helper()
 	var b wire.HeartbeatRequest
@@ -111,8 +111,8 @@ func (d *desk) safe(want ...[2]int64) {
 	}
 }
 
-// Records are safe when another round has begun, or when the ranks have met without one: then every
-// rank has them.
+// Records are safe when another round has begun, or when the ranks have met without a round: then
+// every rank has them.
 func TestRecordsAreSafeLater(t *testing.T) {
 	d := newDesk(t, 3)
 	d.gets(0, 1, 0)
@@ -129,7 +129,7 @@ func TestRecordsAreSafeLater(t *testing.T) {
 	d.gets(0, 3, 0)
 	d.safe([2]int64{2, 0}, [2]int64{3, 0}) // a round came between the requests
 	d.waits = time.Time{}
-	// its loader looks again while the others are in the round
+	// its data loader asks again while the others are in the round
 	for range 3 {
 		d.gets(0, -1, 0)
 		d.waits = time.Time{}
@@ -137,7 +137,7 @@ func TestRecordsAreSafeLater(t *testing.T) {
 	d.safe([2]int64{2, 0}, [2]int64{3, 0})
 	d.met(&d.scripts[0])
 	d.safe([2]int64{2, 1}, [2]int64{3, 0})
-	// no more than there are, and none of others
+	// at most the lease's records, and no other leases
 	d.ends(0, 4, [2]int64{2, 99}, [2]int64{77, 1})
 	d.ends(0, 5)
 	if !slices.Equal(d.reported, []int64{1, 2}) {
@@ -150,7 +150,7 @@ func TestRecordsAreSafeLater(t *testing.T) {
 }
 
 // Steps rise with each round, once for all processes of the worker, also if a world begins with an
-// older state: a master that saw no progress would take the worker for stuck.
+// older state: without progress the master would replace the worker as hung.
 func TestStepsRiseWhenTheTrainingGoesBack(t *testing.T) {
 	d := newDesk(t, 3)
 	for i, c := range []struct {
@@ -193,8 +193,9 @@ func TestRecordsOfOneThatIsGone(t *testing.T) {
 	}
 }
 
-// When a world begins, the progress of its members is not safe yet: who has the state may be lost
-// before the others have it. It is safe after a round. Leases below the floor are void.
+// When a world begins, the progress of its members is not safe yet: the process with the state may
+// be lost before the others have received it. It is safe after a round. Leases below the floor are
+// void.
 func TestRecordsOfTheNextWorld(t *testing.T) {
 	d := newDesk(t, 3)
 	d.gets(0, 1, 0)
@@ -214,8 +215,8 @@ func TestRecordsOfTheNextWorld(t *testing.T) {
 	d.safe([2]int64{2, 3}, [2]int64{3, 0})
 }
 
-// Progress that a process alone had made is not reported when the process is lost before a round of
-// the next world.
+// Progress that only one process has in its state is not reported if that process is lost before a
+// round of the next world.
 func TestRecordsOfALostSource(t *testing.T) {
 	d := newDesk(t, 2)
 	d.gets(0, 1, 0)
@@ -231,8 +232,8 @@ func TestRecordsOfALostSource(t *testing.T) {
 	}
 }
 
-// Several leases that a process gets in one look for records secure nothing: the ranks meet when
-// there are no more.
+// Several leases in one search for records make nothing safe: the ranks meet when there are no
+// more.
 func TestRecordsOfOneLook(t *testing.T) {
 	d := newDesk(t, 3)
 	d.gets(0, 1, 0)
@@ -262,8 +263,8 @@ func TestReportedLate(t *testing.T) {
 	}
 }
 
-// A process is answered at once, even if the master does not answer. The master is not asked again
-// at once.
+// A process gets an answer within the limit, even if the master does not answer. The next request
+// to the master is delayed.
 func TestRecordsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, 1)
@@ -285,7 +286,7 @@ func TestRecordsWait(t *testing.T) {
 		d.err, d.end = nil, wire.TaskKind_END
 		d.gets(0, -2, 0)
 		d.closed(&d.scripts[0])
-		// also of what is over for those that have none
+		// there are no more records, but this lease has no process
 		d.gets(1, 1, 0)
 		other := &script{owner: &scripts{records: newRecords(d, 3, nil)}}
 		if _, err := (leaseRequest{}).answer(t.Context(), other, time.Now()); err == nil {
@@ -294,7 +295,8 @@ func TestRecordsWait(t *testing.T) {
 	})
 }
 
-// A process counts epochs and tasks from 0, and knows of a task only how much of it is done.
+// Messages of processes count epochs and tasks from 0, and have only the number of a task's records
+// that are done.
 func TestRecordsLedger(t *testing.T) {
 	d := newDesk(t, 0)
 	d.enter(0)
@@ -313,8 +315,8 @@ func TestRecordsLedger(t *testing.T) {
 	}
 }
 
-// The leases of a connection go to other processes when the supervisor frees them: then its process
-// has ended, and all is handled that it had said.
+// The leases of a connection are given to other processes when the supervisor frees the connection:
+// then its process has ended, and all its messages are handled.
 func TestRecordsOfALateRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, 1)
@@ -328,8 +330,8 @@ func TestRecordsOfALateRound(t *testing.T) {
 	})
 }
 
-// All is handled that a process had said before its end, also if a child of the process still has
-// its connection.
+// All messages of a process that has ended are handled, also if a child of the process keeps the
+// connection open.
 func TestDrainsAConnection(t *testing.T) {
 	const many = 1000
 	heard := make(chan message, many+2)
@@ -351,7 +353,7 @@ func TestDrainsAConnection(t *testing.T) {
 	}
 }
 
-// dialScripts returns a connection of a process, and what serves it.
+// dialScripts returns a connection of a process, and the scripts that serve it.
 func dialScripts(t *testing.T, heard func(message)) (*scripts, net.Conn) {
 	t.Helper()
 	l := &local{dir: t.TempDir()}

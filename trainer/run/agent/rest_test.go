@@ -7,8 +7,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Processes that are to wait are not started before, not even if their world is over meanwhile:
-// nothing has failed then, nor finished.
+// Processes that are to start after a pause are not started before, also if their world ends during
+// the pause. Then none of them has failed or finished.
 func TestRests(t *testing.T) {
 	const program = `echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`
 	h, a := open(t, 1, "/bin/sh", "-c", program)

@@ -8,11 +8,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 )
 
-// This file and socket.go read the clock, to stamp what they tell others. Nothing else in this
+// This file and socket.go read the clock, to stamp their events and messages. Nothing else in this
 // package does; see arch_test.go.
 
-// work tells the supervisor what happens, and performs its actions, until no process is left and
-// the job has ended, or this worker cannot go on.
+// work is the loop of the agent. It passes events to the supervisor and performs its actions, until
+// no process is left and the job has ended, or this worker must end. The error is the reason in the
+// second case.
 func (a *agent) work(ctx context.Context) (failed error) {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -34,7 +35,7 @@ func (a *agent) work(ctx context.Context) (failed error) {
 			}
 			events = append(events, e...)
 		}
-		// what processes had said before a recall is known before it
+		// after the mail: messages that processes sent before a recall are handled before it
 		events = append(events, signals...)
 		if ended = ended || failed != nil || ctx.Err() != nil; ended {
 			events = append(events, supervise.End{Grace: a.beats.endGrace()})
@@ -55,7 +56,7 @@ func (a *agent) work(ctx context.Context) (failed error) {
 	}
 }
 
-// wait returns when something has happened, or is due.
+// wait returns when there is an event, or when the supervisor's deadline is reached.
 func (a *agent) wait(ctx context.Context, timer *time.Timer, ended bool) {
 	timer.Stop()
 	if due := a.supervisor.Deadline(); !due.IsZero() {
@@ -77,7 +78,8 @@ func (a *agent) wait(ctx context.Context, timer *time.Timer, ended bool) {
 	}
 }
 
-// signals returns what the master says of the world that the supervisor does not know yet.
+// signals returns the events of the current world that the supervisor was not notified of yet: its
+// recall, and the loss of a member.
 func (a *agent) signals() (events []supervise.Event) {
 	w := &a.world
 	if w.World.World == nil {
@@ -100,7 +102,7 @@ func (a *agent) signals() (events []supervise.Event) {
 	return events
 }
 
-// awaitLeave tells when the worker is asked to leave: its grace period begins then.
+// awaitLeave notifies the loop when the worker is asked to leave, which starts its grace period.
 func (a *agent) awaitLeave(ctx context.Context) {
 	select {
 	case <-a.Leave:
@@ -109,7 +111,7 @@ func (a *agent) awaitLeave(ctx context.Context) {
 	}
 }
 
-// heartbeats reports the state of this worker to the master, until the worker is to end.
+// heartbeats reports the state of this worker to the master, until ctx ends or the worker must end.
 func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) {
 	ticker := time.NewTicker(timing.Interval(a.Job.HeartbeatTimeout.Duration))
 	defer ticker.Stop()
@@ -128,7 +130,7 @@ func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) 
 	}
 }
 
-// observe looks at the processes every signsEvery until ctx ends. Heartbeats do not wait for it:
+// observe samples the processes every signsEvery until ctx ends. Heartbeats do not wait for it, as
 // the output of a process may be in a file whose server does not answer.
 func (a *agent) observe(ctx context.Context) {
 	ticker := time.NewTicker(signsEvery)

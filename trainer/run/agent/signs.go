@@ -10,35 +10,37 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// signsEvery is the time between two looks at the signs of generation of the processes.
+// signsEvery is the interval between two samples of a process's CPU use and last output line.
 const signsEvery = 2 * time.Second
 
-// signs holds the heartbeats' reports of running processes: that they work, and what they write.
-// The mutex of beats guards it.
+// signs holds what heartbeats report about the running processes: their CPU use and their last
+// output line. The mutex of beats guards it.
 type signs struct {
 	shown []shown
 	seen  map[int]sign // by pid
 }
 
-// shown is a process that runs.
+// shown is a running process that heartbeats report.
 type shown struct {
 	local, rank, pid int
 	group            Group
 }
 
-// sign holds the observations of a process.
+// sign is the newest sample of a process.
 type sign struct {
-	cores  float64 // -1: not known yet
+	// processors that it uses, on average since the sample before; -1: not known yet
+	cores float64
+	// last line of its output
 	output program.Output
 }
 
-// reports returns the reports of the processes that run, for a heartbeat that is sent now.
+// reports returns the reports of the running processes, for a heartbeat that is sent at now.
 func (s *signs) reports(now time.Time) (all []*wire.ProcessReport) {
 	for _, p := range s.shown {
 		r := &wire.ProcessReport{Rank: int32(p.rank), Local: int32(p.local), Pid: int32(p.pid), Cores: -1, QuietMs: -1}
 		if seen, ok := s.seen[p.pid]; ok {
 			r.Cores, r.Output = float32(math.Round(100*seen.cores)/100), seen.output.Line
-			// the clock of a file's server may be ahead
+			// the clock of a file server may be ahead of ours
 			if at := seen.output.At; !at.IsZero() {
 				r.QuietMs = max(0, now.Sub(at).Milliseconds())
 			}
@@ -48,7 +50,7 @@ func (s *signs) reports(now time.Time) (all []*wire.ProcessReport) {
 	return all
 }
 
-// look notes the signs of generation of the processes.
+// look samples the CPU use and the last output line of each running process.
 func (a *agent) look(now time.Time) {
 	var all []shown
 	a.beats.set(false, func() { all = slices.Clone(a.beats.signs.shown) })
@@ -66,7 +68,8 @@ func (a *agent) look(now time.Time) {
 	a.beats.set(false, func() { a.beats.signs.seen = seen })
 }
 
-// secrets returns the values of --env_secret: a status is read by others than a log.
+// secrets returns the values of the variables of --env_secret, which must not occur in a status:
+// more people may read a status than a log.
 func (a *agent) secrets() (values []string) {
 	for name := range a.Job.EnvSecrets {
 		values = append(values, os.Getenv(name))

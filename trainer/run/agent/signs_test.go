@@ -23,8 +23,8 @@ func (h *hall) reports(what string, ok func([]*wire.ProcessReport) bool) []*wire
 	return nil
 }
 
-// Heartbeats report which processes run, how much they compute with their children, and what they
-// have written last, until they end.
+// Heartbeats report the running processes, with the CPU use of each and its children, and its last
+// output, until they end.
 func TestReportsSignsOfLife(t *testing.T) {
 	const script = `echo "local $LOCAL_RANK pid $$ hears it"
 if [ $LOCAL_RANK = 0 ]; then printf ' 10%%|#\r 20%%|##\r\377'; sh -c 'while :; do :; done'; fi
@@ -53,7 +53,7 @@ sleep 1000`
 	})
 }
 
-// A process that joins by the package has no rank until it gets a world.
+// A process that joins with the Python package has no rank until it gets a world.
 func TestReportsNoRankYet(t *testing.T) {
 	h, a := openWith(t, Config{Grace: time.Second, Keeps: true}, 1, self()...)
 	h.reports("no rank", func(all []*wire.ProcessReport) bool { return len(all) == 1 && all[0].Rank == -1 })
@@ -62,7 +62,7 @@ func TestReportsNoRankYet(t *testing.T) {
 	h.reports("rank 0", func(all []*wire.ProcessReport) bool { return len(all) == 1 && all[0].Rank == 0 })
 }
 
-// The values of secrets are in no report.
+// Reports do not contain the values of secrets.
 func TestReportsNoSecret(t *testing.T) {
 	t.Setenv("TOKEN", "hunter2hunter2")
 	t.Setenv("EMPTY", "")
@@ -77,7 +77,7 @@ func TestReportsNoSecret(t *testing.T) {
 	}
 }
 
-// A report says how old the output is, by one clock, and what is not known yet.
+// A report has the age of the output, by one clock, and marks values that are not known yet.
 func TestReports(t *testing.T) {
 	at := time.Unix(100, 0)
 	s := signs{

@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
-// scripts serves the processes that use the package, by the protocol of
+// scripts serves the processes that use the Python package. The protocol is
 // trainer/run/python/PROTOCOL.md.
 type scripts struct {
 	listener Listener
@@ -21,25 +21,27 @@ type scripts struct {
 	dial func(ctx context.Context, address string) (net.Conn, error)
 	// passes a message to the loop; it does not block
 	heard func(message)
-	// returns when the master, had it lost a member before a time, would have reported it
+	// returns when the master would have reported any member that was lost before a time
 	unexplained func(ctx context.Context, asked time.Time) error
 	group       sync.WaitGroup
-	// ends with close
+	// ended by close
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	mu    sync.Mutex
 	conns map[*script]bool
-	// number of the last connection
+	// number of the newest connection
 	last  int
 	world served
 }
 
-// served is the world whose store is served.
+// served is the world whose store the processes can use.
 type served struct {
 	generation int64
-	address    string
-	ctx        context.Context // ends with the world
+	// address of its store
+	address string
+	// ends with the world
+	ctx context.Context
 }
 
 // script is the connection of one process.
@@ -47,17 +49,17 @@ type script struct {
 	owner  *scripts
 	number int
 	conn   Connection
-	// of the process, and of the leader of its session
+	// pid of the process, and of its session leader
 	pid, leader int
-	// its hello, and its last arrival; only the loop uses them
+	// hello and last arrival of the process; only the loop uses them
 	hello   helloMessage
 	arrived arriveMessage
 
-	// guards writing
+	// guards writes to conn
 	mu sync.Mutex
 }
 
-// message is a message of a process for the loop; closed, when its connection has ended.
+// message is a message of a process for the loop, or [closed] when the connection has ended.
 type message struct {
 	from *script
 	inbound
@@ -66,14 +68,14 @@ type message struct {
 // closed is the event of a connection's end, after all its messages.
 type closed struct{}
 
-// endedLimit is the time that the agent tries to tell the others that a process has ended.
+// endedLimit is the time limit for announcing to the other processes that one has ended.
 const endedLimit = 2 * time.Second
 
-// writeLimit is the time that the agent waits for a process that does not read.
+// writeLimit is the time limit for a write to a process that does not read.
 const writeLimit = 5 * time.Second
 
-// mostLine is the largest length of a message in bytes: that of the ledger of an open epoch, as
-// text.
+// mostLine is the maximum length of a message in bytes. The largest one has the ledger of an open
+// epoch as text.
 const mostLine = 64 << 20
 
 // newScripts serves the connections of a listener, which it closes.
@@ -93,14 +95,14 @@ func (s *scripts) serve(ctx context.Context, generation int64, address string) {
 	s.world = served{generation, address, ctx}
 }
 
-// served returns the world whose store is served.
+// served returns the world whose store the processes can use.
 func (s *scripts) served() served {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.world
 }
 
-// close ends all connections.
+// close closes the listener and all connections, and waits for what serves them.
 func (s *scripts) close() {
 	s.cancel()
 	s.listener.Close()
@@ -116,7 +118,7 @@ func (s *scripts) close() {
 func (s *scripts) accept() {
 	for {
 		var conn Connection
-		// file descriptors may become free
+		// retry: an error may mean that file descriptors are used up for now
 		err := membership.Retry(s.ctx, func() (err error) {
 			if conn, err = s.listener.Accept(); errors.Is(err, net.ErrClosed) {
 				return nil
@@ -147,7 +149,7 @@ func (s *scripts) attend(conn Connection) {
 	s.heard(message{c, closed{}})
 }
 
-// read takes messages until the connection ends.
+// read handles messages until the connection ends.
 func (c *script) read() {
 	lines := bufio.NewScanner(c.conn)
 	lines.Buffer(nil, mostLine)
@@ -178,7 +180,7 @@ func (c *script) read() {
 	}
 }
 
-// take takes a message, unless it is to be answered.
+// take handles a message that needs no answer. It reports true, and does nothing, for a request.
 func (c *script) take(m inbound) (asked bool) {
 	switch m := m.(type) {
 	case request, operation:
@@ -199,7 +201,7 @@ func (c *script) take(m inbound) (asked bool) {
 	return false
 }
 
-// execute executes a request and returns its result.
+// execute executes a request that was received at a time, and returns its result.
 func (c *script) execute(ctx context.Context, m inbound, at time.Time) (any, error) {
 	switch m := m.(type) {
 	case request:
@@ -215,7 +217,7 @@ func (c *script) execute(ctx context.Context, m inbound, at time.Time) (any, err
 // say sends a message.
 func (c *script) say(m outbound) { c.write(encode(m)) }
 
-// write writes a line. It does not wait long for a process that does not read.
+// write writes a line. It closes the connection if the process does not read for writeLimit.
 func (c *script) write(line []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,8 +230,8 @@ func (c *script) write(line []byte) {
 // errOver answers requests that belong to a world that has ended.
 var errOver = errors.New("the world has ended")
 
-// ended tells the members of a world that a process has ended with 0 without having used the
-// package: those that use it would wait for it.
+// ended announces to the members of a world that a process which has not used the Python package
+// has exited with 0: members that use the package would wait for it.
 func (s *scripts) ended(generation int64, rank int) {
 	world := s.served()
 	if world.generation != generation {
@@ -240,8 +242,8 @@ func (s *scripts) ended(generation int64, rank int) {
 		defer cancel()
 		for _, key := range []string{fmt.Sprint("elasticdl/ended/", rank), "elasticdl/ended/any",
 			fmt.Sprint("elasticdl/come/", rank)} {
-			if _, err := s.operate(ctx, world.address, setRequest{K: key}); err != nil {
-				return // the world is at its end
+			if _, err := s.operate(ctx, world.address, setRequest{Key: key}); err != nil {
+				return // the world has ended
 			}
 		}
 	})

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A script can be a child of its command, as behind a shell script. The command counts as the
+// A script can be a child of its command, such as a shell script. The command counts as the
 // process: its end ends the script, too.
 func TestScriptBehindAWrapper(t *testing.T) {
 	h, a := open(t, 1, append([]string{"/bin/sh", "-c", `"$0" "$@"; exit $?`}, self("recall=arrive")...)...)
@@ -41,8 +41,7 @@ func TestScriptBehindAWrapper(t *testing.T) {
 	}
 }
 
-// A process that no world will have is asked to end, and the log says why: it does not wait without
-// a word.
+// A process that cannot join a world is asked to end, and the log has the reason.
 func TestRefusesASecondScript(t *testing.T) {
 	h, a := open(t, 1, append([]string{"/bin/sh", "-c", `"$0" "$@" & "$0" "$@"; wait`}, self()...)...)
 	h.give(a)
@@ -56,7 +55,7 @@ func TestRefusesASecondScript(t *testing.T) {
 	}
 }
 
-// The agent learns who speaks from the system.
+// The kernel reports to the agent which process is the peer.
 func TestPeer(t *testing.T) {
 	hello := make(chan message, 2)
 	_, conn := dialScripts(t, func(m message) { hello <- m })

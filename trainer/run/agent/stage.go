@@ -6,37 +6,37 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// stages knows how far the processes of this worker have come, for heartbeats: until they complete
-// rounds nothing else tells why the job does not get on.
+// stages holds the startup stage of this worker's processes, for heartbeats. Until they complete
+// rounds nothing else shows why the job makes no progress.
 type stages struct {
 	mu sync.Mutex
-	// what the agent does before processes start; unknown: nothing
+	// what the agent does before processes start; STAGE_UNKNOWN: nothing
 	doing wire.Stage
 	procs []witnessed
 }
 
-// witnessed holds the observations of a running process.
+// witnessed is a running process, as the agent observes it.
 type witnessed struct {
 	wrote   func() bool // reports whether it has written anything
-	speaks  bool        // it uses the package
+	speaks  bool        // it uses the Python package
 	trained bool        // it has completed the training
 }
 
-// does notes what the agent does before processes start.
+// does sets what the agent does before processes start.
 func (s *stages) does(what wire.Stage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.doing = what
 }
 
-// watch notes which processes run.
+// watch sets the running processes.
 func (s *stages) watch(procs []witnessed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.procs = procs
 }
 
-// least returns how far the processes have come that have come least far.
+// least returns the earliest stage of all processes, or the agent's own if it is preparing them.
 func (s *stages) least() wire.Stage {
 	s.mu.Lock()
 	defer s.mu.Unlock()

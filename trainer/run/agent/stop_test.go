@@ -8,15 +8,16 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// saver is a program that keeps no state, and saves something for longer than --restart_grace when
-// it is asked to end.
+// saver is a program that keeps no state. When it is asked to end, it saves something, which takes
+// longer than --restart_grace.
 var saver = []string{"/bin/sh", "-c", `
 say() { echo "local $LOCAL_RANK pid $$ hears $1"; }
 trap 'say term; sleep 1.3; say saved; exit 0' TERM
 say it
 while :; do sleep 0.05; done`}
 
-// asked counts what a process that was ended has said until its agent has ended.
+// asked waits for the end of the agent, and counts the lines of its process about SIGTERM and about
+// saved state.
 func (h *hall) asked() (terms, saved int) {
 	h.Helper()
 	next(h, "its end", h.ended)
@@ -34,8 +35,8 @@ func (h *hall) set(f func()) {
 	f()
 }
 
-// In a planned stop each process gets one SIGTERM and the whole grace period, whatever its worker
-// hears first: that it is to leave, or that the job has ended.
+// In a planned stop each process gets one SIGTERM and the whole grace period, whether its worker
+// first learns that it is to leave or that the job has ended.
 func TestAStopGivesTheGracePeriod(t *testing.T) {
 	for what, happens := range map[string]func(h *hall){
 		"leave":       func(h *hall) { close(h.leave) },
@@ -68,7 +69,7 @@ func TestAStopGivesTheGracePeriod(t *testing.T) {
 	}
 }
 
-// A job that has ended on its own gives processes that are left as long as when they start again.
+// When a job has ended on its own, the remaining processes have --restart_grace to end.
 func TestTheEndOfAJobIsShort(t *testing.T) {
 	h, a := openFor(t, time.Hour, 1, "/bin/sh", "-c",
 		`trap '' TERM; echo "local $LOCAL_RANK pid $$ hears it"; exec sleep 3600`)
@@ -78,8 +79,8 @@ func TestTheEndOfAJobIsShort(t *testing.T) {
 	next(h, "its end", h.ended)
 }
 
-// Processes that use the package are asked for a checkpoint before the job stops, also those that
-// come later, and their answer goes to the master.
+// Processes that use the Python package are asked for a checkpoint before the job stops, also those
+// that join later, and their answer is sent to the master.
 func TestAStopAsksForACheckpoint(t *testing.T) {
 	h, a := open(t, 1, self("world=round", "stop=rest")...)
 	h.give(a)
@@ -96,12 +97,13 @@ func TestAStopAsksForACheckpoint(t *testing.T) {
 		}
 		break
 	}
-	// the process waits to be ended: it hears that its world is over all the same
+	// the process waits until it is ended, and is nevertheless notified of the end of its world
 	h.recall(1, true)
 	h.hear("recall 1", 0)
 }
 
-// A process that has completed the training has no round to end: the master need not wait for it.
+// A process that has completed the training has no round to complete, so the master need not wait
+// for it.
 func TestAStopAfterTheTraining(t *testing.T) {
 	h, a := open(t, 1, self("world=done")...)
 	h.give(a)

@@ -10,18 +10,17 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/run/tcpstore"
 )
 
-// storeLinger is the time that processes that are ending have to close their connections to the
-// store: a reset would abort those of PyTorch 1.x.
+// storeLinger is the time for which a store stays open for processes that are ending: a connection
+// reset would abort those of PyTorch 1.x.
 const storeLinger = 5 * time.Second
 
-// mostOffered is the greatest number of stores that are served for one world: while there is no
-// master, arrivals are sent again and again.
+// mostOffered is the maximum number of stores that are served for one world. While there is no
+// master, arrivals are repeated, each with a new store.
 const mostOffered = 3
 
-// stores holds the key-value stores that this worker serves. Each arrival offers another one, in
-// case this worker becomes the first of the next world. An arrival that is sent again does so too:
-// the others may have used the store that was offered before, in a world of which this worker was
-// not notified.
+// stores holds the key-value stores that this worker serves. Each arrival offers a new one, in case
+// this worker becomes the first of the next world. A repeated arrival does so, too: the others may
+// have used the store that was offered before, in a world of which this worker was not notified.
 type stores struct {
 	listen func() (net.Listener, error)
 	log    *slog.Logger
@@ -29,10 +28,11 @@ type stores struct {
 	closing sync.WaitGroup
 
 	mu sync.Mutex
-	// offered since the last world, the newest one at the end; then the one of the world
+	// stores offered since the last world, oldest first; once the next world has formed, only its
+	// store, if this worker serves it
 	offered []*tcpstore.Server
-	// of the world before, until the next one is formed: processes of other workers may still be
-	// building their process group, and leave after a round
+	// store of the previous world, until the next one has formed: processes of other workers may
+	// still be creating their process group, and leave after a round
 	last []*tcpstore.Server
 }
 
@@ -62,7 +62,8 @@ func (s *stores) offer() (address string, err error) {
 	return store.Addr().String(), nil
 }
 
-// formed closes all stores but the one of a world that is formed, which may be another worker's.
+// formed closes all stores except the one of the world that has formed, which another worker may
+// serve.
 func (s *stores) formed(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +81,7 @@ func (s *stores) formed(address string) {
 	s.release(others)
 }
 
-// close closes all stores, and waits for that.
+// close closes all stores, and returns when they are closed.
 func (s *stores) close() {
 	s.mu.Lock()
 	s.release(s.last)
@@ -90,7 +91,7 @@ func (s *stores) close() {
 	s.closing.Wait()
 }
 
-// release closes stores in the background. The mutex is held.
+// release closes stores in the background. The caller holds the mutex.
 func (s *stores) release(stores []*tcpstore.Server) {
 	for _, store := range stores {
 		s.closing.Go(store.Close)

@@ -13,8 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A newcomer, or a worker that leaves, does not disturb what follows the training: the world stays
-// until all processes have ended.
+// A worker that joins or leaves after the training does not interrupt the rest of the script: the
+// world stays until all processes have ended.
 func TestStaysAfterTheTraining(t *testing.T) {
 	t.Run("recalled after it", func(t *testing.T) {
 		h, a := open(t, 2, self("world=done", "world=ask", "recall=exit")...)
@@ -33,8 +33,8 @@ func TestStaysAfterTheTraining(t *testing.T) {
 	})
 }
 
-// The account that a process tells as it completes the training in the round after which it was to
-// leave its world is known to a restored master, also when none can tell it any more.
+// A process may complete the training in the round after which it was to leave its world. A
+// restored master still gets the account that the process has sent then.
 func TestTellsItsStateAfterTheTraining(t *testing.T) {
 	h, a := open(t, 1, self("recall=account", "recall=done", "recall=ask")...)
 	h.give(a)
@@ -56,8 +56,8 @@ func TestTellsItsStateAfterTheTraining(t *testing.T) {
 	h.stays()
 }
 
-// A process that is killed after the training has all start again, but not before those that live
-// have completed what follows it. The master decides whether anything is at fault.
+// If a process is killed after the training, all restart, but not before the surviving ones have
+// completed the rest of the script. The master decides whether the failure counts.
 func TestKilledAfterTheTraining(t *testing.T) {
 	h, a := open(t, 2, self("world 1=done", "world 1=ask", "recall=arrive")...)
 	h.give(a)
@@ -75,8 +75,8 @@ func TestKilledAfterTheTraining(t *testing.T) {
 	h.againBoth(a, pids)
 }
 
-// A member that is lost after the training has all start again, but not before those that live have
-// completed what follows it.
+// If a member is lost after the training, all restart, but not before the surviving ones have
+// completed the rest of the script.
 func TestLosesAMemberAfterTheTraining(t *testing.T) {
 	h, a := open(t, 2, self("world 1=done", "world 1=ask", "recall=arrive")...)
 	h.give(a)
@@ -102,8 +102,8 @@ func end(t *testing.T, pid int) {
 	}
 }
 
-// againBoth checks that both processes start again in the world that follows an arrival, and join
-// when they are ready.
+// againBoth checks that both processes restart in the world that follows an arrival, and join when
+// they are ready.
 func (h *hall) againBoth(a *wire.Arrival, before map[int]int) {
 	h.Helper()
 	for {
@@ -118,8 +118,9 @@ func (h *hall) againBoth(a *wire.Arrival, before map[int]int) {
 	}
 }
 
-// A worker that is asked to leave after the training lets its processes complete what follows it,
-// and reports it. It does not meet the others again, which would start over without it.
+// A worker that is asked to leave after the training waits until its processes have completed the
+// rest of the script, and reports that. It does not join the rendezvous again: the others would
+// start over without it.
 func TestLeavesAfterTheTraining(t *testing.T) {
 	h, a := openFor(t, time.Hour, 1, self("world 1=done", "world 1=ask")...)
 	h.give(a)
@@ -134,7 +135,7 @@ func TestLeavesAfterTheTraining(t *testing.T) {
 	h.stays()
 }
 
-// It ends them when its grace period does, whatever code they end with.
+// At the end of its grace period it ends its processes. Their exit codes do not count.
 func TestLeavesInTheEndAfterTheTraining(t *testing.T) {
 	for _, program := range [][]string{self("world 1=done", "world 1=ask"),
 		self("world 1=done", "world 1=ask", "term=end")} {
@@ -150,8 +151,8 @@ func TestLeavesInTheEndAfterTheTraining(t *testing.T) {
 	}
 }
 
-// A process that is starting when the training ends is ended: the worker has finished when the
-// others have.
+// A process that is starting when the training ends is ended. The worker has finished when its
+// other processes have.
 func TestTheTrainingEndsWithoutOne(t *testing.T) {
 	t.Setenv(lateEnv, filepath.Join(t.TempDir(), "late"))
 	h, a := open(t, 2, self("recall=arrive", "0:world 2=done")...)
@@ -200,8 +201,8 @@ func TestLeavesInThePause(t *testing.T) {
 	h.stays()
 }
 
-// With --restart_on_join=checkpoint, too, the others learn that the processes of a worker that
-// leaves have ended.
+// Also with --restart_on_join=checkpoint, the other workers are notified that the processes of a
+// leaving worker have ended.
 func TestLeavesWhileACheckpointIsAwaited(t *testing.T) {
 	h, a := openWith(t, restarting("checkpoint", "/no/such/directory/*"), 1, sleeper...)
 	h.give(a)
@@ -214,8 +215,8 @@ func TestLeavesWhileACheckpointIsAwaited(t *testing.T) {
 	}
 }
 
-// The failure of a process is excused if a recall comes before it is reported: it may follow from
-// the end of processes whose workers had heard of it before.
+// The failure of a process is excused if a recall comes before its report: processes whose workers
+// have received the recall earlier may have caused it by their end.
 func TestFailsJustBeforeARecall(t *testing.T) {
 	h, a := open(t, 2, "/bin/sh", "-c",
 		`echo "local $LOCAL_RANK pid $$ hears it"; [ $LOCAL_RANK = 0 ] && exit 7; trap '' TERM; exec sleep 3600`)
@@ -224,12 +225,13 @@ func TestFailsJustBeforeARecall(t *testing.T) {
 	for syscall.Kill(pids[0], 0) == nil { // until the agent has seen its end
 		runtime.Gosched()
 	}
-	// the other one takes the whole grace to end
+	// the other process uses the whole grace period
 	h.recall(1, false)
 	h.checkFailures(h.arrival(), 1, 2, &wire.Failure{Local: 0, Code: 7, Excused: true})
 }
 
-// The master learns which states are of no world, but read from a checkpoint.
+// The master gets a report of states that were read from a checkpoint instead of trained in a
+// world.
 func TestBringsACheckpoint(t *testing.T) {
 	for read, want := range map[string]int64{"": 7, "1": 0} {
 		t.Setenv(readEnv, read)
@@ -246,8 +248,8 @@ func TestBringsACheckpoint(t *testing.T) {
 	}
 }
 
-// The master hears at once of the first round of a world, and in each heartbeat of the newest world
-// with one.
+// The first round of a world is reported to the master at once, and each heartbeat reports the
+// newest world with a round.
 func TestTellsOfRounds(t *testing.T) {
 	r := newRecords(nil, 0, nil)
 	for i, c := range []struct {
@@ -291,7 +293,7 @@ func TestTellsOfRounds(t *testing.T) {
 	}
 }
 
-// The master is notified that a process doubts its state, and why.
+// The master gets a report that a process doubts its state, with the reason.
 func TestDoubts(t *testing.T) {
 	h, a := open(t, 2, self("1:world=doubt", "0:recall=arrive", "1:recall=81")...)
 	h.give(a)
@@ -306,9 +308,9 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
-// A process that ends because its world has ended, with the package's codes, is not reported:
-// neither with the failure that has ended the world nor alone. One that doubts its state because a
-// member is lost is none that doubts.
+// A process that ends with the codes of the Python package because its world has ended is not
+// reported: neither together with the failure that has ended the world nor alone. If it doubts its
+// state because a member is lost, that is not reported as a doubt.
 func TestEndsWithItsWorld(t *testing.T) {
 	t.Run("by a failure", func(t *testing.T) {
 		h, a := open(t, 2, self("0:recall=83", "1:account=exit")...)
@@ -328,7 +330,7 @@ func TestEndsWithItsWorld(t *testing.T) {
 	}
 }
 
-// The code of a doubt is a script's own if the script does not use the package.
+// The exit code that means a doubt is an ordinary code for a script that does not use the package.
 func TestDoubtsWithoutThePackage(t *testing.T) {
 	h, a := open(t, 1, "/bin/sh", "-c", "exit 81")
 	h.give(a)

@@ -13,7 +13,7 @@ import (
 
 // share is this worker's part of a world: the ranks of its processes.
 type share struct {
-	// number of this worker among the workers, and how many there are
+	// number of this worker in the world, and number of workers
 	group, groups int
 	// rank of its first process, and the number of processes of all workers
 	first, size int
@@ -53,7 +53,8 @@ func shareOf(w *wire.World, index int) (share, error) {
 	return s, nil
 }
 
-// arrive goes to the rendezvous with what the processes bring.
+// arrive joins the rendezvous with the state of the processes, in the background. The answer is put
+// into the mailbox.
 func (a *agent) arrive(ctx context.Context, act supervise.Arrive) error {
 	a.shut()
 	store, err := a.stores.next()
@@ -68,14 +69,14 @@ func (a *agent) arrive(ctx context.Context, act supervise.Arrive) error {
 	return nil
 }
 
-// shut ends the service of the world's store to the processes.
+// shut ends the processes' access to the store of the world.
 func (a *agent) shut() {
 	if a.world.shut != nil {
 		a.world.shut()
 	}
 }
 
-// open lets the processes use the store of the world.
+// open gives the processes access to the store of the world.
 func (a *agent) open(ctx context.Context) {
 	w := &a.world
 	a.records.enter(w.Floor)
@@ -85,7 +86,7 @@ func (a *agent) open(ctx context.Context) {
 	w.ooms = a.program.OOMKills()
 }
 
-// start starts processes.
+// start starts processes of this worker.
 func (a *agent) start(ctx context.Context, act supervise.Start) ([]supervise.Event, error) {
 	position := program.Position{
 		Generation: act.Generation, FirstRank: act.First, WorldSize: act.Size, LocalSize: act.LocalSize,
@@ -109,7 +110,7 @@ func (a *agent) start(ctx context.Context, act supervise.Start) ([]supervise.Eve
 		p := &process{local: local, pid: pids[i], group: group}
 		a.procs[local], started[local] = p, p
 	}
-	// it ends with the group, which the program ends
+	// the goroutine ends with the group, which the program closes
 	go func() {
 		for e := range group.Exits() {
 			a.mail.put(exited{started[e.Local], e})

@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Ranks go by members, and by the processes of each, which may be none.
+// Ranks follow the order of members, and the processes of each, of which there may be none.
 func TestShareOf(t *testing.T) {
 	member := func(worker, processes, source int32) *wire.Member {
 		return &wire.Member{Worker: worker, Crew: &wire.Crew{Processes: processes, Source: source,
@@ -86,7 +86,7 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// The newest of some files counts, whichever was written last.
+// The newest of the files counts.
 func TestNewestOf(t *testing.T) {
 	dir, now := t.TempDir(), time.Now().Truncate(time.Second)
 	write := func(name string, at time.Time) {

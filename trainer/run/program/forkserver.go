@@ -284,7 +284,7 @@ func (f *forkServer) fork(p *Program, g *Group, learn string) error {
 	return errors.New(r.Error)
 }
 
-// close ends the fork server. Processes that it has forked go on.
+// close ends the fork server. Processes that it has forked continue.
 func (f *forkServer) close() {
 	if f.conn == nil {
 		return

@@ -246,7 +246,7 @@ os.write = write
 	}
 }
 
-// Forked processes are children of the agent and share one import of torch. They go on when the
+// Forked processes are children of the agent and share one import of torch. They continue when the
 // fork server dies.
 func TestForkServerDies(t *testing.T) {
 	b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{

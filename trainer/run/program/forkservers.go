@@ -55,7 +55,7 @@ type forkServers struct {
 	// why forking was given up; nil: it was not
 	off error
 	// reasons that were logged
-	told   map[string]bool
+	logged map[string]bool
 	deaths int
 	// file of modules that the first generation imports; "" once it is read
 	learn string
@@ -65,7 +65,7 @@ type forkServers struct {
 }
 
 func newForkServers(p *Program) *forkServers {
-	return &forkServers{p: p, told: make(map[string]bool), closed: make(chan struct{}),
+	return &forkServers{p: p, logged: make(map[string]bool), closed: make(chan struct{}),
 		off: p.forkable(), learn: filepath.Join(p.logs, "modules"), learned: known}
 }
 
@@ -250,10 +250,10 @@ func (s *forkServers) replaced(f *forkServer) {
 func (s *forkServers) excuse(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.told[err.Error()] {
+	if s.logged[err.Error()] {
 		return
 	}
-	s.told[err.Error()] = true
+	s.logged[err.Error()] = true
 	if errors.Is(err, errNoTorch) {
 		s.p.options.Log.Info(byExec, "reason", err)
 		return

@@ -232,7 +232,7 @@ func (it *process) openInput(p *Program) (err error) {
 	case d == nil || d.Stdin == nil:
 		it.stdio[0], err = os.OpenFile(os.DevNull, os.O_RDONLY, 0)
 	case !d.Keyboard:
-		// the next process goes on where this one stops reading
+		// the next process continues where this one stops reading
 		it.stdio[0], it.kept = d.Stdin, d.Stdin
 	case it.typed != nil:
 		it.stdio[0] = it.typed.slave

@@ -197,7 +197,7 @@ func TestClose(t *testing.T) {
 		}
 		m.Close() // again
 		if _, err := waits.Add(t.Context(), "k", 1); err == nil {
-			t.Error("a client of a closed store goes on")
+			t.Error("a client of a closed store continues")
 		}
 	})
 }

@@ -18,7 +18,7 @@ import (
 // directory out. An error of the compiler is returned as Go prints it.
 func Compile(ctx context.Context, dir, out string, platforms []string, progress func(Progress)) ([]Binary, error) {
 	if _, err := exec.LookPath("go"); err != nil {
-		return nil, errors.New("compiling needs Go, and there is no go on your PATH: https://go.dev/dl has it")
+		return nil, errors.New("compiling needs Go, which is not in your PATH: https://go.dev/dl has it")
 	}
 	if err := resolve(ctx, dir, progress); err != nil {
 		return nil, err

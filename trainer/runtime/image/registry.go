@@ -147,7 +147,7 @@ func explain(err error, registry name.Registry, login *Login) error {
 				"(docker login %[1]s, gcloud auth configure-docker %[1]s or the like write them): %w",
 				registry.Name(), err)
 		case http.StatusNotFound:
-			return fmt.Errorf("%s does not have it, or shows it to others only: %w", registry.Name(), err)
+			return fmt.Errorf("%s: not found, or no permission to read it: %w", registry.Name(), err)
 		}
 	}
 	if errors.Is(err, http.ErrSchemeMismatch) {

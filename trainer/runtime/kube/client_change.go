@@ -48,7 +48,7 @@ func (c *Client) notFound(name string) error {
 }
 
 // Wait waits until a job has ended, and returns its status; a deleted job counts as stopped. It
-// goes on waiting while the job is suspended, and calls rests when it finds that.
+// continues waiting while the job is suspended, and calls rests when it finds that.
 func (c *Client) Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error) {
 	last, err := c.Status(ctx, name)
 	if err != nil {

@@ -275,7 +275,7 @@ func (o *objects) rest(s *wire.JobStatus) {
 	case slices.ContainsFunc(o.pods, func(p core.Pod) bool { return !observe.Pod(&p).Phase.Ended() }):
 		s.Reason = "its pods are ending, after a checkpoint"
 	case began:
-		s.Reason = "it goes on from its newest checkpoint with elasticdl resume " + o.name
+		s.Reason = "it continues from its newest checkpoint with elasticdl resume " + o.name
 	default:
 		s.Reason = "by --suspend, or by who admits jobs to this cluster"
 	}

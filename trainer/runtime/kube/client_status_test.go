@@ -99,7 +99,7 @@ func TestStatus(t *testing.T) {
 		}, nil, nil, "Suspended: by --suspend, or by who admits jobs to this cluster"},
 		{"suspended while it ran", func(j *batch.Job) { j.Spec.Suspend = new(true) }, nil,
 			&wire.JobStatus{State: "Suspended", RecordsTotal: 100, Workers: 2, EndedUnixMs: 1},
-			"Suspended: it goes on from its newest checkpoint with elasticdl resume test"},
+			"Suspended: it continues from its newest checkpoint with elasticdl resume test"},
 		{"its pods end", func(j *batch.Job) {
 			j.Spec.Suspend = new(true)
 		}, []*core.Pod{podOf(master, core.PodRunning, nil)}, training,

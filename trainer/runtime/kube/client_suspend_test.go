@@ -93,9 +93,9 @@ func TestResumeRefused(t *testing.T) {
 	}{
 		{nil, withCheckpoints, job.ErrRunning, "job test is running"},
 		{conditioned(batch.JobComplete, "", ""), withCheckpoints, job.ErrSucceeded,
-			"job test has succeeded: there is nothing to go on with"},
+			"job test has succeeded: there is nothing to continue"},
 		{conditioned(batch.JobFailed, "", ""), nil, job.ErrNoCheckpoints,
-			"job test has no checkpoints to go on from (--checkpoint_dir)"},
+			"job test has no checkpoints to continue from (--checkpoint_dir)"},
 	} {
 		objects, root := submitted(t, test.of)
 		if test.change != nil {
@@ -126,9 +126,9 @@ func TestResumeSuspended(t *testing.T) {
 	}
 }
 
-// Resume replaces the Job of a failed job by another, which goes on from the checkpoints, or begins
-// the program again. Objects that the Job does not own stay unchanged, and the annotations that a
-// stack has set on the Job are kept.
+// Resume replaces the Job of a failed job by another, which continues from the checkpoints, or
+// begins the program again. Objects that the Job does not own stay unchanged, and the annotations
+// that a stack has set on the Job are kept.
 func TestResumeFailed(t *testing.T) {
 	for n, is := range []func(*job.Job){withCheckpoints, withCheckpoints, asProgram} {
 		owned := n != 1

@@ -79,9 +79,9 @@ type CopyProgress struct {
 // stream runs a command in a container of a pod. Its error has no more than its exit code.
 type stream func(ctx context.Context, pod string, command []string, stdin io.Reader, stdout, stderr io.Writer) error
 
-// CopyToClaim copies a directory to a claim, where it is whole or not there. The same files that
-// are there already are left unchanged (existed). The pod that it needs is deleted at the end,
-// whatever the end is.
+// CopyToClaim copies a directory to a claim, where it is whole or not there. If the directory
+// already exists with the same files, it is left unchanged (existed). The pod that it needs is
+// deleted at the end, whatever the end is.
 func (c *Client) CopyToClaim(ctx context.Context, what Copy, progress func(CopyProgress)) (existed bool, err error) {
 	return c.copyToClaim(ctx, what, c.exec, progress)
 }

@@ -21,8 +21,8 @@ import (
 )
 
 // CopyFromClaim copies a directory of a claim, or the model that is in it, to this machine, where
-// it is whole and checked or not there. The same files that are there already are left unchanged
-// (existed). The pod that it needs is deleted at the end, whatever the end is.
+// it is whole and checked or not there. If it already exists with the same files, it is left
+// unchanged (existed). The pod that it needs is deleted at the end, whatever the end is.
 func (c *Client) CopyFromClaim(ctx context.Context, what Copy, progress func(CopyProgress)) (existed bool, err error) {
 	return c.copyFromClaim(ctx, what, c.exec, progress)
 }

@@ -355,7 +355,7 @@ func (all whole) isIn(dir string) (bool, error) {
 		}
 	}
 	if !same || found.whole() != all {
-		return false, fmt.Errorf("%s is there already and holds other files: choose another place, or delete it", dir)
+		return false, fmt.Errorf("%s already exists and holds other files: choose another place, or delete it", dir)
 	}
 	return true, nil
 }

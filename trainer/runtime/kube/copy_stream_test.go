@@ -48,11 +48,11 @@ func TestReceive(t *testing.T) {
 		t.Errorf("received %v, want %v", got, twoFiles)
 	}
 	receive(sent, existing)
-	receive(streamOf(t, tree(t, map[string]string{"other": "x"})), failed+to+" is there already and holds other files")
+	receive(streamOf(t, tree(t, map[string]string{"other": "x"})), failed+to+" already exists and holds other files")
 	if err := os.WriteFile(filepath.Join(to, "test/data-00000"), []byte("tset"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	receive(sent, failed+to+" is there already and holds other files")
+	receive(sent, failed+to+" already exists and holds other files")
 }
 
 // When two receive the same files at the same time, both succeed.

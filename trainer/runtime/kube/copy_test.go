@@ -151,7 +151,7 @@ func TestCopyToClaim(t *testing.T) {
 	os.Remove(filepath.Join(claim, "a/mnist/test/data-00000"))
 	_, err := client.copyToClaim(t.Context(), what, run, func(CopyProgress) {})
 	if err == nil || !strings.Contains(err.Error(),
-		"claim:files/a/mnist is there already and holds other files") && !strings.Contains(err.Error(), claim) {
+		"claim:files/a/mnist already exists and holds other files") && !strings.Contains(err.Error(), claim) {
 		t.Errorf("%v, want what is in the way", err)
 	}
 	noPods(t, set, 3)

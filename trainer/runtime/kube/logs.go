@@ -83,7 +83,7 @@ type follower struct {
 	o      role.LogOptions
 	began  time.Time
 	cancel context.CancelCauseFunc
-	// lives of pods that are being copied, or were
+	// sources that are being copied, or were
 	known map[string]bool
 	// by UID of the pod
 	feeds   map[string]*feed
@@ -104,7 +104,7 @@ type follower struct {
 // feed is the lines of one pod: of one generation of its container after the other.
 type feed struct {
 	lines chan logline.Line
-	// closed when the log of the last known life is copied
+	// closed when the log of the last known start is copied
 	copied chan struct{}
 }
 
@@ -145,7 +145,7 @@ func (f *follower) look(ctx context.Context, name string, pods []core.Pod, last 
 	return nil
 }
 
-// begin copies logs, each in a goroutine. The lives of one pod are copied one after the other.
+// begin copies logs, each in a goroutine. The logs of one pod are copied one after the other.
 func (f *follower) begin(ctx context.Context, sources []source) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -299,7 +299,7 @@ func (f *follower) onceOnly(job string) string {
 	return fmt.Sprintf("no container of job %s has been restarted", job)
 }
 
-// source is one life of a pod's container.
+// source is the log of one start of a pod's container.
 type source struct {
 	// "worker-0"
 	pod string
@@ -307,8 +307,8 @@ type source struct {
 	object    string
 	uid       string
 	container string
-	// 0 for the first; the cluster keeps the last two
-	life int32
+	// number of restarts before this start; the cluster keeps the logs of the last two starts
+	restarts int32
 	// the one before the last
 	previous bool
 	// there may be a log
@@ -317,7 +317,7 @@ type source struct {
 	why string
 }
 
-func (s source) key() string { return fmt.Sprintf("%s/%d", s.uid, s.life) }
+func (s source) key() string { return fmt.Sprintf("%s/%d", s.uid, s.restarts) }
 
 // sourcesOf lists the logs that there are: the master's, then servers', then workers', by number,
 // older ones first.
@@ -346,10 +346,10 @@ func sourcesOf(pods []core.Pod) []source {
 			if status.Name != s.container {
 				continue
 			}
-			s.life = status.RestartCount
-			if s.life > 0 {
+			s.restarts = status.RestartCount
+			if s.restarts > 0 {
 				before := s
-				before.life, before.previous, before.begun = s.life-1, true, true
+				before.restarts, before.previous, before.begun = s.restarts-1, true, true
 				sources = append(sources, before)
 			}
 			s.begun = status.State.Running != nil || status.State.Terminated != nil
@@ -424,7 +424,7 @@ func (f *follower) stream(ctx context.Context, s source, t *tail) error {
 		}
 	}
 	doing := "logs of pod " + s.pod
-	// A request that is answered goes on for as long as the log does.
+	// A request that is answered continues for as long as the log does.
 	body, err := ask(ctx, f.client, doing, func(context.Context) (io.ReadCloser, error) {
 		body, err := f.client.set.CoreV1().Pods(f.client.namespace).GetLogs(s.object, o).Stream(ctx)
 		// the cluster has answered, and the node has not
@@ -459,7 +459,7 @@ func (f *follower) over(ctx context.Context, s source) bool {
 	}
 	for _, status := range p.Status.ContainerStatuses {
 		if status.Name == s.container {
-			return status.RestartCount > s.life || status.State.Running == nil
+			return status.RestartCount > s.restarts || status.State.Running == nil
 		}
 	}
 	return p.Status.Phase != core.PodRunning

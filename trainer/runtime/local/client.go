@@ -488,7 +488,7 @@ func (d dir) stored() (*wire.JobStatus, error) {
 		conclude(status, job.Failed, reason, at)
 		var j job.Job
 		if d.readJSON("job.json", &j) == nil && j.Resumable(job.Failed) == nil {
-			status.Reason += "; go on with: elasticdl resume " + d.name()
+			status.Reason += "; continue with: elasticdl resume " + d.name()
 		}
 	}
 	return status, nil

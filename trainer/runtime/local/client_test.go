@@ -161,7 +161,7 @@ func TestStatusOfADeadLauncher(t *testing.T) {
 	for _, s := range jobs {
 		want := "launcher died"
 		if s.Name == "killed" {
-			want += "; go on with: elasticdl resume killed"
+			want += "; continue with: elasticdl resume killed"
 		}
 		if s.State != "Failed" || s.Reason != want {
 			t.Errorf("status of %s: %v", s.Name, s)

@@ -58,7 +58,7 @@
 // A master that dies before it has written the end of the job, by a signal or by a panic, is
 // replaced: the first time at once, and after a pause that doubles from 100 ms to 10 s if it
 // crashes repeatedly within ten seconds. One that was killed from outside is always replaced at
-// once. The servers and workers go on meanwhile.
+// once. The servers and workers continue meanwhile.
 //
 //	launcher:  incarnation + 1 on the disk ──> start the master, with      --launch  its incarnation
 //	                                                                       a session, new for each

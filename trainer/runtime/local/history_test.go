@@ -56,7 +56,7 @@ func TestHistoryOfAResumedJob(t *testing.T) {
 		Reason: "stopped: by the user"}), "worker-1: evicted", "the job Failed: no data",
 		"the job Stopped: stopped: by the user")
 	// it was killed
-	is(ends(&wire.JobStatus{State: "Running"}), "the job Failed: launcher died; go on with: elasticdl resume rests")
+	is(ends(&wire.JobStatus{State: "Running"}), "the job Failed: launcher died; continue with: elasticdl resume rests")
 
 	if err := os.WriteFile(d.path(historyFile), []byte("{"), private); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ func (d dir) owner(uid string, launcher int) checkpoint.Owner {
 // Standing finds out whether an owner of a checkpoint directory lives, if it is a job of this
 // machine. A job whose launcher has ended is dead, unless it is suspended.
 func Standing(o checkpoint.Owner) checkpoint.Standing {
-	gone, known := o.Gone()
+	gone, known := o.Ended()
 	switch {
 	case !known || o.State == "":
 		return checkpoint.Unknown

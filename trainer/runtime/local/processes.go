@@ -252,7 +252,7 @@ func (r *processes) watch(p master.Pod, it *running, log string) {
 	}
 	e.Phase, e.Exit = ending(state, it.deleted)
 	if e.Exit.Signal != 0 && !it.deleted && !r.closed {
-		// the job goes on without the worker; missing if it has written none
+		// the job continues without the worker; missing if it has written none
 		os.Remove(r.config.errorFile(p.ID))
 	}
 	if e.Phase == pod.Failed && e.Exit.Signal == 0 {

@@ -31,7 +31,7 @@ func free(d dir) {
 	}
 }
 
-// A master of which the disk is full writes no file, and goes on; the next one, and the launcher,
+// A master of which the disk is full writes no file, and continues; the next one, and the launcher,
 // find all that it has written; the disk has it as soon as there is room.
 func TestStateOnAFullDisk(t *testing.T) {
 	useHome(t)

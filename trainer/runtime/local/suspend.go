@@ -44,9 +44,9 @@ func onSuspend(f func()) (stop func()) {
 	}
 }
 
-// Suspend makes a checkpoint of a job, from which [Resume] goes on, ends its processes, and returns
-// when they have ended. It returns [job.ErrNoCheckpoints] if the job makes no checkpoints. A job
-// that ends meanwhile stays ended.
+// Suspend makes a checkpoint of a job, from which [Resume] continues, ends its processes, and
+// returns when they have ended. It returns [job.ErrNoCheckpoints] if the job makes no checkpoints.
+// A job that ends meanwhile stays ended.
 func Suspend(ctx context.Context, name string) error {
 	d, err := existing(name)
 	if err != nil {

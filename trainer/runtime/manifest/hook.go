@@ -111,7 +111,7 @@ func (s *clusterSpec) taken() []error {
 			if slices.Contains([]string{LabelApp, LabelJob, LabelJobOld, LabelRole, LabelIndex,
 				LabelIncarnation}, key) {
 				problems = append(problems,
-					fmt.Errorf("%s.labels.%s: what is a job's is found by this label", part.name, key))
+					fmt.Errorf("%s.labels.%s: elasticdl selects the job's objects by this label", part.name, key))
 			}
 		}
 	}

@@ -24,11 +24,11 @@ func TestHooksRefused(t *testing.T) {
 		`{"pod_spec":[]}`: "pod_spec: expected " +
 			"an object, found a JSON array",
 		`{"pod_spec":{"hostIPC":true,"hostIPC":false}}`: `duplicate field "pod_spec.hostIPC"`,
-		`{"pod_spec":{"labels":{"app":"x"}}}`: "pod_spec.labels.app: what is a " +
-			"job's is found by this label",
-		`{"service_spec":{"labels":{"elasticdl-job-name":"x"}}}`: "service_spec.labels.elasticdl-job-name: what is a job's is found by this label",
-		`{"job_spec":{"labels":{"app":"x"}}}`: "job_spec.labels.app: what is a " +
-			"job's is found by this label",
+		`{"pod_spec":{"labels":{"app":"x"}}}`: "pod_spec.labels.app: elasticdl " +
+			"selects the job's objects by this label",
+		`{"service_spec":{"labels":{"elasticdl-job-name":"x"}}}`: "service_spec.labels.elasticdl-job-name: elasticdl selects the job's objects by this label",
+		`{"job_spec":{"labels":{"app":"x"}}}`: "job_spec.labels.app: elasticdl " +
+			"selects the job's objects by this label",
 		`{"job_spec":{"backoffLimit":3}}`:                `unknown field "job_spec.backoffLimit"`,
 		`{"master_pod_spec":{"restartPolicy":"Always"}}`: "master_pod_spec.restartPolicy: expected OnFailure",
 		`{"worker_pod_spec":{"containers":null}}`:        "worker_pod_spec.containers: the container worker is missing",

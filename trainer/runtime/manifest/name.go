@@ -47,7 +47,7 @@ const (
 	KeyLineage = "lineage"
 	// of the spec, with KeyResume: what went wrong in the Jobs before
 	KeyHistory = "history.json"
-	// of the spec: UID of the master's Job that goes on from the checkpoints in the job's own
+	// of the spec: UID of the master's Job that continues from the checkpoints in the job's own
 	// directory
 	KeyResume = "resume"
 	// of the state: UID of the Job that wrote it; a state made with kubectl apply may outlive its

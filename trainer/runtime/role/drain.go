@@ -51,7 +51,8 @@ func (r Role) killed() time.Duration { return cmp.Or(r.Grace, timing.Grace) }
 // runsProgram reports whether this process runs a user's program.
 func (r Role) runsProgram() bool { return r.Runs != nil && r.Runs.Load() }
 
-// Lasts returns for how long this process goes on if its parent dies in a planned stop of the job.
+// Lasts returns for how long this process continues if its parent dies in a planned stop of the
+// job.
 func (r Role) Lasts() time.Duration {
 	if r.runsProgram() {
 		return r.killed()

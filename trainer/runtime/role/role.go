@@ -109,7 +109,7 @@ func RunPS(ctx context.Context, r Role) error {
 		Abandoned: r.abandoned(),
 		Open:      bucket.Opener(context.WithoutCancel(ctx)), Log: log,
 	})
-	// it was asked to leave, and its job may go on
+	// it was asked to leave, and its job may continue
 	if err == nil && ctx.Err() != nil && r.inPod() {
 		err = ErrLeft
 	}

@@ -70,8 +70,8 @@ func openS3(ctx context.Context, u *url.URL) (*blob.Bucket, error) {
 	return new(s3blob.URLOpener).OpenBucketURL(ctx, &client)
 }
 
-// openGoogle says at once that there are no credentials; the client's own opener would go on with
-// none.
+// openGoogle says at once that there are no credentials; the client's own opener would continue
+// with none.
 func openGoogle(ctx context.Context, u *url.URL) (*blob.Bucket, error) {
 	if u.RawQuery != "" {
 		return nil, fmt.Errorf("%q: nothing can be reported of Google Cloud Storage after a question mark", u.RawQuery)

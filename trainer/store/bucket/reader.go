@@ -9,7 +9,7 @@ import (
 // attempts is the number of requests without a byte of a range before a reader gives up.
 const attempts = 4
 
-// reader reads an object in ranges. It goes on with the response that it has as long as what is
+// reader reads an object in ranges. It continues with the response that it has as long as what is
 // read follows on what was read before, and asks again, from there, when a response ends early.
 type reader struct {
 	size int64

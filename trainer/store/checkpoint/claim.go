@@ -69,14 +69,14 @@ type Standing int
 const (
 	Unknown   Standing = iota // nothing
 	Alive                     // it runs, or may start
-	Suspended                 // it rests, and goes on later
+	Suspended                 // it rests, and continues later
 	// it is proved that it does not run and will not
 	Dead
 )
 
 // Permit states by what right a job claims a directory.
 type Permit struct {
-	// Ancestors has the UIDs of the jobs that this one goes on from (elasticdl resume).
+	// Ancestors has the UIDs of the jobs that this one continues from (elasticdl resume).
 	Ancestors []string
 	// TakeOver states that the user has confirmed that the owner no longer exists
 	// (--checkpoint_dir_take_over).

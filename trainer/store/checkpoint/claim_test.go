@@ -74,7 +74,7 @@ func TestGone(t *testing.T) {
 		"since the machine was started, or another": {reboot, false, false},
 		"a job of a cluster":                        {Owner{Job: "a", Cluster: "c"}, false, false},
 	} {
-		if gone, known := c.owner.Gone(); gone != c.gone || known != c.known {
+		if gone, known := c.owner.Ended(); gone != c.gone || known != c.known {
 			t.Errorf("%s: ended %t, known %t", name, gone, known)
 		}
 	}

@@ -28,20 +28,19 @@ type Commit struct {
 	JobName string `json:"job_name"`
 	// UID of the job that wrote it
 	Job string `json:"job"`
-	// commits of other jobs that this one returns to, the first one first
+	// commits of other jobs from which this job was restored, the oldest first
 	Lineage  []Ancestor `json:"lineage"`
 	ModelDef string     `json:"model_def"`
 
-	// of the model
 	ModelGeneration int64 `json:"life"`
-	// updates
+	// number of updates
 	Version   int64      `json:"version"`
 	Layout    []Variable `json:"layout"`
 	Optimizer string     `json:"optimizer"`
-	// float32 that the optimizer keeps for each trainable element
+	// number of float32 values that the optimizer keeps for each trainable element
 	Slots  int     `json:"slots"`
 	Shards []Shard `json:"shards"`
-	// that are in the model, over all epochs
+	// number of records in the model, over all epochs
 	Records int64         `json:"records"`
 	Ledger  ledger.Ledger `json:"ledger"`
 	Cut     Cut           `json:"cut"`
@@ -49,16 +48,16 @@ type Commit struct {
 	// older version wrote the commit.
 	Data []DataFile `json:"data,omitempty"`
 
-	// the last ones
+	// the newest evaluations
 	Evaluations []Evaluation `json:"evaluations"`
-	// all of them
+	// number of all evaluations
 	Evaluated int64 `json:"evaluated"`
 
-	// CRC-32C of the record with zeros in its place; the last field
+	// CRC-32C of the record with zeros in place of the checksum; the last field
 	Checksum string `json:"checksum"`
 }
 
-// Ancestor is a commit of a job before.
+// Ancestor is a commit of an earlier job.
 type Ancestor struct {
 	Job    string `json:"job"` // UID
 	Number int64  `json:"number"`

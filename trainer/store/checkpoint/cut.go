@@ -55,8 +55,8 @@ func HashShards(shards []task.Shard) (names, content string) {
 }
 
 // Changes returns in which way a job that cuts its records as is, with these shards, differs from
-// the one that wrote the commit; none: it may go on from the commit. Times of files do not count,
-// so a copy of the data will do.
+// the one that wrote the commit; none: it may continue from the commit. Times of files do not
+// count, so a copy of the data will do.
 func (c *Commit) Changes(is Cut, shards []task.Shard) []string {
 	var changes []string
 	had := c.Cut

@@ -57,7 +57,7 @@ type Dir struct {
 	Files
 	// the commits are those of its owner; nil: of everybody
 	claim *Claim
-	// hashes of the UIDs of the owner and of the jobs that it goes on from, separated by spaces
+	// hashes of the UIDs of the owner and of the jobs that it continues from, separated by spaces
 	lineage string
 }
 

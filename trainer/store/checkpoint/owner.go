@@ -41,14 +41,14 @@ func parseClaim(name string) (number int64, released, ok bool) {
 	return n, released, true
 }
 
-// standing is the last claim of a directory.
+// lastClaim is the last claim of a directory.
 type lastClaim struct {
 	// 0: there is none
 	number int64
 	// nil: there is none, or its record cannot be read
 	claim    *Claim
 	released bool
-	// why the record cannot be read, and will not be
+	// permanent error of reading the record; nil: it can be read
 	damage error
 }
 
@@ -99,7 +99,7 @@ func (d Dir) readClaim(number int64) (*Claim, error) {
 	return c, nil
 }
 
-// most is the largest size of a claim's record.
+// mostClaim is the maximum size of a claim's record, in bytes.
 const mostClaim = 1 << 20
 
 func (d Dir) readFile(name string) ([]byte, error) {
@@ -311,9 +311,9 @@ func Here(job, name, state string, pid int) Owner {
 	return o
 }
 
-// Gone reports whether the process of an owner is proved to have ended: it was on this machine,
+// Ended reports whether the process of an owner is proved to have ended: it was on this machine,
 // since whose start it ended. known is false if this machine cannot tell.
-func (o Owner) Gone() (gone, known bool) {
+func (o Owner) Ended() (gone, known bool) {
 	here := Here(o.Job, o.Name, o.State, o.PID)
 	if o.Boot == "" || o.PIDs == "" || o.Started == "" || o.Boot != here.Boot || o.PIDs != here.PIDs {
 		return false, false

@@ -430,7 +430,7 @@ func TestWhoIsWelcome(t *testing.T) {
 		conn.Write(bytes.Repeat([]byte("GET / "), 20))
 		// longer than an alert of TLS
 		if said, err := io.ReadAll(conn); len(said) > 7 || err != nil {
-			t.Errorf("who speaks otherwise is answered: %q, %v", said, err)
+			t.Errorf("a peer with another protocol is answered: %q, %v", said, err)
 		}
 		silent, _ := w.dial(t.Context(), "0")
 		start := time.Now()

@@ -34,24 +34,24 @@ func (n *Node) Connect(ctx context.Context, w Group) (*Mesh, error) {
 	for a := range got {
 		a.conn.Close()
 	}
-	var nears map[int]near
+	var accesses map[int]memoryAccess
 	if err == nil {
 		admit()
 		var rank int
-		if nears, rank, err = approach(ctx, n.ctx, conns); err != nil {
+		if accesses, rank, err = negotiateAccess(ctx, n.ctx, conns); err != nil {
 			err = &BrokenError{w.Generation, rank, cmp.Or(context.Cause(ctx), err)}
 		}
 	}
 	if err != nil {
 		n.mu.Lock()
-		f.gone = true
+		f.abandoned = true
 		n.mu.Unlock()
 		for _, c := range conns {
 			c.Close()
 		}
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	m := newMesh(w, conns, nears)
+	m := newMesh(w, conns, accesses)
 	if n.config.Silence > 0 {
 		m.watchSilence(n.config.Silence, func(ctx context.Context, rank int) (answer, error) {
 			conn, a, err := n.call(ctx, w, rank, toAsk)

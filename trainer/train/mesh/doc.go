@@ -5,10 +5,10 @@
 //
 // A worker has one [Node], which listens as long as the worker lives, and a [Mesh] for each world
 // that it is in. There is a connection between any two ranks that [ring.Peers] makes neighbours;
-// the higher rank dials. The first bytes on it say who speaks, to whom, and which generation of the
-// world it belongs to, and are answered likewise. Between processes of one machine only the place
-// of a long message goes over it: the receiver copies it from the sender's memory, where the system
-// lets it.
+// the higher rank dials. The first bytes on it name the sender, the receiver and the generation of
+// the world to which it belongs, and are answered likewise. Between processes of one machine only
+// the address of a long message goes over it: the receiver copies it from the sender's memory, if
+// the system allows that.
 //
 // Laws:
 //

@@ -75,10 +75,10 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: timing.KernelIdle,
 
 // link is one connection.
 type link struct {
-	rank int
-	conn net.Conn
-	in   *bufio.Reader
-	near near
+	rank   int
+	conn   net.Conn
+	in     *bufio.Reader
+	access memoryAccess
 	// bytes
 	got atomic.Int64
 	// bytes that the kernel has taken
@@ -99,7 +99,7 @@ type link struct {
 	closed bool
 }
 
-func newMesh(w Group, conns map[int]net.Conn, nears map[int]near) *Mesh {
+func newMesh(w Group, conns map[int]net.Conn, accesses map[int]memoryAccess) *Mesh {
 	m := &Mesh{world: w, links: make([]*link, len(w.Peers)), broken: make(chan struct{})}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,7 +109,7 @@ func newMesh(w Group, conns map[int]net.Conn, nears map[int]near) *Mesh {
 		m.watch()
 	})
 	for r, conn := range conns {
-		l := &link{rank: r, conn: conn, near: nears[r]}
+		l := &link{rank: r, conn: conn, access: accesses[r]}
 		l.in = bufio.NewReaderSize(counting{conn, &l.got}, readAhead)
 		l.changed.L = &l.mu
 		l.direct = newDirect(conn)
@@ -125,7 +125,7 @@ func (m *Mesh) Group() Group { return m.world }
 // Send implements [ring.Link].
 func (m *Mesh) Send(to int, b []byte) error {
 	l := m.links[to]
-	if l.near.read && nearby(b) {
+	if l.access.read && nearby(b) {
 		l.kept = append(l.kept, b)
 		b = addressOf(b)
 	}
@@ -187,7 +187,7 @@ func (m *Mesh) Recv(from int, b []byte) error {
 
 // receive fills b with the next message.
 func (l *link) receive(b []byte) error {
-	if !l.near.reads || !nearby(b) {
+	if !l.access.reads || !nearby(b) {
 		_, err := io.ReadFull(l.in, b)
 		return err
 	}
@@ -196,7 +196,7 @@ func (l *link) receive(b []byte) error {
 		return err
 	}
 	l.owes = true
-	return l.near.memory.read(b, uintptr(binary.NativeEndian.Uint64(place[:])))
+	return l.access.memory.read(b, uintptr(binary.NativeEndian.Uint64(place[:])))
 }
 
 // claim makes Recv the only reader of a link, after a look has ended.
@@ -356,7 +356,7 @@ func (m *Mesh) fail(rank int, err error) error {
 	}
 	for _, l := range m.links {
 		if l != nil {
-			l.near.guard.clear()
+			l.access.guard.clear()
 		}
 	}
 	m.err = &BrokenError{m.world.Generation, rank, err}

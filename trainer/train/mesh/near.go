@@ -30,8 +30,8 @@ import (
 // and card are all zero from an end that sees two addresses and so two machines. The ends need not
 // see the same: there may be a translation of addresses between them.
 //
-// Who leaves a world goes on with its memory, while a peer may still copy from it. So the guard is
-// cleared first, and the receiver looks at it after each copy: a copy made while it was whole
+// Who leaves a world continues with its memory, while a peer may still copy from it. So the guard
+// is cleared first, and the receiver looks at it after each copy: a copy made while it was whole
 // equals the sent data.
 const (
 	nonceSize   = 16
@@ -87,13 +87,14 @@ func parseCard(b []byte) (card, error) {
 	return card{int(pid), uintptr(guard)}, nil
 }
 
-// memory is the memory of another process, which gives it to whom its guard shows the nonce of.
+// memory reads the memory of another process. The nonce in that process's guard proves that it is
+// the peer.
 type memory struct {
 	card
 	nonce nonce
 }
 
-// read fills b with what the other sent from an address.
+// read fills b with the data at an address of the other process, from which the peer sends.
 func (m memory) read(b []byte, address uintptr) error {
 	var shown nonce
 	if err := copyMemory(m.pid, b, address, shown[:], m.guard); err != nil {
@@ -105,12 +106,13 @@ func (m memory) read(b []byte, address uintptr) error {
 	return nil
 }
 
-// near holds the permissions of one end of a connection within a machine.
-type near struct {
-	reads  bool   // this end copies from
-	memory memory // of the other
-	read   bool   // the other copies from this one
-	guard  *guard // and looks at this; nil: none
+// memoryAccess holds the permissions of the two ends of a connection within a machine to copy from
+// each other's memory. The zero value is of a connection between two machines.
+type memoryAccess struct {
+	reads  bool   // this end copies from the peer
+	memory memory // of the peer
+	read   bool   // the peer copies from this end
+	guard  *guard // checked after each copy; nil: none
 }
 
 // sameMachine reports whether both ends of a connection seem to be on one machine.
@@ -120,9 +122,10 @@ func sameMachine(conn net.Conn) bool {
 	return ok && ok2 && canCopy && local.IP.Equal(remote.IP)
 }
 
-// approach finds out which peers are near, and waits until all know. The rank is of the peer that
-// the error is about.
-func approach(ctx, node context.Context, conns map[int]net.Conn) (nears map[int]near, rank int, err error) {
+// negotiateAccess finds out which peers can copy from each other's memory, and waits until all of
+// them know. The rank is of the peer that the error is about.
+func negotiateAccess(ctx, node context.Context, conns map[int]net.Conn) (accesses map[int]memoryAccess, rank int,
+	err error) {
 	end := func() {
 		for _, c := range conns {
 			c.Close()
@@ -130,21 +133,21 @@ func approach(ctx, node context.Context, conns map[int]net.Conn) (nears map[int]
 	}
 	defer context.AfterFunc(ctx, end)()
 	defer context.AfterFunc(node, end)()
-	nears = make(map[int]near)
+	accesses = make(map[int]memoryAccess)
 	// All write before anybody waits: it fits into the connections.
-	for _, step := range []func(net.Conn, *near) error{sayNonce, sayCard, sayVerdict, hearVerdict} {
+	for _, step := range []func(net.Conn, *memoryAccess) error{sayNonce, sayCard, sayVerdict, hearVerdict} {
 		for r, conn := range conns {
-			n := nears[r]
+			n := accesses[r]
 			if err := step(conn, &n); err != nil {
 				return nil, r, err
 			}
-			nears[r] = n
+			accesses[r] = n
 		}
 	}
-	return nears, -1, nil
+	return accesses, -1, nil
 }
 
-func sayNonce(conn net.Conn, n *near) error {
+func sayNonce(conn net.Conn, n *memoryAccess) error {
 	if sameMachine(conn) {
 		n.memory.nonce = newNonce()
 	}
@@ -152,7 +155,7 @@ func sayNonce(conn net.Conn, n *near) error {
 	return err
 }
 
-func sayCard(conn net.Conn, n *near) error {
+func sayCard(conn net.Conn, n *memoryAccess) error {
 	var reader nonce
 	if _, err := io.ReadFull(conn, reader[:]); err != nil {
 		return err
@@ -166,7 +169,7 @@ func sayCard(conn net.Conn, n *near) error {
 	return err
 }
 
-func sayVerdict(conn net.Conn, n *near) error {
+func sayVerdict(conn net.Conn, n *memoryAccess) error {
 	var b [cardSize]byte
 	if _, err := io.ReadFull(conn, b[:]); err != nil {
 		return err
@@ -184,7 +187,7 @@ func sayVerdict(conn net.Conn, n *near) error {
 	return err
 }
 
-func hearVerdict(conn net.Conn, n *near) error {
+func hearVerdict(conn net.Conn, n *memoryAccess) error {
 	var verdict [1]byte
 	_, err := io.ReadFull(conn, verdict[:])
 	n.read = verdict[0] == 1

@@ -99,11 +99,11 @@ func TestRightCardOfAnother(t *testing.T) {
 		there.Write([]byte{0})
 		said <- b
 	}()
-	nears, _, err := approach(t.Context(), t.Context(), map[int]net.Conn{0: here})
+	accesses, _, err := negotiateAccess(t.Context(), t.Context(), map[int]net.Conn{0: here})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if nears[0].reads {
+	if accesses[0].reads {
 		t.Error("it reads the memory of who did not give it")
 	}
 	if b := <-said; b[meetingSize-1] != 0 {
@@ -157,8 +157,8 @@ func TestLargeMessages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			meshes := connectAll(t, 2, wrap)
-			if m := meshes[0].links[1].near; name != "near" && (m.read || m.reads) {
-				t.Fatal("a link whose ends are unknown is near")
+			if m := meshes[0].links[1].access; name != "near" && (m.read || m.reads) {
+				t.Fatal("a link whose ends are unknown copies from memory")
 			}
 			const rounds = 20
 			done := make(chan error, 1)
@@ -220,7 +220,7 @@ func TestBreakBeforeCopy(t *testing.T) {
 // to it. Then it can be collected.
 func TestSentIsKept(t *testing.T) {
 	meshes := connectAll(t, 2, func(c net.Conn) net.Conn { return c })
-	if !meshes[0].links[1].near.read {
+	if !meshes[0].links[1].access.read {
 		t.Skip("a process may not copy from itself here")
 	}
 	send := func() weak.Pointer[byte] {

@@ -89,8 +89,8 @@ type parked struct {
 // forming is a world that is being connected.
 type forming struct {
 	Group
-	got  chan accepted // nil: connected, or given up
-	gone bool          // given up
+	got       chan accepted // nil: connected, or abandoned
+	abandoned bool
 }
 
 // accepted is a connection that a peer dialled.
@@ -280,7 +280,7 @@ func (n *Node) judge(h hello) verdict {
 		return stranger
 	}
 	switch {
-	case h.errand == toAsk && (w.gone || n.mesh.over()):
+	case h.errand == toAsk && (w.abandoned || n.mesh.over()):
 		return outdated
 	case h.errand == toAsk:
 		return welcome

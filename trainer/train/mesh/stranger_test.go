@@ -189,7 +189,7 @@ func TestSilentConnections(t *testing.T) {
 			t.Errorf("%d that say nothing are open, at most %d", open, most)
 		}
 		if _, a := w.greeted(0, greets(1, 1, 0, 1, 0, 2)); a == nil || a.verdict != outdated {
-			t.Errorf("who speaks is answered %v", a)
+			t.Errorf("a peer that says hello is answered %v", a)
 		}
 	})
 }

@@ -229,7 +229,7 @@ func (x *Tensor) Data() []float32 {
 	return x.data
 }
 
-// restore computes data again that was not kept.
+// restore recomputes the tensor's data if it was not kept.
 func (x *Tensor) restore() {
 	if x.lost {
 		x.again.recompute()
@@ -237,7 +237,7 @@ func (x *Tensor) restore() {
 	}
 }
 
-// part returns the elements of the tensor's examples of a span.
+// of returns the elements of data that belong to the span of examples, of size elements each.
 func (s examples) of(data []float32, size int) []float32 { return data[s.lo*size : s.hi*size] }
 
 // next returns the operation at the tape's position, with the memory of the

@@ -13,9 +13,9 @@ import (
 )
 
 var (
-	// ErrAnew: the model has started over, or a server has been replaced: what the worker holds is
-	// of no use, and the master says how things stand.
-	ErrAnew = errors.New("the model has started over")
+	// ErrStaleModel: the model is in a later generation, or a server has been replaced. The worker
+	// has to drop its copy of the model, and to ask the master for the current generation.
+	ErrStaleModel = errors.New("the model has started over")
 	// ErrNoSnapshot: a server does not hold the snapshot, which was released or never taken.
 	ErrNoSnapshot = errors.New("no such snapshot")
 	// ErrRefused: what was sent can never be accepted: a layout that is not the
@@ -43,8 +43,8 @@ type ClientConfig struct {
 	Dial rpc.Dialer
 	// PlainData has data connections leave TLS when both ends are proved, as the servers expect.
 	PlainData bool
-	// OnWait hears when calls have been waiting for a server for five seconds, and when they go on.
-	// It must not call the client. nil: nobody hears.
+	// OnWait hears when calls have been waiting for a server for five seconds, and when they
+	// continue. It must not call the client. nil: nobody hears.
 	OnWait func(Wait)
 }
 
@@ -91,19 +91,20 @@ func (c *Client) each(ctx context.Context, f func(ctx context.Context, p *peer) 
 	return group.Wait()
 }
 
-// PullOptions says what a pull is of. The zero value: the values as they stand.
+// PullOptions selects what Pull returns. The zero value selects the current values.
 type PullOptions struct {
-	// After waits until this worker's last gradient is in the values, at each server
-	// that took it: a synchronous worker's pull.
+	// After waits until this worker's last gradient is in the values, on each server that
+	// accepted it: the pull of a synchronous worker.
 	After bool
-	// Whole repeats a pull into which an update fell, a few times.
+	// Whole repeats a pull during which the values were updated, a few times.
 	Whole bool
-	// Snapshot pulls the values of that version; ErrNoSnapshot.
+	// Snapshot is the version of a snapshot to pull, 0 for none. Pull returns ErrNoSnapshot if
+	// a server does not have it.
 	Snapshot int64
 }
 
-// wholeTries limits the pulls of Whole: where updates follow each other faster than a pull takes,
-// there is no end to it.
+// wholeTries limits the pulls of Whole: if updates are more frequent than the duration of a pull,
+// there may never be a whole one.
 const wholeTries = 4
 
 // Pull writes all values into dst, which has the layout's length, and returns

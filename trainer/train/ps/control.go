@@ -53,7 +53,7 @@ func (c *control) Progress(_ context.Context, req *wire.ProgressRequest) (*wire.
 		reply.Done = append(reply.Done, s.rule.done(ledger.Task{Epoch: int(t.Epoch), Number: int(t.Number)}))
 	}
 	if req.All {
-		reply.Ledger = s.rule.had.Append(nil)
+		reply.Ledger = s.rule.ledger.Append(nil)
 	}
 	return reply, nil
 }
@@ -70,7 +70,7 @@ func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.
 			req.ModelGeneration)
 	}
 	err := s.settle(ctx, func() bool {
-		unsettled := int(req.Settled) > s.rule.had.Settled()
+		unsettled := int(req.Settled) > s.rule.ledger.Settled()
 		return s.modelGeneration == req.ModelGeneration && (s.rule.due() || unsettled && len(s.rule.gathered) > 0)
 	})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 // copying is a server's part of the checkpoint that is being made: it holds new gradients up, says
 // what it has, takes what it lacks of what all are to have, copies, and writes the copy while it
-// goes on.
+// continues.
 //
 //	order: a number     order: the target          what it lacks has come
 //	───────────────> Held ───────────────> (Held) ───────────────> Copied ──────> Written
@@ -45,7 +45,7 @@ func (c *copying) lets(p push) bool {
 	if c.target == nil || p.task.Epoch == 0 {
 		return false
 	}
-	n, whole := c.target.Had(p.task)
+	n, whole := c.target.Progress(p.task)
 	return whole || p.to <= n
 }
 
@@ -69,7 +69,7 @@ func (s *Server) obeyCut(o custody.CutOrder) {
 		s.notifyMaster()
 	case o.Number > s.lastCut:
 		s.lastCut = o.Number
-		c.report = custody.Report{Number: o.Number, Phase: custody.Held, Ledger: s.rule.had.Clone()}
+		c.report = custody.Report{Number: o.Number, Phase: custody.Held, Ledger: s.rule.ledger.Clone()}
 		c.target, c.claim, c.since = nil, o.Claim, time.Now()
 		number := o.Number
 		c.end = time.AfterFunc(timing.HoldLimit, func() { s.tooLate(number) })
@@ -144,7 +144,7 @@ func (s *Server) aligned() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &s.cut
-	return c.holds() && c.target != nil && s.rule.had.Covers(c.target)
+	return c.holds() && c.target != nil && s.rule.ledger.Covers(c.target)
 }
 
 // copyCut copies what the server has, if it is aligned, and has the copy written. The caller has

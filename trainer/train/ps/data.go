@@ -61,7 +61,7 @@ func (d *dataConn) serve() error {
 }
 
 var (
-	errUnopened        = errors.New("a request before the connection says whose it is, or another after")
+	errUnopened        = errors.New("the connection was not opened before this request, or was opened twice")
 	errModelGeneration = errors.New("the model has started over")
 )
 
@@ -147,15 +147,15 @@ func (d *dataConn) push(req request) error {
 		return err
 	}
 	s.mu.Lock()
-	current, v, had := d.current(), s.rule.judge(p), s.rule.done(p.task)
+	current, v, done := d.current(), s.rule.judge(p), s.rule.done(p.task)
 	s.mu.Unlock()
 	switch {
 	case !current:
 		s.yieldTurn()
 		return errModelGeneration
-	case v != taken:
+	case v != accepted:
 		s.yieldTurn()
-		r := map[verdict]reply{repeated: {status: statusOK}, cut: {status: statusCut, detail: had},
+		r := map[verdict]reply{repeated: {status: statusOK}, cut: {status: statusCut, detail: done},
 			stale: {status: statusStale}}[v]
 		return errors.Join(d.drain(req.length), d.refuse(r, ""))
 	}

@@ -53,7 +53,7 @@ func (c *gated) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// slowly starts a pull whose reader stops within the values; open lets it go on.
+// slowly starts a pull whose reader stops within the values; open lets it continue.
 func (f *fleet) slowly(o PullOptions) (open func() ([]float32, Versions, error)) {
 	const n = 3 * chunk
 	gate := make(chan struct{})

@@ -86,7 +86,7 @@ func TestRefusedConnections(t *testing.T) {
 			"a server":       {func(h *identity.Header) { h.Role = pod.PS }, ErrRefused, "not allowed"},
 			"a generation behind": {func(h *identity.Header) {
 				h.ModelGeneration = 0
-			}, ErrAnew, "the server is in generation 1 of it, this worker in 0"},
+			}, ErrStaleModel, "the server is in generation 1 of it, this worker in 0"},
 			"a generation to come": {func(h *identity.Header) {
 				h.ModelGeneration = 2
 			}, nil, "the server is in model generation 1 still, this worker in 2"},
@@ -322,11 +322,11 @@ func TestNewModelGeneration(t *testing.T) {
 		dst := make([]float32, 64)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := a.Pull(ctx, dst, PullOptions{}); !errors.Is(err, ErrAnew) {
+		if _, err := a.Pull(ctx, dst, PullOptions{}); !errors.Is(err, ErrStaleModel) {
 			t.Fatal(err)
 		}
 		if _, err := b.Push(ctx, dst, Gradient{Versions: v, Epoch: 1, Task: 2, From: 1, To: 2,
-			Of: 1000}); !errors.Is(err, ErrAnew) {
+			Of: 1000}); !errors.Is(err, ErrStaleModel) {
 			t.Fatal(err)
 		}
 		// In the new generation the same records are taken again, from the initial values, with the
@@ -346,7 +346,7 @@ func TestNewModelGeneration(t *testing.T) {
 			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{ModelGeneration: 1,
 				Number: number, Settled: 1})
 			if grpcstatus.Code(err) != codes.Aborted || f.server(0).Version() != 1 ||
-				f.server(0).rule.had.Settled() != 0 {
+				f.server(0).rule.ledger.Settled() != 0 {
 				t.Fatalf("order %d: %v", number, err)
 			}
 		}
@@ -385,7 +385,7 @@ func TestIncarnations(t *testing.T) {
 		f.client(0, dense(20, 0))
 		f.kill(0)
 		f.start(0) // incarnation 2
-		for expected, want := range map[int]error{1: ErrAnew, 2: nil, 3: context.DeadlineExceeded} {
+		for expected, want := range map[int]error{1: ErrStaleModel, 2: nil, 3: context.DeadlineExceeded} {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			config := f.clientConfig(1, dense(20, 0))
 			config.Servers[0].Incarnation = expected

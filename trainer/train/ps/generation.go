@@ -15,12 +15,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 )
 
-// failure is why the server has nothing: it cannot read what the generation begins with.
+// failure holds the failed attempts of a server to read the state with which a model generation
+// begins. The server has no values then.
 type failure struct {
 	modelGeneration int64
-	// the first try
+	// time of the first attempt
 	since time.Time
-	// of the last one, which is not to be tried again; nil: it is
+	// error of the last attempt if retrying cannot help; nil: the attempt is repeated
 	err error
 }
 
@@ -112,11 +113,11 @@ func (s *Server) restore(modelGeneration int64, base custody.Base) error {
 	if err := dir.Restore(c, s.store.part()); err != nil {
 		return err
 	}
-	had := &c.Ledger
+	applied := &c.Ledger
 	if base.Fresh {
-		had = new(ledger.Ledger)
+		applied = new(ledger.Ledger)
 	}
-	s.enterModelGeneration(modelGeneration, layout, had, c.Version)
+	s.enterModelGeneration(modelGeneration, layout, applied, c.Version)
 	return nil
 }
 
@@ -126,7 +127,8 @@ func (s *Server) spanOf(layout param.Layout) param.Range {
 
 // enterModelGeneration makes what is in the store that of a generation, at a version, with what the
 // ledger says in it. The caller has the turn, or is the only one to know the server.
-func (s *Server) enterModelGeneration(modelGeneration int64, layout param.Layout, had *ledger.Ledger, version int64) {
+func (s *Server) enterModelGeneration(modelGeneration int64, layout param.Layout, applied *ledger.Ledger,
+	version int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// the same in each generation, and read without a lock
@@ -134,7 +136,7 @@ func (s *Server) enterModelGeneration(modelGeneration int64, layout param.Layout
 		s.layout, s.span = layout, s.spanOf(layout)
 	}
 	s.rule, s.modelGeneration, s.failed = newRule(s.config), modelGeneration, failure{}
-	s.rule.had, s.rule.version = had.Clone(), version
+	s.rule.ledger, s.rule.version = applied.Clone(), version
 	s.self.SetModelGeneration(modelGeneration)
 	s.releaseCut(custody.Report{})
 	if s.config.CheckpointDir != "" { // gradients wait for the first copy, too

@@ -130,7 +130,7 @@ var errClosed = errors.New("client is closed")
 
 // permanent reports whether no retry mends an error.
 func permanent(err error) bool {
-	return errors.Is(err, ErrRefused) || errors.Is(err, ErrAnew) || errors.Is(err, ErrNoSnapshot) ||
+	return errors.Is(err, ErrRefused) || errors.Is(err, ErrStaleModel) || errors.Is(err, ErrNoSnapshot) ||
 		errors.Is(err, errClosed)
 }
 
@@ -188,7 +188,7 @@ func (p *peer) declare(ctx context.Context) error {
 			return fmt.Errorf("%w: %s", ErrRefused, grpcstatus.Convert(err).Message())
 		case codes.Aborted:
 			// one of the two is behind: the master tells
-			return fmt.Errorf("%w: %s", ErrAnew, grpcstatus.Convert(err).Message())
+			return fmt.Errorf("%w: %s", ErrStaleModel, grpcstatus.Convert(err).Message())
 		}
 		return err
 	})
@@ -296,7 +296,7 @@ func (p *peer) introduce(conn net.Conn, proved identity.Name) error {
 // hear of it, from one that is ahead the worker has yet to.
 func otherModelGeneration(server, own int64) error {
 	if server > own {
-		return fmt.Errorf("%w: the server is in generation %d of it, this worker in %d", ErrAnew, server, own)
+		return fmt.Errorf("%w: the server is in generation %d of it, this worker in %d", ErrStaleModel, server, own)
 	}
 	return fmt.Errorf("the server is in model generation %d still, this worker in %d", server, own)
 }
@@ -305,7 +305,7 @@ func otherModelGeneration(server, own int64) error {
 func foreseen(err error) error {
 	switch {
 	case errors.Is(err, identity.ErrModelGeneration):
-		return fmt.Errorf("%w: %w", ErrAnew, err)
+		return fmt.Errorf("%w: %w", ErrStaleModel, err)
 	case errors.Is(err, identity.ErrForeign), errors.Is(err, identity.ErrForbidden):
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -395,7 +395,7 @@ func receive(conn net.Conn, of op, in []float32, deadline func()) (answer, error
 	case statusNoSnapshot:
 		return a, ErrNoSnapshot
 	case statusModelGeneration:
-		return a, ErrAnew
+		return a, ErrStaleModel
 	case statusRefused:
 		text := make([]byte, r.length)
 		if _, err := io.ReadFull(conn, text); err != nil {

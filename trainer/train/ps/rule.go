@@ -13,7 +13,7 @@ import (
 type rule struct {
 	// gradients in an update, at least 1
 	wait int
-	// the age up to which a gradient is taken; negative: any
+	// largest staleness of an accepted gradient, in versions; negative: no limit
 	bound int64
 	// older gradients weigh less
 	modulate bool
@@ -21,10 +21,10 @@ type rule struct {
 	version int64
 	// workers that may push; 0: not reported
 	contributors int
-	// what the sum consists of, in order
+	// gradients in the sum, in the order of their arrival
 	gathered []gathered
-	// what is in the values or the sum; see judge
-	had ledger.Ledger
+	// records that are in the values or in the sum; see judge
+	ledger ledger.Ledger
 }
 
 type gathered struct {
@@ -35,22 +35,22 @@ type gathered struct {
 // push describes a gradient to the rule.
 type push struct {
 	worker int
-	// of the values that it was computed with
+	// version of the values that it was computed with
 	version int64
-	// what it is of; of epoch 0: nothing that has a marker
+	// task of its records; epoch 0: the ledger does not count them
 	task ledger.Task
-	// records of the task's order,
+	// its records, by their position in the order of the task
 	from, to int64
-	// of that many
+	// number of records of the task
 	of int64
 }
 
 type verdict int
 
 const (
-	taken    verdict = iota
-	repeated         // all of it is had
-	// it does not begin where the server is: with what is had already, or beyond it
+	accepted verdict = iota
+	repeated         // all its records are in the ledger
+	// it does not begin with the first record of the task that is missing in the ledger
 	cut
 	stale
 )
@@ -72,32 +72,32 @@ func newRule(c ServerConfig) *rule {
 	return r
 }
 
-// judge returns what take would do with p. It changes nothing.
+// judge returns the verdict of accept on p. It changes nothing.
 //
-// A task's records are taken in one order, so what is had of it is a stretch from its first record.
-// A gradient is taken that begins at the end of that stretch. A worker that trains on a task after
-// another one, or at the same time as one believed lost, may find more had than it knows of: then
-// the rule returns the marker, and the worker continues from there.
+// The records of a task are accepted in one order, so the ledger has the first ones of the task. A
+// gradient is accepted if it begins with the next record. A worker that trains on a task after
+// another one, or at the same time as one believed lost, may not know of all records in the ledger:
+// the reply has their number, and the worker continues from there.
 func (r *rule) judge(p push) verdict {
 	if p.task.Epoch > 0 {
-		switch had, whole := r.had.Had(p.task); {
-		case whole || p.to <= had:
+		switch done, whole := r.ledger.Progress(p.task); {
+		case whole || p.to <= done:
 			return repeated
-		case p.from != had:
+		case p.from != done:
 			return cut
 		}
 	}
 	if r.bound >= 0 && r.version-p.version > r.bound {
 		return stale
 	}
-	return taken
+	return accepted
 }
 
-// accept gathers p, if it is to be taken. The caller adds its gradient to the sum, and
-// then applies the sum if due reports it.
+// accept gathers p if judge accepts it. The caller then adds its gradient to the sum, and applies
+// the sum if due reports true.
 func (r *rule) accept(p push) verdict {
 	v := r.judge(p)
-	if v != taken {
+	if v != accepted {
 		return v
 	}
 	weight := 1.0
@@ -106,9 +106,9 @@ func (r *rule) accept(p push) verdict {
 	}
 	r.gathered = append(r.gathered, gathered{p.worker, weight})
 	if p.task.Epoch > 0 {
-		r.had.Add(p.task, p.to, p.of)
+		r.ledger.Add(p.task, p.to, p.of)
 	}
-	return taken
+	return accepted
 }
 
 // due reports whether the sum makes an update: it holds as many gradients as an
@@ -145,14 +145,14 @@ func (r *rule) waits(worker int) bool {
 	return slices.ContainsFunc(r.gathered, func(g gathered) bool { return g.worker == worker })
 }
 
-// settle notes that every record of the epochs up to this one is had; no marker of them is needed
-// any more.
-func (r *rule) settle(epoch int) { r.had.Settle(epoch) }
+// settle notes that every record of the epochs up to this one is in the ledger. The ledger does not
+// count them by task any more.
+func (r *rule) settle(epoch int) { r.ledger.Settle(epoch) }
 
-// done returns how many records of a task's order are had; of one that is had whole, however many,
-// more than any has.
+// done returns how many records of a task are in the ledger, in the task's order;
+// [math.MaxInt64] if all are.
 func (r *rule) done(t ledger.Task) int64 {
-	n, whole := r.had.Had(t)
+	n, whole := r.ledger.Progress(t)
 	if whole {
 		return math.MaxInt64
 	}

@@ -87,7 +87,7 @@ func checkRule(t *rapid.T) {
 				t.Fatal("to judge had an effect")
 			}
 			got := r.accept(p)
-			expect := taken
+			expect := accepted
 			switch {
 			case p.task.Epoch > 0 && (p.task.Epoch <= settled || p.to <= had[p.task]):
 				expect = repeated
@@ -99,7 +99,7 @@ func checkRule(t *rapid.T) {
 			if got != expect || judged != expect {
 				t.Fatalf("%+v at version %d: taken %v, judged %v, want %v", p, version, got, judged, expect)
 			}
-			if got == taken {
+			if got == accepted {
 				waiting = append(waiting, p)
 				if p.task.Epoch > 0 {
 					had[p.task] = p.to
@@ -169,7 +169,7 @@ func checkRule(t *rapid.T) {
 					t.Fatalf("%d records of %v are had, want %d", got, task, want)
 				}
 			}
-			for _, epoch := range r.had.Epochs() {
+			for _, epoch := range r.ledger.Epochs() {
 				if epoch <= settled {
 					t.Fatalf("markers of epoch %d are kept, %d epochs are settled", epoch, settled)
 				}
@@ -182,7 +182,7 @@ func checkRule(t *rapid.T) {
 func TestNoTask(t *testing.T) {
 	r := newRule(ServerConfig{})
 	for range 3 {
-		if v := r.accept(push{}); v != taken {
+		if v := r.accept(push{}); v != accepted {
 			t.Fatal(v)
 		}
 		r.applied()

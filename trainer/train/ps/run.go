@@ -61,7 +61,7 @@ var errAsked = errors.New("asked to leave")
 
 // Run joins the master, which tells the job, and serves until ctx ends, the server has left, or the
 // master does not know it any more; all are no error. It closes the
-// listener. A master that is away is waited for: the server goes on with what it has.
+// listener. A master that is away is waited for: the server continues with what it has.
 func Run(ctx context.Context, c Config) error {
 	defer c.Listener.Close()
 	if c.Log == nil {

@@ -210,7 +210,7 @@ func TestRunLeaves(t *testing.T) {
 	}
 }
 
-// The server goes on without its master.
+// The server continues without its master.
 func TestRunWithoutMaster(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := run(t, &fakeMaster{job: mnistJob()}, 0)

@@ -129,7 +129,7 @@ func (s *schedule) work(worker int, sync bool) error {
 				s.inform()
 				continue
 			}
-			if !errors.Is(err, ErrAnew) {
+			if !errors.Is(err, ErrStaleModel) {
 				return err
 			}
 			// it may have heard before the master's word is out

@@ -81,14 +81,14 @@ type Server struct {
 	store  store
 	log    *slog.Logger
 
-	// turn is held by the one who receives a push, and until it is applied; by other changes of the
-	// store, too. The other pushes wait in their sockets.
+	// turn is held while a push is received and applied, and for each other change of the store.
+	// Meanwhile other pushes wait in their sockets.
 	turn chan struct{}
 
-	// connections that have not said what they are
+	// connections that are not yet authenticated
 	strangers credential.Strangers
 
-	// until Stop
+	// ended by Stop
 	ctx     context.Context
 	cancel  context.CancelFunc
 	control *grpc.Server
@@ -97,24 +97,24 @@ type Server struct {
 	wg      sync.WaitGroup
 
 	mu sync.Mutex
-	// of what is in the store and in the rule
+	// model generation of the store and the rule
 	modelGeneration int64
-	// the newest that the master gave
+	// number of the newest order of the master
 	order int64
 	cut   copying
-	// the highest number of a checkpoint that was ordered
+	// highest number of a checkpoint that was ordered
 	lastCut int64
-	// of what is in the store; used with the turn, and by who writes it
+	// copy of the store's content; used with the turn, and by the goroutine that writes it
 	copy checkpoint.Copy
-	// it is being written
+	// the copy is being written
 	copyBusy bool
 	failed   failure
 	rule     *rule
 	layout   param.Layout
-	// of the layout: this server's
+	// this server's range of the layout
 	span     param.Range
 	updating bool
-	// closed, and replaced, when an update is done, or a hold
+	// closed, and replaced, at the end of an update or of a hold
 	changed chan struct{}
 	// open data connections
 	data map[net.Conn]bool
@@ -228,10 +228,10 @@ func (s *Server) disown(c io.Closer) {
 }
 
 const (
-	// how long a connection may take to say what it is
+	// time that a connection has to authenticate itself
 	greeting    = timing.Greeting
 	acceptPause = 100 * time.Millisecond // before the next try to accept one
-	// connections that have not said what they are
+	// maximum number of connections that are not yet authenticated
 	maxStrangers = 256
 )
 

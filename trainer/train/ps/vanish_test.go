@@ -128,7 +128,7 @@ func TestNodeVanishes(t *testing.T) {
 				began := time.Now()
 				during(t, r, c)
 				if took := time.Since(began); took > timing.Vanish+2*time.Second {
-					t.Errorf("it took %v to go on", took)
+					t.Errorf("it took %v to continue", took)
 				}
 			})
 		})

@@ -12,7 +12,7 @@ const waitNotice = 5 * time.Second
 type Wait struct {
 	Server  int
 	Address string
-	// they go on
+	// they continue
 	Over bool
 	// of the last try; nil: it was not answered yet
 	Err error
@@ -26,11 +26,11 @@ type waits struct {
 
 // wait is one call to a server.
 type wait struct {
-	peer  *peer
-	timer *time.Timer
-	err   error
-	told  bool // counted in peer.waits
-	over  bool
+	peer    *peer
+	timer   *time.Timer
+	err     error
+	counted bool // in peer.waits
+	over    bool
 }
 
 // await watches a call until end.
@@ -50,7 +50,7 @@ func (w *wait) notice() {
 	if w.over {
 		return
 	}
-	w.told = true
+	w.counted = true
 	if p.waits.calls++; p.waits.calls == 1 {
 		p.onWait(Wait{Server: p.index, Address: p.addr, Err: w.err})
 	}
@@ -63,7 +63,7 @@ func (w *wait) failed(err error) {
 	w.err = err
 }
 
-// end ends the watch. The last call that had lasted too long tells that they go on.
+// end ends the watch. The last call that had lasted too long tells that they continue.
 func (w *wait) end() {
 	if w.timer == nil || w.timer.Stop() {
 		return
@@ -71,7 +71,7 @@ func (w *wait) end() {
 	p := w.peer
 	p.waits.mu.Lock()
 	defer p.waits.mu.Unlock()
-	if w.over = true; !w.told {
+	if w.over = true; !w.counted {
 		return
 	}
 	if p.waits.calls--; p.waits.calls == 0 {

@@ -22,8 +22,8 @@ func Chain(rank, size int, sources []int) (from, to int) {
 	return from, to
 }
 
-// Relay fills b from one rank and passes it on to another while it comes in; from -1: b is there
-// already; to -1: it ends here.
+// Relay fills b from one rank and passes it on to another while it comes in. If from is -1, b has
+// its content already; if to is -1, b is not passed on.
 func Relay(l Link, from, to int, b []byte) error {
 	for part := range slices.Chunk(b, relaySegment) {
 		if from >= 0 {

@@ -15,8 +15,9 @@ import (
 )
 
 // copies is the part of a ring's member in checkpoints. It copies the state between two rounds, and
-// writes the copy while the rounds go on. The copied state may contain records whose update a death
-// could still take back: the checkpoint is consistent in itself, as its ledger lists what is in it.
+// writes the copy while the rounds continue. The copied state may contain records whose update a
+// death could still take back: the checkpoint is consistent in itself, as its ledger lists what is
+// in it.
 type copies struct {
 	// number of the newest checkpoint order that was followed
 	ordered int64

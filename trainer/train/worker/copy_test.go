@@ -128,13 +128,13 @@ func TestCopyIsOfOneMoment(t *testing.T) {
 			t.Fatal(err)
 		}
 		task := ledger.Task{Epoch: 2, Number: 1}
-		if had, _ := again.ledger.Had(task); had != 8 || again.ledger.Settled() != 1 ||
+		if had, _ := again.ledger.Progress(task); had != 8 || again.ledger.Settled() != 1 ||
 			again.version != 2 || again.at.Round != 2 || !again.touched {
 			t.Errorf("it begins with %d records, %d epochs, at %+v", had, again.ledger.Settled(), again.position)
 		}
 		again.train(8, 4)
 		if !slices.Equal(again.values, after) || again.version != r.version {
-			t.Errorf("it goes on with %v, want %v", again.values[0], after[0])
+			t.Errorf("it continues with %v, want %v", again.values[0], after[0])
 		}
 		r.order(3)
 		r.copies.writing.Wait()

@@ -73,8 +73,7 @@ func (w *worker) leaveState() wire.Leave {
 // hasten has the next heartbeat sent at once.
 func (w *worker) hasten() { signal(w.urgent) }
 
-// signal puts an element into a channel of capacity 1 without waiting; one that is there already
-// suffices.
+// signal puts an element into a channel of capacity 1, unless it has one. It does not wait.
 func signal(word chan<- struct{}) {
 	select {
 	case word <- struct{}{}:

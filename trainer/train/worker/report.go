@@ -251,7 +251,7 @@ func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.Ca
 		// a ring learns the generation with its world
 		if modelGeneration := w.Self.ModelGeneration(); reply.ModelGeneration != modelGeneration &&
 			w.Job.Strategy != job.AllReduce {
-			cancel(fmt.Errorf("%w: generation %d of it after generation %d", ps.ErrAnew,
+			cancel(fmt.Errorf("%w: generation %d of it after generation %d", ps.ErrStaleModel,
 				reply.ModelGeneration, modelGeneration))
 			return
 		}

@@ -100,7 +100,7 @@ func key(t *wire.Task) ledger.Task { return ledger.Task{Epoch: int(t.Epoch), Num
 
 // had returns how many records of a task are in the state.
 func (s *state) had(t *wire.Task) int64 {
-	n, whole := s.ledger.Had(key(t))
+	n, whole := s.ledger.Progress(key(t))
 	if whole {
 		return t.End - t.Start
 	}

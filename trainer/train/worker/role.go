@@ -205,7 +205,7 @@ func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Addr
 		} else if setup.Err() != nil {
 			err = context.Cause(setup)
 		}
-		if !errors.Is(err, ps.ErrAnew) || ctx.Err() != nil {
+		if !errors.Is(err, ps.ErrStaleModel) || ctx.Err() != nil {
 			return err
 		}
 		o.Log.Info("Starting over: the model has begun another generation", "reason", err)

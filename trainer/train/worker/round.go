@@ -461,7 +461,7 @@ func (r *member) meanwhile(ctx context.Context, done <-chan struct{}) error {
 func (r *member) aside(ctx context.Context, p *piece) error {
 	if p.err == nil && !p.seen {
 		p.err, p.seen = r.evaluate(ctx, p.item), true
-		if ctx.Err() != nil && outage.Is(p.err) { // the wait goes on in the next world
+		if ctx.Err() != nil && outage.Is(p.err) { // the wait continues in the next world
 			p.err, p.seen = nil, false
 			return context.Cause(ctx)
 		}

@@ -132,7 +132,7 @@ func (w *servers) work(ctx context.Context, it item, feed *feeder) error {
 		err = w.settlePush(ctx, feed)
 	}
 	switch {
-	case errors.Is(err, ps.ErrAnew):
+	case errors.Is(err, ps.ErrStaleModel):
 		return err
 	case err != nil:
 		w.settlePush(ctx, feed)
@@ -211,7 +211,7 @@ func (w *servers) learn(ctx context.Context, it item, from int64, feed *feeder) 
 		"--sync_version_tolerance or lower --grads_to_wait", maxStale)
 }
 
-// cutAt returns the record from which to go on when a server has records of a minibatch that the
+// cutAt returns the record from which to continue when a server has records of a minibatch that the
 // worker did not know of.
 func cutAt(it item, first, had int64) (from int64, err error) {
 	if had < first || had >= it.done {

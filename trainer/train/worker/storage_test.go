@@ -259,7 +259,7 @@ func TestWorkerSaysWhatItWaitsFor(t *testing.T) {
 	})
 }
 
-// In a ring the wait of an export ends with the world, and goes on in the next.
+// In a ring the wait of an export ends with the world, and continues in the next.
 func TestExportIsCutShort(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, reports := withQueued(piece{item: item{task: &wire.Task{Kind: wire.TaskKind_EXPORT, Lease: 1}, last: true}})

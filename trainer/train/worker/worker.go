@@ -10,7 +10,7 @@
 // The feeder is a few minibatches ahead of the strategy and leases the next task
 // while the last one is still in work, so a worker holds two leases at times and
 // never waits for its disk. Only the strategy uses the engine. The reporter
-// and the heartbeat talk to the master, so that the work goes on while the master
+// and the heartbeat talk to the master, so that the work continues while the master
 // is away: held leases are worked on, and finished ones are reported when it is back.
 //
 // Laws:
@@ -22,9 +22,9 @@
 //  3. An unreachable master is never taken for the end of the data:
 //     only DONE ends a worker with success.
 //  4. Records that cannot be read or computed are reported as failed with the reason; the worker
-//     goes on with its next lease. Storage that fails, under the data or the output, is waited for
-//     first, for timing.Storage; the lease is given back then, and the next one is taken when the
-//     storage answers, or after that time again.
+//     continues with its next lease. Storage that fails, under the data or the output, is waited
+//     for first, for timing.Storage; the lease is given back then, and the next one is taken when
+//     the storage answers, or after that time again.
 //  5. A worker that is asked to leave begins nothing new. With servers it completes its minibatch;
 //     in a ring the round, and it stays as long as it alone has the model. The rest of its leases
 //     goes to another worker, not counted. (leave.go)

@@ -331,7 +331,7 @@ func TestAnotherModelGenerationEndsTheWork(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 0))
 		b.master.modelGeneration = 2
 		b.engine.takes = time.Minute
-		if err := Run(t.Context(), b.Config); !errors.Is(err, ps.ErrAnew) {
+		if err := Run(t.Context(), b.Config); !errors.Is(err, ps.ErrStaleModel) {
 			t.Error(err)
 		}
 	})

@@ -1,5 +1,5 @@
-// Package credential proves who speaks in a job: certificates of the job's own authority, and TLS
-// 1.3 with them at both ends of every connection.
+// Package credential authenticates the processes of a job: by certificates of the job's own
+// authority, and TLS 1.3 with them at both ends of every connection.
 //
 //	Authority  signs the certificates of one job. Its key never leaves the master, or on one
 //	           machine the launcher

@@ -18,7 +18,7 @@ var ErrRecalled = errors.New("the world has lost a member")
 
 // Meeting is the worker's end of the rendezvous: a stream on which it reports its position, and
 // receives worlds and recalls. When a stream ends, for example because the master is replaced, the
-// worker goes on in its world and opens another stream.
+// worker continues in its world and opens another stream.
 type Meeting struct {
 	// Renew changes an arrival before it is sent once more, on another stream: the master may have
 	// taken it already, and have formed a world of which this worker was not notified. Nil: nothing
@@ -272,8 +272,7 @@ func (m *Meeting) Recalled(generation int64) (recalled, joins bool) {
 // Wake returns a channel that has an element when the master has said something new.
 func (m *Meeting) Wake() <-chan struct{} { return m.wake }
 
-// signal puts an element into a channel of capacity 1 without waiting; one that is there already
-// suffices.
+// signal puts an element into a channel of capacity 1, unless it has one. It does not wait.
 func signal(word chan<- struct{}) {
 	select {
 	case word <- struct{}{}:

@@ -1,6 +1,6 @@
-// Package rpc connects the roles of a job by gRPC: it says in every call who speaks, has each end
-// prove who it is by its certificate, and bounds what strangers and silent peers may hold. The
-// calls themselves are those of package wire.
+// Package rpc connects the roles of a job by gRPC. Every call names its sender, both ends are
+// authenticated by their certificates, and the number of connections of unauthenticated and silent
+// peers is limited. The calls themselves are those of package wire.
 //
 //	Connect ──> calls ──────── metadata: identity.Header ───────> tap ──> handler
 //	            (who calls,    mutual TLS: credential             (who may call what:

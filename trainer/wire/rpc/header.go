@@ -98,7 +98,7 @@ func InModelGeneration(ctx context.Context, modelGeneration int64) context.Conte
 	return context.WithValue(ctx, modelGenerationKey{}, modelGeneration)
 }
 
-// HeaderKey names the metadata of a call, and of its answer, that says who speaks: [Text].
+// HeaderKey names the metadata of a call, and of its answer, that identifies the sender: [Text].
 const HeaderKey = "elasticdl-speaker"
 
 // Text returns a header as it stands in metadata. gRPC would make the same of bytes, at each call
@@ -265,7 +265,7 @@ func calls(self *Self, callee Callee) []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithUnaryInterceptor(unary), grpc.WithStreamInterceptor(stream)}
 }
 
-// checked is a stream that hears nothing until it knows who speaks.
+// checked is a stream that delivers no message before it has checked the sender.
 type checked struct {
 	grpc.ClientStream
 	check func(metadata.MD, *peer.Peer) error

@@ -27,7 +27,7 @@ const usage = `usage: cluster COMMAND [--dir DIR] [flags]
   kill COMPONENT      end a component at once; or a real node with its pods: node-0; or all that decides: control
   start COMPONENT     start it again, and wait until it serves
   pause COMPONENT     stop it where it is
-  resume COMPONENT    let it go on
+  resume COMPONENT    let it continue
   slots N             give each real node N of the resource elastic.dev/slot, which means nothing and can be scarce
   kill-kubelet NODE, start-kubelet NODE, kill-apiserver, start-apiserver    the same by other names
 

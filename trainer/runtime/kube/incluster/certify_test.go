@@ -117,7 +117,7 @@ func crowd() *Runtime {
 		"p": {ID: pod.ID{Role: pod.PS, Index: 0}, Incarnation: 7},
 		"e": {ID: pod.ID{Role: pod.Worker, Index: 1}, Incarnation: 1, Phase: pod.Failed},
 	} {
-		r.known[uid] = &known{told: e, gone: e}
+		r.known[uid] = &known{reported: e, deletion: e}
 	}
 	return r
 }
@@ -399,7 +399,7 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// Reading the keys goes on when the caller that caused it has left. Tokens with known keys do not
+// Reading the keys continues when the caller that caused it has left. Tokens with known keys do not
 // wait for it.
 func TestKeysAreReadForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -120,8 +120,8 @@ func TestEndedJobIsNotTrainedAgain(t *testing.T) {
 	}
 }
 
-// A master goes on from the record of the earlier one, also in the same pod, and does not take the
-// job's checkpoints for those of an earlier job.
+// A master continues from the record of the earlier one, also in the same pod, and does not take
+// the job's checkpoints for those of an earlier job.
 func TestMasterGoesOnAfterAnother(t *testing.T) {
 	mount := t.TempDir()
 	c := newNodes(t, func(j *job.Job) {
@@ -144,7 +144,7 @@ func TestMasterGoesOnAfterAnother(t *testing.T) {
 		switch begun {
 		case 1:
 			if config.Former != nil {
-				t.Errorf("the first master goes on from %s", config.Former)
+				t.Errorf("the first master continues from %s", config.Former)
 			}
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				t.Fatal(err)
@@ -160,7 +160,7 @@ func TestMasterGoesOnAfterAnother(t *testing.T) {
 			return &wire.JobStatus{State: "Running"}, master.ErrLeft
 		case 2:
 			if string(config.Former) != `{"next":5}` || !there() {
-				t.Errorf("it goes on from %q; its checkpoints are there: %t", config.Former, there())
+				t.Errorf("it continues from %q; its checkpoints are there: %t", config.Former, there())
 			}
 			if s := c.status(); s.State != "Running" || s.RecordsDone != 99 {
 				t.Errorf("nobody knows how far it is: %v", s)

@@ -38,9 +38,9 @@
 //     state by compare-and-swap, which locks out those before: what they write then, status or
 //     record, is refused, and they end and touch no pod. The state of another Job of the name is
 //     ignored.
-//  7. A master goes on with the record of the one before. Without one nothing of the Job is begun:
-//     it begins when the pods of a former Job of its name are deleted, which would take its master
-//     for theirs.
+//  7. A master continues with the record of the one before. Without one nothing of the Job is
+//     begun: it begins when the pods of a former Job of its name are deleted, which would take its
+//     master for theirs.
 //  8. A job whose end is written is not run again. The exit code is 0 only if it is written that
 //     every record was done. A job fails in this order: that is written, its pods are deleted, its
 //     Job may start no other master, the process ends.

@@ -50,7 +50,7 @@ func (m *kubeMaster) asked(ctx context.Context) (notice master.Notice, stop erro
 	case api.IsNotFound(err):
 		return 0, errDeleted
 	case err != nil:
-		m.log.Warn("Whether the job is to go on could not be read: it is left to the next master", "error", err)
+		m.log.Warn("Whether the job is to continue could not be read: it is left to the next master", "error", err)
 		return master.Leave, nil
 	case string(root.UID) != m.env[job.EnvUID] || root.DeletionTimestamp != nil:
 		return 0, errDeleted
@@ -134,11 +134,11 @@ func (m *kubeMaster) left(ctx context.Context, final *wire.JobStatus) error {
 	case notice == master.Suspend:
 		return m.rest(ctx, final)
 	}
-	m.log.Info("This master leaves; the job goes on with the next one")
+	m.log.Info("This master leaves; the job continues with the next one")
 	return master.ErrLeft
 }
 
-// rest ends the pods of a job that is suspended. Its next master goes on from the newest
+// rest ends the pods of a job that is suspended. Its next master continues from the newest
 // checkpoint.
 func (m *kubeMaster) rest(ctx context.Context, final *wire.JobStatus) error {
 	m.sweep(ctx)

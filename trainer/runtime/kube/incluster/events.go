@@ -134,7 +134,7 @@ func (w *eventWriter) hear(e master.Event) {
 // describe puts an event of the master's into words. The reason is "" if it is none of the users'.
 func (w *eventWriter) describe(e master.Event) (kind, why, message string) {
 	switch e := e.(type) {
-	case master.BegunAnew:
+	case master.TrainingRestarted:
 		return core.EventTypeWarning, reasonAnew,
 			fmt.Sprintf("the training starts over from the initial values: %s; %s records were "+
 				"trained on till then", e.Reason, logline.Thousands(e.Records))

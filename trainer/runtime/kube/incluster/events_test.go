@@ -48,7 +48,7 @@ func written(t *testing.T, set *fake.Clientset) []core.Event {
 }
 
 var (
-	begunAnew = master.BegunAnew{ModelGeneration: 2,
+	begunAnew = master.TrainingRestarted{ModelGeneration: 2,
 		Reason: "ps-0 was lost with its part of the model: node lost", Records: 512}
 	crashed = master.PodEnded{ID: worker0, Incarnation: 1, Reason: "exit code 1: no such file", Counted: true}
 )
@@ -215,7 +215,7 @@ func TestEventsWait(t *testing.T) {
 		for range 10_000 {
 			w.hear(crashed)
 		}
-		w.hear(master.BegunAnew{ModelGeneration: 3, Reason: "again"})
+		w.hear(master.TrainingRestarted{ModelGeneration: 3, Reason: "again"})
 		time.Sleep(time.Minute)
 		back.Store(true)
 		time.Sleep(time.Minute)

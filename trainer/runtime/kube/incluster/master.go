@@ -81,9 +81,9 @@ type kubeMaster struct {
 	// cluster is the identity of the cluster; "": it is not known.
 	cluster string
 	state   *recorder
-	// the job goes on from its own checkpoints
+	// the job continues from its own checkpoints
 	resume bool
-	// UIDs of the Jobs that it goes on from
+	// UIDs of the Jobs that it continues from
 	before []string
 	// what went wrong in them
 	past []*wire.Incident

@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// A job whose spec says that it is resumed goes on from its own checkpoints. Otherwise it moves
+// A job whose spec says that it is resumed continues from its own checkpoints. Otherwise it moves
 // them aside and starts over. Its model is next to them, because the job names no place for it.
 func TestMasterResumes(t *testing.T) {
 	var j *job.Job

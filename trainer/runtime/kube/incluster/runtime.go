@@ -81,10 +81,10 @@ type known struct {
 	name string
 	// the resource version at its creation, or when it was first seen
 	made string
-	// the last
-	told pod.Event
+	// the last event that was reported
+	reported pod.Event
 	// the event to send if the object is deleted
-	gone pod.Event
+	deletion pod.Event
 	// if it was asked to go: when it should be deleted
 	due time.Time
 	// it has outlived that by far: its node does not answer
@@ -197,7 +197,7 @@ func (r *Runtime) occupied(ctx context.Context, object *core.Pod) (*core.Pod, er
 	case there == nil:
 		return nil, errOccupied
 	case !r.owns(there):
-		return nil, fmt.Errorf("pod %s is there already, and is not this job's", object.Name)
+		return nil, fmt.Errorf("pod %s already exists, and is not this job's", object.Name)
 	case there.Labels[manifest.LabelIncarnation] == object.Labels[manifest.LabelIncarnation]:
 		return there, nil
 	case there.DeletionTimestamp == nil:
@@ -227,7 +227,7 @@ func (r *Runtime) made(id pod.ID, p *core.Pod) {
 	defer r.mu.Unlock()
 	r.last[id] = p.UID
 	if r.known[p.UID] == nil {
-		r.known[p.UID] = &known{name: p.Name, made: p.ResourceVersion, gone: observe.Vanished(p)}
+		r.known[p.UID] = &known{name: p.Name, made: p.ResourceVersion, deletion: observe.Vanished(p)}
 	}
 }
 
@@ -240,7 +240,7 @@ func (r *Runtime) whose(uid types.UID) (id pod.ID, incarnation int, ended, known
 	if k == nil {
 		return pod.ID{}, 0, false, false
 	}
-	return k.gone.ID, k.gone.Incarnation, k.told.Phase.Ended(), true
+	return k.deletion.ID, k.deletion.Incarnation, k.reported.Phase.Ended(), true
 }
 
 // pin implements [roster]. The note ends with the pod, and with the master.
@@ -286,7 +286,7 @@ func (r *Runtime) Delete(ctx context.Context, id pod.ID) error {
 	name := manifest.PodName(r.config.Job.Name, id)
 	r.mu.Lock()
 	uid := r.last[id]
-	ended := uid != "" && r.known[uid].told.Phase.Ended()
+	ended := uid != "" && r.known[uid].reported.Phase.Ended()
 	r.mu.Unlock()
 	if ended {
 		return nil

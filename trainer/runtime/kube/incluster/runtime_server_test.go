@@ -101,7 +101,7 @@ func (s *apiServer) away(down bool) {
 	}
 }
 
-// compact removes all earlier versions, so that watches cannot go on from them.
+// compact removes all earlier versions, so that watches cannot continue from them.
 func (s *apiServer) compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -89,7 +89,7 @@ func (m mirror) Replace(list []any, version string) error {
 	var ends []pod.Event
 	for uid, k := range m.known {
 		if !there[uid] && older(k.made, version) {
-			ends = append(ends, m.forget(uid, k, k.gone)...)
+			ends = append(ends, m.forget(uid, k, k.deletion)...)
 		}
 	}
 	m.mu.Unlock()
@@ -114,7 +114,7 @@ func (r *Runtime) seen(p *core.Pod, now time.Time) []pod.Event {
 	}
 	k.born = p.CreationTimestamp.Time
 	e := observe.Pod(p)
-	k.gone = observe.Vanished(p)
+	k.deletion = observe.Vanished(p)
 	if r.last[e.ID] == "" {
 		r.last[e.ID] = p.UID
 	}
@@ -174,10 +174,10 @@ func (r *Runtime) forget(uid types.UID, k *known, end pod.Event) []pod.Event {
 
 // news returns what is news of a pod. Its end is the last. The mutex is held.
 func (r *Runtime) news(k *known, e pod.Event) []pod.Event {
-	if k.told == e || k.told.Phase.Ended() {
+	if k.reported == e || k.reported.Phase.Ended() {
 		return nil
 	}
-	k.told = e
+	k.reported = e
 	return []pod.Event{e}
 }
 
@@ -255,8 +255,8 @@ func (r *Runtime) surplus() []object {
 	for uid, k := range r.known {
 		f := failure{object{k.name, uid}, k}
 		switch {
-		case k.swept || k.told.Phase != pod.Failed:
-		case k.told.Exit.Rejected:
+		case k.swept || k.reported.Phase != pod.Failed:
+		case k.reported.Exit.Rejected:
 			rejected = append(rejected, f)
 		default:
 			ran = append(ran, f)
@@ -268,7 +268,7 @@ func (r *Runtime) surplus() []object {
 		keep     int
 	}{{ran, keepFailed}, {rejected, keepRejected}} {
 		slices.SortFunc(kind.failures, func(a, b failure) int {
-			return cmp.Or(a.born.Compare(b.born), cmp.Compare(a.told.ID.Index, b.told.ID.Index))
+			return cmp.Or(a.born.Compare(b.born), cmp.Compare(a.reported.ID.Index, b.reported.ID.Index))
 		})
 		for _, f := range kind.failures[:max(0, len(kind.failures)-kind.keep)] {
 			all = append(all, f.object)
@@ -284,7 +284,7 @@ func (r *Runtime) stuck(now time.Time) map[types.UID]string {
 	defer r.mu.Unlock()
 	pods := make(map[types.UID]string)
 	for uid, k := range r.known {
-		if !k.due.IsZero() && now.Sub(k.due) >= overdue && !k.told.Phase.Ended() {
+		if !k.due.IsZero() && now.Sub(k.due) >= overdue && !k.reported.Phase.Ended() {
 			k.lost = true
 			pods[uid] = k.name
 		}
@@ -308,14 +308,14 @@ func (r *Runtime) starved(now time.Time) []pod.Event {
 	defer r.mu.Unlock()
 	var events []pod.Event
 	for _, k := range r.known {
-		if !r.ran && !k.lacks.IsZero() && now.Sub(k.lacks) >= pullPatience && k.told.Phase == pod.Pending {
-			e := k.told
+		if !r.ran && !k.lacks.IsZero() && now.Sub(k.lacks) >= pullPatience && k.reported.Phase == pod.Pending {
+			e := k.reported
 			e.Hopeless = true
 			events = append(events, r.news(k, e)...)
 		}
 		if limit := r.pendingLimit(); limit > 0 && !k.unfit.IsZero() && now.Sub(k.unfit) >= limit &&
-			k.told.Phase == pod.Pending && !k.told.Hopeless {
-			e := k.told
+			k.reported.Phase == pod.Pending && !k.reported.Hopeless {
+			e := k.reported
 			e.Hopeless, e.Waiting = true,
 				fmt.Sprintf("no node can run it for %v (--pending_timeout): %s", limit, e.Waiting)
 			events = append(events, r.news(k, e)...)
