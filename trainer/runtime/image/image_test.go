@@ -453,8 +453,8 @@ func TestBrokenBases(t *testing.T) {
 	nowhere.Close()
 	arm := binaries(t, 2)[1:]
 	for base, want := range map[string]string{
-		host + "/none:1": "does not have it",
-		host + "/one:2":  "does not have it",
+		host + "/none:1": "not found, or no permission to read it",
+		host + "/one:2":  "not found, or no permission to read it",
 		host + "/one:1":  "is for linux/amd64, not for linux/arm64",
 		nowhere.Listener.Addr().String() + "/one:1": "connection refused",
 		"A B": "could not parse",
