@@ -221,7 +221,7 @@ func (s *servers) askServers() {
 		return
 	case s.custody.Holds():
 	case s.host.untouched():
-		// the servers have nothing besides what the generation began with
+		// by the record they have nothing besides what the generation began with, and some not that
 		s.custody.Renew()
 		s.host.gathered("nothing was trained on in this model generation")
 		return

@@ -1,8 +1,8 @@
 """Trains a model whose layers are split over two ranks, with torch.distributed.tensor.parallel, and
 keeps a snapshot.
 
-It runs in worlds of an even size only, and reports it as scripts do: by an assertion. It continues until
-the file "enough" is there.
+It runs in worlds of an even size only, and reports it as scripts do: by an assertion. It continues
+until the file "enough" is there.
 """
 import os
 import sys

@@ -1,8 +1,8 @@
 """Steps with DistributedDataParallel and keeps a snapshot, as scripts do that know nothing of who
 runs them.
 
-It continues until the file "enough" is there, and says what it has learnt. Each step is checked: all
-ranks of the world that the environment says have taken part, once.
+It continues until the file "enough" is there, and says what it has learnt. Each step is checked:
+all ranks of the world that the environment says have taken part, once.
 """
 import os
 import sys
