@@ -79,7 +79,7 @@ func TestProgramCode(t *testing.T) {
 		{"web", "alone in /"},
 	} {
 		r := &running{&submitted{namespace: ns, job: way.job}, ""}
-		if out, err := ns.try(*elasticdl, "wait", way.job, "--timeout=4m"); err != nil {
+		if out, err := ns.try(*elasticdl, "wait", way.job, "--timeout="+wholeJob.String()); err != nil {
 			t.Errorf("%v\n%s", err, out)
 			continue
 		}

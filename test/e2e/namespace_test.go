@@ -26,6 +26,9 @@ import (
 // machine may be slow.
 const patience = 4 * time.Minute
 
+// wholeJob is the time limit of a job from its submission to its end.
+const wholeJob = 8 * time.Minute
+
 // namespace is a namespace of the cluster for one test.
 type namespace struct {
 	t    *testing.T
@@ -344,7 +347,7 @@ func (j *submitted) hurries() {
 func (j *submitted) ends(epochs int64) *wire.JobStatus {
 	j.t.Helper()
 	root := "elasticdl-" + j.job + "-master"
-	j.progresses("end of "+j.job, 8*time.Minute, func() bool {
+	j.progresses("end of "+j.job, wholeJob, func() bool {
 		o := j.now[jobs][root]
 		return o.is("Complete", "True") || o.is("Failed", "True")
 	})

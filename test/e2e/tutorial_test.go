@@ -128,7 +128,7 @@ func (ns *namespace) predicts(job, to string) {
 			"--prediction_data=/data/mnist/test", "--prediction_outputs=/data/predicted/out.csv"})...)
 	j.runs("worker-0")
 	ns.kubectl("delete", "pod", "elasticdl-guess-worker-0", "--grace-period=0", "--force", "--ignore-not-found")
-	if out, err := ns.try(*elasticdl, "wait", "guess", "--timeout=4m"); err != nil {
+	if out, err := ns.try(*elasticdl, "wait", "guess", "--timeout="+wholeJob.String()); err != nil {
 		ns.t.Fatalf("%v\n%s", err, out)
 	}
 	if s := j.reported(); s.Relaunched != 1 || s.RecordsDone != testDigits {
