@@ -84,7 +84,7 @@ func TestDeadlineAndTTL(t *testing.T) {
 	late := ns.train("late",
 		slices.Concat(small, []string{mlp, "--num_epochs=1000", "--num_ps_pods=1", "--num_workers=2",
 			"--minibatch_size=64", "--deadline=15s"})...)
-	ns.kubectl("wait", "--for=condition=failed", "job/elasticdl-late-master", "--timeout=4m")
+	ns.kubectl("wait", "--for=condition=failed", "job/elasticdl-late-master", "--timeout="+wholeJob.String())
 	if out, err := ns.try(*elasticdl, "wait", "late"); exitCode(err) != 1 || len(grep(out, "(?i)deadline")) == 0 {
 		t.Errorf("elasticdl wait late: exit code %d\n%s", exitCode(err), out)
 	}
