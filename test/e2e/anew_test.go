@@ -113,10 +113,12 @@ func (ns *namespace) onBoth(job, epochs string, more ...string) *submitted {
 		return o.running() && o.Metadata.UID != before && o.Spec.NodeName == ns.nodes[1]
 	})
 	ns.kubectl("uncordon", ns.nodes[0])
-	j.awaits("training in the second model generation", patience, func() bool {
+	j.awaits("the second model generation", patience, func() bool {
 		s := j.status()
-		return s != nil && s.ModelGeneration == 2 && s.RecordsDone >= trainingDigits/5
+		return s != nil && s.ModelGeneration == 2
 	})
+	// a checkpoint has records before the server has joined; its loss would cost nothing then
+	j.goesOn(trainingDigits / 5)
 	return j
 }
 
