@@ -67,7 +67,7 @@ var packages = map[string]struct {
 	"elastic/pod":        {pure, ""},
 	"elastic/rendezvous": {pure, ""},
 	"elastic/source":     {pure, ""},
-	"elastic/supervise":  {pure, "elastic/job elastic/rendezvous elastic/timing"},
+	"elastic/supervise":  {pure, "elastic/job elastic/rendezvous elastic/timing elastic/verdict"},
 	"elastic/task":       {pure, "elastic/ledger"},
 	"elastic/timing":     {pure, ""},
 	"elastic/verdict":    {pure, ""},
@@ -113,7 +113,7 @@ var packages = map[string]struct {
 
 	"run": {shell, ""},
 	"run/agent": {shell, "elastic/job elastic/ledger elastic/source elastic/supervise elastic/timing " +
-		"elastic/verdict run/fetch run/program run/python run/tcpstore store/checkpoint store/outage wire wire/membership wire/rpc"},
+		"run/fetch run/program run/python run/tcpstore store/checkpoint store/outage wire wire/membership wire/rpc"},
 	"run/fetch":    {shell, "download elastic/source store/checkpoint"},
 	"run/folder":   {shell, ""},
 	"run/program":  {shell, "console logline"},

@@ -49,7 +49,8 @@ type Drain struct{ Conn int }
 // Free gives the leases of a connection to the other processes of this worker.
 type Free struct{ Conn int }
 
-// Open lets the processes use the store of a world, and ends leases that are void in it.
+// Open lets the processes use the store of a world, and ends leases that are void in it. [Opened]
+// answers it.
 type Open struct{ Generation int64 }
 
 // Shut ends the use of the store of the world for the processes of this worker.
@@ -167,19 +168,25 @@ type Arrive struct {
 	Leaves bool
 	// failures for the master
 	Failures []Failure
+	// pid of the root cause among Failures, for the error file; 0: there is none
+	First int
 	// pids of all processes that have failed
 	Failed []int
+	// pid of the root cause among Failed, if the failures are printed for the user; 0: they are not
+	Root int
 }
 
 // Farewell ends the work of a worker that leaves and whose processes have ended: the master need
 // not know how.
 type Farewell struct{}
 
-// GiveUp says that this agent cannot continue.
+// GiveUp ends the work of a worker that cannot continue.
 type GiveUp struct {
-	// pids of the processes that failed before they joined a world; none: processes did not end
-	// after SIGKILL
-	Failed []int
+	// why, for the worker's error
+	Why string
+	// signal that ended the root cause if all failed processes were killed from outside: the worker
+	// counts as lost; 0: it counts as failed
+	Signal int
 }
 
 // Finish says that the work has ended, and no process is left.
@@ -341,16 +348,19 @@ func (a Arrive) String() string {
 	for _, f := range a.Failures {
 		fmt.Fprintf(&text, ", %v", f)
 	}
+	if a.Root > 0 && len(a.Failed) > 1 {
+		fmt.Fprintf(&text, ", root cause: pid %d", a.Root)
+	}
 	return text.String()
 }
 
 func (Farewell) String() string { return "leave without the master's answer" }
 
 func (a GiveUp) String() string {
-	if len(a.Failed) > 0 {
-		return fmt.Sprintf("give up: processes %v failed before they joined a world", a.Failed)
+	if a.Signal > 0 {
+		return fmt.Sprintf("give up, lost by signal %d: %s", a.Signal, a.Why)
 	}
-	return "give up: processes did not end after SIGKILL"
+	return "give up: " + a.Why
 }
 
 func (Finish) String() string { return "finish" }

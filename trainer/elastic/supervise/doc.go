@@ -9,7 +9,7 @@
 //	for {
 //		var answers []supervise.Event
 //		for _, action := range s.Handle(now(), events...) {
-//			answers = append(answers, perform(action)...) // Start's is Started, Look's is Looked
+//			answers = append(answers, perform(action)...) // Start's is Started, Open's is Opened, …
 //		}
 //		if events = answers; len(events) == 0 {
 //			events = waitUntil(s.Deadline()) // a process exits, a world is assigned, …
@@ -65,6 +65,9 @@
 //     and such a process is ordered to end. So is one that connects after it was ordered to end:
 //     it would be killed in its next world.
 //  10. The answer to the master's question about records is never older than the question.
-//  11. The same calls return the same actions. After each call, Deadline is later than now or
+//  11. A worker whose processes were all killed from outside before they joined a world counts as
+//     lost, and as failed otherwise. A process that was killed counts as out of memory if the
+//     kernel's OOM killer has killed processes of its worker since their world began.
+//  12. The same calls return the same actions. After each call, Deadline is later than now or
 //     zero.
 package supervise

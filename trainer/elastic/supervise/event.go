@@ -6,7 +6,11 @@ import "time"
 type Event interface{ event() }
 
 // Begin starts the work of an agent. It is its first event.
-type Begin struct{}
+type Begin struct {
+	// number of processes of this worker that the kernel's OOM killer has killed so far; 0: none,
+	// or it is unknown
+	OOMKills int
+}
 
 // Ready answers [Warm]: processes can be started at once.
 type Ready struct{}
@@ -25,6 +29,14 @@ type Exited struct {
 	Stopped bool
 	// the process may have crashed because it was forked
 	Forked bool
+	// when the agent saw the end
+	At time.Time
+	// Unix time of the failure in seconds: as the process has reported it, otherwise that of At
+	Second int64
+	// what ended the process, in one line for people
+	Message string
+	// as in Begin, when the agent saw the end
+	OOMKills int
 }
 
 // Failed reports whether the process ended otherwise than with exit code 0.
@@ -126,6 +138,12 @@ type Restarts struct {
 	Max   int // TORCHELASTIC_MAX_RESTARTS
 }
 
+// Opened answers [Open].
+type Opened struct {
+	// as in Begin
+	OOMKills int
+}
+
 // Recalled is the order of the master to leave a world after a round.
 type Recalled struct {
 	Generation int64
@@ -178,6 +196,7 @@ func (Unsaved) event()      {}
 func (Rested) event()       {}
 func (Closed) event()       {}
 func (World) event()        {}
+func (Opened) event()       {}
 func (Recalled) event()     {}
 func (Lost) event()         {}
 func (AccountAsked) event() {}

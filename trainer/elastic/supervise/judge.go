@@ -1,10 +1,13 @@
 package supervise
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/verdict"
 )
 
 // Exit codes of processes that use the package, as PROTOCOL.md defines them.
@@ -25,7 +28,7 @@ type Failure struct {
 	// the process cannot be sure of its state, and Why says why, if it has reported it
 	Doubt bool
 	Why   string
-	// the system may have killed it because memory was used up
+	// it was killed, and the OOM killer has killed processes of this worker in this world
 	Memory bool
 	// in words, for the narration
 	Cause string
@@ -35,6 +38,9 @@ func (f Failure) String() string {
 	text := fmt.Sprintf("pid %d failed: %s", f.Pid, f.Cause)
 	if f.Why != "" {
 		text += ": " + f.Why
+	}
+	if f.Memory {
+		text += " (out of memory)"
 	}
 	if f.Excused {
 		text += " (excused)"
@@ -51,6 +57,8 @@ type end struct {
 	frozen bool
 	// the world has lost a member
 	lost bool
+	// the OOM killer has killed processes of this worker in this world
+	memory bool
 }
 
 // cause is a row of the table of what can end a process.
@@ -100,12 +108,48 @@ func (e end) cause() cause {
 // heard of that sooner.
 func judge(e end, recalled bool, why string) (Failure, bool) {
 	c := e.cause()
-	f := Failure{Pid: e.Pid, Excused: recalled || c.excused, Doubt: c.text == doubts, Memory: c.text == killed,
-		Cause: c.text}
+	f := Failure{Pid: e.Pid, Excused: recalled || c.excused, Doubt: c.text == doubts,
+		Memory: c.text == killed && e.memory, Cause: c.text}
 	if f.Doubt {
 		f.Why = why
 	}
 	return f, c.reported
+}
+
+// rootCause returns the failure with the smallest time, nil if no process has failed. As in
+// torchrun, times are in seconds. Within a second the end that was seen first counts. A process
+// that the agent had asked to end is the root cause only if there is no other.
+func rootCause(processes []*process) *process {
+	failed := slices.DeleteFunc(slices.Clone(processes), func(p *process) bool { return !p.exit.Failed() })
+	if len(failed) == 0 {
+		return nil
+	}
+	return slices.MinFunc(failed, func(a, b *process) int {
+		if a.exit.Stopped != b.exit.Stopped {
+			if b.exit.Stopped {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.exit.Second, b.exit.Second), a.exit.At.Compare(b.exit.At),
+			cmp.Compare(a.local, b.local))
+	})
+}
+
+// failedEarly returns the action of a worker whose processes have failed before they joined a
+// world. The worker counts as lost, not as failed, if all of them were killed from outside.
+func failedEarly(failed []*process, memory bool) GiveUp {
+	root := rootCause(failed)
+	if root == nil {
+		return GiveUp{Why: "the program ended before it joined a world"}
+	}
+	a := GiveUp{Why: "the program failed before it joined a world: " + root.exit.Message}
+	if !slices.ContainsFunc(failed, func(p *process) bool {
+		return !verdict.Failure{Signal: p.exit.Signal, Memory: memory}.FromOutside()
+	}) {
+		a.Signal = root.exit.Signal
+	}
+	return a
 }
 
 // answer is the reaction of a worker to a recall after a round.

@@ -196,7 +196,7 @@ func (s *Supervisor) killStep() {
 	case !s.some((*process).parts):
 		s.complete()
 	case s.over():
-		s.do(GiveUp{})
+		s.do(GiveUp{Why: "processes of the program did not end after SIGKILL"})
 		s.end(0)
 	}
 }
@@ -269,14 +269,7 @@ func (s *Supervisor) breaksOff() bool {
 func (s *Supervisor) arrive() {
 	a := Arrive{Generation: s.world.Generation, At: rendezvous.NoState, BrokeOff: s.brokeOff,
 		Finished: s.finished(), Leaves: s.leaving()}
-	for _, p := range s.failed {
-		e := end{Exited: *p.exit, speaks: p.conn != nil, frozen: p.frozen, lost: s.lost}
-		if f, reported := judge(e, s.recalled || s.unknown, p.doubt); reported {
-			a.Failures = append(a.Failures, f)
-		}
-		a.Failed = append(a.Failed, p.pid)
-	}
-	s.failed = nil
+	s.reportFailures(&a)
 	for _, p := range s.procs {
 		if p != nil {
 			p.member = !p.retired() && (!s.keeps && !s.leaving() || p.keeps() && p.waits != nil)
@@ -305,6 +298,28 @@ func (s *Supervisor) arrive() {
 	// the arrival only tells how the processes ended: a master that is away need not know
 	if s.leaving() && s.allEnded() {
 		s.limit = s.now.Add(farewellLimit)
+	}
+}
+
+// reportFailures adds the failures since the last arrival. They are printed if a process has ended
+// with an exit code: others may only have been killed.
+func (s *Supervisor) reportFailures(a *Arrive) {
+	failed := s.failed
+	s.failed = nil
+	var reported []*process
+	for _, p := range failed {
+		a.Failed = append(a.Failed, p.pid)
+		e := end{Exited: *p.exit, speaks: p.conn != nil, frozen: p.frozen, lost: s.lost, memory: s.memoryUsedUp()}
+		if f, isReported := judge(e, s.recalled || s.unknown, p.doubt); isReported {
+			a.Failures, reported = append(a.Failures, f), append(reported, p)
+		}
+	}
+	if root := rootCause(reported); root != nil {
+		a.First = root.pid
+	}
+	if root := rootCause(failed); root != nil &&
+		slices.ContainsFunc(failed, func(p *process) bool { return p.exit.Signal == 0 }) {
+		a.Root = root.pid
 	}
 }
 

@@ -30,6 +30,7 @@ import (
 //	rest 0 round=7 ["why"]          the last round before the job stops
 //	exit 0 [code=1]                 a process ends on its own
 //	kill 0 [signal=9]               another kills a process
+//	kill 0 oom=yes                  the kernel's OOM killer kills a process
 //	obey [code=0]                   processes that were ordered to end do so, by the signal or code
 //	freeze 0, thaw 0                a process is stopped by a signal, and continues
 //	close 0                         the connection of a process ends
@@ -59,6 +60,8 @@ type stage struct {
 	// signals that processes were sent, by pid: SIGTERM or SIGKILL
 	signals map[int]int
 	frozen  map[int]bool
+	// number of processes that the OOM killer has killed
+	ooms int
 	// time of the newest checkpoint
 	checkpoint time.Time
 	lines      []string
@@ -94,6 +97,8 @@ func (s *stage) tell(prefix string, events ...Event) {
 					pids = append(pids, 100*s.starts+local)
 				}
 				answers = append(answers, Started{pids})
+			case Open:
+				answers = append(answers, Opened{s.ooms})
 			case Kill:
 				s.signals[a.Pid] = 15
 				if a.Grace <= 0 {
@@ -202,10 +207,16 @@ func (s *stage) event(c *narration.Command) Event {
 	case "end":
 		return End{c.DurationOf("grace")}
 	case "exit":
-		return Exited{Pid: s.pid(c), Code: c.IntOf("code", 0), Forked: c.Is("forked")}
+		code := c.IntOf("code", 0)
+		return Exited{Pid: s.pid(c), Code: code, Forked: c.Is("forked"), Message: fmt.Sprintf("exit code %d", code),
+			At: s.now, Second: s.now.Unix(), OOMKills: s.ooms}
 	case "kill":
+		if c.Is("oom") {
+			s.ooms++
+		}
 		signal := c.IntOf("signal", 9)
-		return Exited{Pid: s.pid(c), Code: -signal, Signal: signal, Forked: c.Is("forked")}
+		return Exited{Pid: s.pid(c), Code: -signal, Signal: signal, Forked: c.Is("forked"),
+			Message: fmt.Sprintf("signal %d", signal), At: s.now, Second: s.now.Unix(), OOMKills: s.ooms}
 	}
 	return s.said(c)
 }

@@ -203,18 +203,11 @@ func (s *Supervisor) prepare() {
 		slices.Sort(locals)
 		s.order(Start{Locals: locals, LocalSize: s.policy.Processes, Size: s.policy.Processes})
 	case len(failed) > 0:
-		s.do(GiveUp{pids(failed)})
+		s.do(failedEarly(failed, s.memoryUsedUp()))
 		s.end(0)
 	case s.leaving(), !s.some(func(p *process) bool { return p.lives() && p.waits == nil }):
 		s.arrive()
 	}
-}
-
-func pids(processes []*process) (all []int) {
-	for _, p := range processes {
-		all = append(all, p.pid)
-	}
-	return all
 }
 
 // meet waits for a world. The master's answer to a worker that is to leave is that it may go.

@@ -278,7 +278,7 @@ func TestCauses(t *testing.T) {
 	for _, c := range []struct {
 		end
 		cause                            string
-		reported, excused, doubt, memory bool
+		reported, excused, doubt, killed bool
 	}{
 		{end{Exited: Exited{Code: 83}, speaks: true}, "its world has ended", false, true, false, false},
 		{end{Exited: Exited{Code: 83}}, "failed", true, false, false, false},
@@ -295,9 +295,10 @@ func TestCauses(t *testing.T) {
 		{end{Exited: Exited{Code: 1}, lost: true}, "failed", true, false, false, false},
 	} {
 		for _, recalled := range []bool{false, true} {
+			c.end.memory = recalled
 			f, reported := judge(c.end, recalled, "why")
 			if f.Cause != c.cause || reported != c.reported || f.Excused != (c.excused || recalled) ||
-				f.Doubt != c.doubt || f.Memory != c.memory || (f.Why == "why") != c.doubt {
+				f.Doubt != c.doubt || f.Memory != (c.killed && c.end.memory) || (f.Why == "why") != c.doubt {
 				t.Errorf("%+v, recalled %v: %+v, reported %v", c.end, recalled, f, reported)
 			}
 		}

@@ -70,6 +70,9 @@ type Supervisor struct {
 	failed []*process
 	// of the last world: a process may have left it in the middle of a round
 	brokeOff bool
+	// number of processes that the OOM killer has killed, and the number when the last world was
+	// opened, or before the first world the number at the beginning
+	oomKills, oomKillsBefore int
 	// ended leases are to be reported to the master
 	unreported bool
 
@@ -168,6 +171,7 @@ func (s *Supervisor) warn(message string, args ...any) {
 func (s *Supervisor) take(e Event) {
 	switch e := e.(type) {
 	case Begin:
+		s.countFrom(e.OOMKills)
 		s.begin()
 	case Ready:
 		if s.phase == Warming {
@@ -187,6 +191,8 @@ func (s *Supervisor) take(e Event) {
 		if s.phase == Meeting {
 			s.assigned(e)
 		}
+	case Opened:
+		s.countFrom(e.OOMKills)
 	case Recalled:
 		if e.Generation == s.world.Generation {
 			s.recalled, s.joins = true, e.Joins
@@ -209,6 +215,14 @@ func (s *Supervisor) take(e Event) {
 		s.hear(e)
 	}
 }
+
+// countFrom takes the number of processes that the OOM killer has killed at the beginning of a
+// world.
+func (s *Supervisor) countFrom(oomKills int) { s.oomKills, s.oomKillsBefore = oomKills, oomKills }
+
+// memoryUsedUp reports whether the OOM killer has killed a process since the beginning of the last
+// world.
+func (s *Supervisor) memoryUsedUp() bool { return s.oomKills > s.oomKillsBefore }
 
 // begin starts the work: the processes of a newcomer start before it meets the others, if they keep
 // their state; otherwise the others only must not wait for their imports.
@@ -270,6 +284,7 @@ func (s *Supervisor) started(pids []int) {
 
 // exited takes the end of a process.
 func (s *Supervisor) exited(e Exited) {
+	s.oomKills = max(s.oomKills, e.OOMKills)
 	p := s.ofPid(e.Pid)
 	if p == nil {
 		return

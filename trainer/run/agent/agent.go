@@ -174,7 +174,6 @@ func Run(ctx context.Context, c Config) error {
 		return a.verdict(ctx, err)
 	}
 	defer a.program.Close()
-	a.world.ooms = a.program.OOMKills()
 	background.Go(func() { a.report(ctx) })
 	background.Go(func() { a.observe(ctx) })
 	background.Go(func() { cancel(a.meeting.Attend(ctx)) })

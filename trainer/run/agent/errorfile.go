@@ -15,17 +15,16 @@ type errorFile struct {
 	written bool
 }
 
-// write writes the first of the failures. It does nothing if there is none.
-func (f *errorFile) write(failed []program.Exit) error {
-	root := program.RootCause(failed)
-	if root == nil || f.path == "" {
+// write writes a failure.
+func (f *errorFile) write(failed program.Exit) error {
+	if f.path == "" {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 		return err
 	}
 	f.written = true
-	return os.WriteFile(f.path, root.ErrorFile(), 0o644)
+	return os.WriteFile(f.path, failed.ErrorFile(), 0o644)
 }
 
 // remove removes the file if it was written: the job continues. A file that cannot be removed, such

@@ -10,7 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/run/program"
 )
 
-// The file has the first failure until the processes restart. A file that another program has
+// The file has the failure until the processes restart. A file that another program has
 // written is not removed.
 func TestErrorFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "errors", "w.json")
@@ -19,12 +19,7 @@ func TestErrorFile(t *testing.T) {
 		text, _ := os.ReadFile(path) // missing: ""
 		return string(text)
 	}
-	at := time.Unix(1700000000, 0)
-	if err := f.write([]program.Exit{{Rank: 0, At: at}}); err != nil || read() != "" {
-		t.Errorf("without a failure: %q, %v", read(), err)
-	}
-	failed := []program.Exit{{Rank: 1, Code: 1, Words: "second", At: at.Add(time.Second)},
-		{Rank: 0, Code: 7, Words: "first", At: at}}
+	failed := program.Exit{Code: 7, Words: "first", At: time.Unix(1700000000, 0)}
 	for range 2 {
 		if err := f.write(failed); err != nil || !strings.Contains(read(), `"errorCode":7`) ||
 			!strings.Contains(read(), `"message":"first (exit code 7)"`) {

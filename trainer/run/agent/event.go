@@ -14,9 +14,6 @@ type current struct {
 	share
 	// shut ends the processes' access to the store of the world; nil: they have none
 	shut func()
-	// number of processes of this worker that the kernel's OOM killer had killed when the processes
-	// of this world were started
-	ooms int
 	// the supervisor was notified that a member of this world is lost
 	lost bool
 	// the newest recall that the supervisor was notified of; nil: none
@@ -43,7 +40,8 @@ func (a *agent) translate(m any) ([]supervise.Event, error) {
 	case exited:
 		m.process.exit = &m.Exit
 		return []supervise.Event{supervise.Exited{Pid: m.pid, Code: m.Code, Signal: m.Signal, Stopped: m.Stopped,
-			Forked: m.Forked}}, nil
+			Forked: m.Forked, At: m.At, Second: m.Exit.Second(), Message: m.Message(),
+			OOMKills: a.program.OOMKills()}}, nil
 	case assigned:
 		if m.err != nil {
 			return nil, m.err

@@ -2,8 +2,9 @@ package agent
 
 import (
 	"errors"
-	"strings"
+	"reflect"
 	"testing"
+	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/supervise"
 	"github.com/elasticdl/elasticdl/trainer/run/program"
@@ -17,32 +18,30 @@ type ooms struct {
 
 func (o ooms) OOMKills() int { return o.killed }
 
-// A worker whose processes are killed from outside before they have joined counts as lost, not as
-// failed.
-func TestKilledBeforeItJoins(t *testing.T) {
-	for _, c := range []struct {
-		exits []program.Exit
-		ooms  int
-		want  int
-	}{
-		{[]program.Exit{{Pid: 1, Code: -9, Signal: 9}}, 1, 9},
-		{[]program.Exit{{Pid: 1, Code: -9, Signal: 9}}, 2, 0}, // memory was used up
-		{[]program.Exit{{Pid: 1, Code: -15, Signal: 15}, {Pid: 2, Code: -15, Signal: 15}}, 1, 15},
-		{[]program.Exit{{Pid: 1, Code: -9, Signal: 9}, {Pid: 2, Code: 1}}, 1, 0},
-		{[]program.Exit{{Pid: 1, Code: -11, Signal: 11}}, 1, 0},
-		{[]program.Exit{{Pid: 1, Code: 137}}, 1, 0},
-	} {
-		a := &agent{program: ooms{killed: c.ooms}}
-		a.world.ooms = 1
-		var act supervise.GiveUp
-		for _, e := range c.exits {
-			a.procs = append(a.procs, &process{pid: e.Pid, exit: &e})
-			act.Failed = append(act.Failed, e.Pid)
-		}
-		err := a.giveUp(act)
-		lost, _ := errors.AsType[KilledError](err)
-		if lost.Signal != c.want || !strings.Contains(err.Error(), "before it joined a world: ") {
-			t.Errorf("%+v: %v by signal %d, want %d", c, err, lost.Signal, c.want)
+// The supervisor gets all that its decision about the end of a process depends on.
+func TestTheEndOfAProcess(t *testing.T) {
+	a := &agent{program: ooms{killed: 2}}
+	at := time.Unix(1700000009, 5)
+	p := &process{pid: 7}
+	events, err := a.translate(exited{p, program.Exit{Pid: 7, Code: -9, Signal: 9, At: at, Forked: true,
+		Failure: &program.Failure{Message: "it broke", Time: time.Unix(1700000001, 0)}}})
+	want := []supervise.Event{supervise.Exited{Pid: 7, Code: -9, Signal: 9, Forked: true, At: at, Second: 1700000001,
+		Message: "it broke", OOMKills: 2}}
+	if err != nil || !reflect.DeepEqual(events, want) {
+		t.Errorf("%+v, %v; want %+v", events, err, want)
+	}
+	if p.exit == nil {
+		t.Error("the process still counts as running")
+	}
+}
+
+// A worker that counts as lost ends with the signal that has ended its processes.
+func TestGiveUp(t *testing.T) {
+	for _, signal := range []int{0, 9} {
+		err := giveUp(supervise.GiveUp{Why: "it broke", Signal: signal})
+		lost, is := errors.AsType[KilledError](err)
+		if lost.Signal != signal || is != (signal > 0) || err.Error() != "it broke" {
+			t.Errorf("%v by signal %d, want %d", err, lost.Signal, signal)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/supervise"
-	"github.com/elasticdl/elasticdl/trainer/elastic/verdict"
 	"github.com/elasticdl/elasticdl/trainer/run/program"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
@@ -34,6 +33,7 @@ func (a *agent) perform(ctx context.Context, action supervise.Action) ([]supervi
 		}
 	case supervise.Open:
 		a.open(ctx)
+		return []supervise.Event{supervise.Opened{OOMKills: a.program.OOMKills()}}, nil
 	case supervise.Shut:
 		a.shut()
 	case supervise.ClearFailure:
@@ -51,7 +51,7 @@ func (a *agent) perform(ctx context.Context, action supervise.Action) ([]supervi
 	case supervise.Farewell:
 		return nil, membership.ErrLeft
 	case supervise.GiveUp:
-		return nil, a.giveUp(act)
+		return nil, giveUp(act)
 	case supervise.Log:
 		if act.Warn {
 			a.Log.Warn(act.Message, act.Args...)
@@ -205,26 +205,24 @@ func (a *agent) exits(pids []int) (all []program.Exit) {
 // file, and prints the failures for the user.
 func (a *agent) failures(act supervise.Arrive) []*wire.Failure {
 	var all []*wire.Failure
-	var reported []program.Exit
-	memory := a.program.OOMKills() > a.world.ooms
 	for _, f := range act.Failures {
 		for _, e := range a.exits([]int{f.Pid}) {
-			reported = append(reported, e)
 			m := failure(e)
-			m.Memory, m.Excused, m.Doubt = memory && f.Memory, f.Excused, f.Doubt
+			m.Memory, m.Excused, m.Doubt = f.Memory, f.Excused, f.Doubt
 			if f.Why != "" {
 				m.Message = f.Why
 			}
 			all = append(all, m)
 		}
 	}
-	if err := a.blame.write(reported); err != nil {
-		a.Log.Warn("Writing the error file of the program's failure", program.ErrorFileVariable, a.ErrorFile,
-			"error", err)
+	for _, e := range a.exits([]int{act.First}) {
+		if err := a.blame.write(e); err != nil {
+			a.Log.Warn("Writing the error file of the program's failure", program.ErrorFileVariable, a.ErrorFile,
+				"error", err)
+		}
 	}
-	failed := a.exits(act.Failed)
-	if slices.ContainsFunc(failed, func(e program.Exit) bool { return e.Signal == 0 }) {
-		io.WriteString(a.Messages, program.Report(a.Job.Title(), a.Host, failed))
+	if act.Root > 0 {
+		io.WriteString(a.Messages, program.Report(a.Job.Title(), a.Host, a.exits(act.Failed), act.Root))
 	}
 	return all
 }
@@ -253,19 +251,12 @@ type KilledError struct {
 }
 
 // giveUp returns the error with which the worker ends.
-func (a *agent) giveUp(act supervise.GiveUp) error {
-	exits := a.exits(act.Failed)
-	if root := program.RootCause(exits); root != nil {
-		err := fmt.Errorf("the program failed before it joined a world: %s", root.Message())
-		memory := a.program.OOMKills() > a.world.ooms
-		if !slices.ContainsFunc(exits, func(e program.Exit) bool {
-			return !verdict.Failure{Signal: e.Signal, Memory: memory}.FromOutside()
-		}) {
-			return KilledError{err, root.Signal}
-		}
-		return err
+func giveUp(act supervise.GiveUp) error {
+	err := errors.New(act.Why)
+	if act.Signal > 0 {
+		return KilledError{err, act.Signal}
 	}
-	return errors.New("processes of the program did not end after SIGKILL")
+	return err
 }
 
 // show passes the running processes to the reports of heartbeats.

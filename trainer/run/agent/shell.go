@@ -20,7 +20,7 @@ func (a *agent) work(ctx context.Context) (failed error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	ended := false
-	for events := []supervise.Event{supervise.Begin{}}; ; {
+	for events := []supervise.Event{supervise.Begin{OOMKills: a.program.OOMKills()}}; ; {
 		if len(events) == 0 {
 			a.wait(ctx, timer, ended)
 		}

@@ -83,7 +83,6 @@ func (a *agent) open(ctx context.Context) {
 	serving, shut := context.WithCancel(ctx)
 	w.shut = shut
 	a.scripts.serve(serving, w.Generation, net.JoinHostPort(w.host, strconv.Itoa(w.port)))
-	w.ooms = a.program.OOMKills()
 }
 
 // start starts processes of this worker.

@@ -143,7 +143,7 @@ func (e Exit) ErrorFile() []byte {
 	var message map[string]json.RawMessage
 	switch {
 	case len(content) == 0:
-		at := map[string]string{"timestamp": strconv.FormatInt(e.when(), 10)}
+		at := map[string]string{"timestamp": strconv.FormatInt(e.Second(), 10)}
 		message = map[string]json.RawMessage{"message": encoded(e.Message()), "extraInfo": encoded(at)}
 	case json.Unmarshal(content["message"], &message) != nil:
 		return encoded(content)
@@ -182,50 +182,20 @@ func (e Exit) Message() string {
 	return fmt.Sprintf("exit code %d", e.Code)
 }
 
-// when returns the second of the failure: the error file's, or when the agent saw the end.
-func (e Exit) when() int64 {
+// Second returns the Unix time of the failure in seconds: the error file's, or when the agent saw
+// the end.
+func (e Exit) Second() int64 {
 	if e.Failure != nil && !e.Failure.Time.IsZero() {
 		return e.Failure.Time.Unix()
 	}
 	return e.At.Unix()
 }
 
-// RootCause returns the failure with the smallest timestamp, nil if nothing failed. As in torchrun,
-// a timestamp is the error file's, or else when the end was seen, in seconds; within a second, the
-// end that was seen first counts. A process that the agent had asked to end is the root cause only
-// if there is no other.
-func RootCause(exits []Exit) *Exit {
-	var failed []Exit
-	for _, e := range exits {
-		if e.Failed() {
-			failed = append(failed, e)
-		}
-	}
-	if len(failed) == 0 {
-		return nil
-	}
-	first := slices.MinFunc(failed, compareFailures)
-	return &first
-}
-
-func compareFailures(a, b Exit) int {
-	if a.Stopped != b.Stopped {
-		if b.Stopped {
-			return -1
-		}
-		return 1
-	}
-	return cmp.Or(cmp.Compare(a.when(), b.when()), a.At.Compare(b.At), cmp.Compare(a.Rank, b.Rank))
-}
-
-// Report returns the block that torchrun ends with when a program fails: all failures, and the root
-// cause last. It is "" if nothing failed. Processes that the agent had asked to end are left out,
-// unless there are no others.
-func Report(name, host string, exits []Exit) string {
-	root := RootCause(exits)
-	if root == nil {
-		return ""
-	}
+// Report returns the block that torchrun ends with when a program fails: all failures, and last the
+// root cause, which has the pid root. Processes that the agent had asked to end are left out,
+// unless the root cause is one of them.
+func Report(name, host string, exits []Exit, root int) string {
+	stopped := slices.ContainsFunc(exits, func(e Exit) bool { return e.Pid == root && e.Stopped })
 	title := name + " FAILED"
 	width := len(title)
 	var others []string
@@ -233,7 +203,7 @@ func Report(name, host string, exits []Exit) string {
 	for _, e := range slices.SortedFunc(slices.Values(exits), func(a, b Exit) int {
 		return cmp.Compare(a.Rank, b.Rank)
 	}) {
-		if !e.Failed() || e.Stopped && !root.Stopped {
+		if !e.Failed() || e.Stopped && !stopped {
 			continue
 		}
 		text := e.describe(index, host)
@@ -241,7 +211,7 @@ func Report(name, host string, exits []Exit) string {
 		for line := range strings.SplitSeq(text, "\n") {
 			width = max(width, len(line))
 		}
-		if e.Rank == root.Rank {
+		if e.Pid == root {
 			rootText = text
 		} else {
 			others = append(others, text)
@@ -265,6 +235,6 @@ func (e Exit) describe(index int, host string) string {
 	}
 	return fmt.Sprintf("[%d]:\n  time      : %s\n  host      : %s\n  rank      : %d (local_rank: "+
 		"%d)\n  exitcode  : %d (pid: %d)\n  error_file: %s\n  traceback : %s",
-		index, time.Unix(e.when(), 0).Format("2006-01-02_15:04:05"), host, e.Rank, e.Local, e.Code, e.Pid, file,
+		index, time.Unix(e.Second(), 0).Format("2006-01-02_15:04:05"), host, e.Rank, e.Local, e.Code, e.Pid, file,
 		strings.ReplaceAll(trace, "\n", "\n  "))
 }

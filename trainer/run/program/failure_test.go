@@ -46,7 +46,7 @@ func FuzzParseFailure(f *testing.F) {
 		if err != nil || again.Message != failure.Message || !again.Time.Equal(failure.Time) {
 			t.Fatalf("%q: %+v, with a code %+v, %v", text, failure, again, err)
 		}
-		Report("x.py", "h", []Exit{{Code: 1, Failure: failure}})
+		Report("x.py", "h", []Exit{{Code: 1, Failure: failure}}, 0)
 	})
 }
 
@@ -84,31 +84,19 @@ func TestErrorFile(t *testing.T) {
 	}
 }
 
-func TestRootCause(t *testing.T) {
-	at := func(seconds float64) time.Time { return time.Unix(1700000000, 0).Add(time.Duration(seconds * 1e9)) }
-	file := func(seconds int64) *Failure { return &Failure{Message: "E", Time: time.Unix(1700000000+seconds, 0)} }
+// The time of a failure is that of its error file, if it has one with a time.
+func TestSecond(t *testing.T) {
+	seen := time.Unix(1700000009, 900)
 	for name, c := range map[string]struct {
-		exits []Exit
-		rank  int // -1: none
+		failure *Failure
+		want    int64
 	}{
-		"nothing failed": {[]Exit{{Rank: 0}, {Rank: 1}}, -1},
-		"first seen": {[]Exit{{Rank: 0, Code: 1, At: at(3)},
-			{Rank: 1, Code: 1, At: at(2)}, {Rank: 2}}, 1},
-		"its file is older": {[]Exit{{Rank: 0, Code: -9, At: at(3)},
-			{Rank: 1, Code: 1, At: at(9), Failure: file(1)}}, 1},
-		"within a second, the one seen": {[]Exit{{Rank: 0, Code: 1, At: at(3.9)}, {Rank: 1, Code: 1, At: at(3.1)}}, 1},
-		"files of the same second": {[]Exit{{Rank: 0, Code: 1, At: at(5), Failure: file(1)},
-			{Rank: 1, Code: 1, At: at(4), Failure: file(1)}}, 1},
-		"the agent ended the other": {[]Exit{{Rank: 0, Code: -15, At: at(1), Stopped: true},
-			{Rank: 1, Code: 1, At: at(2)}}, 1},
-		"a file without a time": {[]Exit{{Rank: 0, Code: 1, At: at(2), Failure: &Failure{}},
-			{Rank: 1, Code: 1, At: at(3)}}, 0},
-		"exit code 0 with an error file": {[]Exit{{Rank: 0, At: at(1), Failure: file(0)},
-			{Rank: 1, Code: 3, At: at(2)}}, 1},
+		"seen":                  {nil, 1700000009},
+		"a file":                {&Failure{Time: time.Unix(1700000001, 0)}, 1700000001},
+		"a file without a time": {&Failure{}, 1700000009},
 	} {
-		e := RootCause(c.exits)
-		if got := map[bool]int{true: -1}[e == nil]; e != nil && e.Rank != c.rank || e == nil && got != c.rank {
-			t.Errorf("%s: %+v, want rank %d", name, e, c.rank)
+		if got := (Exit{Code: 1, At: seen, Failure: c.failure}).Second(); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
 }
@@ -123,7 +111,7 @@ func TestReport(t *testing.T) {
 		{Rank: 4, Local: 0, Pid: 76, Code: 1, At: at.Add(time.Second), Failure: f},
 		{Rank: 6, Local: 2, Pid: 78, Code: -15, Signal: 15, At: at, Stopped: true},
 		{Rank: 7, Local: 3, Pid: 79, At: at},
-	})
+	}, 77)
 	want := `============================================================
 main.py FAILED
 ------------------------------------------------------------
@@ -161,7 +149,7 @@ Root Cause (first observed failure):
 // A failure without an error file is reported with the last error message that the process wrote to
 // standard error.
 func TestReportWithoutErrorFile(t *testing.T) {
-	got := Report("main.py", "node", []Exit{{Pid: 77, Code: 1, Words: "ValueError: no label"}})
+	got := Report("main.py", "node", []Exit{{Pid: 77, Code: 1, Words: "ValueError: no label"}}, 77)
 	if want := "\n  error_file: <N/A>\n  traceback : ValueError: no label (exit code 1)\n"; !strings.Contains(got, want) {
 		t.Errorf("got\n%s\nwant %s", got, want)
 	}

@@ -109,8 +109,8 @@ func TestExits(t *testing.T) {
 			t.Errorf("rank %d: %+v", local, e)
 		}
 	}
-	if e := RootCause(exits); e == nil || e.Rank != 3 || e.Message() != "it broke" {
-		t.Errorf("root cause %+v", e)
+	if e := exits[3]; e.Second() != 5 || e.Message() != "it broke" {
+		t.Errorf("a process with an error file: %+v", e)
 	}
 	if want := "Signal 9 (SIGKILL) received by PID " + strconv.Itoa(exits[2].Pid); exits[2].Message() != want {
 		t.Errorf("%q, want %q", exits[2].Message(), want)
