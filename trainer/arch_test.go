@@ -61,6 +61,7 @@ var packages = map[string]struct {
 	"elastic/evaluation": {pure, ""},
 	"elastic/identity":   {pure, "elastic/pod"},
 	"elastic/job":        {pure, "elastic/source"},
+	"elastic/leases":     {pure, "elastic/ledger"},
 	"elastic/ledger":     {pure, ""},
 	"elastic/lifecycle":  {pure, "elastic/job"},
 	"elastic/param":      {pure, ""},
@@ -112,7 +113,7 @@ var packages = map[string]struct {
 	"train/zoo": {model, "elastic/param train/data/example train/nn train/nn/kernel train/optim"},
 
 	"run": {shell, ""},
-	"run/agent": {shell, "elastic/job elastic/ledger elastic/source elastic/supervise elastic/timing " +
+	"run/agent": {shell, "elastic/job elastic/leases elastic/ledger elastic/source elastic/supervise elastic/timing " +
 		"run/fetch run/program run/python run/tcpstore store/checkpoint store/outage wire wire/membership wire/rpc"},
 	"run/fetch":    {shell, "download elastic/source store/checkpoint"},
 	"run/folder":   {shell, ""},

@@ -5,6 +5,7 @@
 //	job/        the specification of a job: from flags, to and from JSON, validated
 //	source/     the location of a user's program, as a command names it
 //	task/       shards, tasks, leases: which worker has which records
+//	leases/     leases of one worker's processes, and which of their records are safe
 //	ledger/     which training records are in a model
 //	pod/        which pods run, why one ended, and whether it is replaced
 //	lifecycle/  the stages of a job in its master, and its end

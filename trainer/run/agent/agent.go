@@ -9,12 +9,16 @@
 //
 // The master decides about the program as a whole: whether a failure counts, which workers are in
 // the world, when the job is done. The pure machine elastic/supervise decides this worker's
-// reaction. This package is the shell around the machine:
+// reaction, and elastic/leases which process trains with which lease. This package is the shell
+// around these machines:
 //
 //	processes ── messages, exits ──> socket.go ─┐
 //	master ── heartbeats, worlds ──> beat.go ───┼─> shell.go ── events ──> supervise.Supervisor
 //	SIGTERM, timer ─────────────────────────────┘                              │
 //	processes, connections, heartbeats <── perform.go <──────── actions ───────┘
+//
+//	processes ── asks for leases, rounds ──> records.go ── calls ──> leases.Holder
+//	master <── requests, reports of leases ──────┘
 //
 // Processes run in a [Backend]: on this machine, or simulated ones in virtual time.
 //

@@ -5,7 +5,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/leases"
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -105,25 +107,37 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		r := newRecords(nil, 0, func(*wire.ReportTaskRequest) { t.Fatal("a lease is reported that has records left") })
-		r.hold(&wire.Task{Kind: wire.TaskKind_TRAINING, Lease: 5, End: 1 << 62})
+		const size = 1 << 62
+		process := &script{number: 1}
+		grant := leases.Grant{Lease: &leases.Lease{ID: 5, End: size}}
+		r.holder.Answered(process.number, grant, time.Time{})
 		var state stateRecords
 		switch m := m.(type) {
 		case roundMessage:
-			r.round(new(script), m)
+			r.round(process, m)
 		case hadMessage:
-			r.receivedState(new(script), m.Leases)
+			r.receivedState(process, m.Leases)
 		case arriveMessage:
 			state = m.stateRecords
 		case accountMessage:
 			state = m.stateRecords
 		}
-		for _, r.dataset = range []*wire.Dataset{nil, {Size: 10, Task: 4}} {
+		for _, declared := range []bool{false, true} {
+			if declared {
+				r.holder.Declared(leases.Dataset{Size: 10, PerTask: 4}, leases.Grant{})
+			}
 			if _, err := ledger.Parse(r.ledger(state.Ledger, 0)); err != nil {
 				t.Fatalf("a ledger that the master does not take: %v", err)
 			}
 		}
-		if l := r.held[5]; l.safe < 0 || l.reported < l.safe || l.reported > l.size() {
-			t.Fatalf("%d records are safe, %d reported, of %d", l.safe, l.reported, l.size())
+		reported := make(map[int64]bool)
+		r.report = func(r *wire.ReportTaskRequest) { reported[r.Lease] = true }
+		r.met(process)
+		for _, l := range r.holder.Status().Leases {
+			reported[l.ID] = l.Done >= 0 && l.Done < size
+		}
+		if len(reported) != 1 || !reported[5] {
+			t.Fatalf("%v are done, or have an impossible progress: %v", reported, r.holder.Status())
 		}
 	})
 }

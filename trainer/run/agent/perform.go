@@ -80,7 +80,7 @@ func (a *agent) tell(action supervise.Action) {
 	case supervise.Drain:
 		a.conns[act.Conn].conn.CloseRead() // fails if the connection has ended
 	case supervise.Free:
-		a.records.closed(a.conns[act.Conn])
+		a.records.free(act.Conn)
 		delete(a.conns, act.Conn)
 	case supervise.Enter:
 		a.conns[act.Conn].say(a.worldMessage(act))

@@ -13,7 +13,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/leases"
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/supervise"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -35,12 +37,18 @@ type desk struct {
 	scripts [3]script
 	// leases that the last request named as held
 	holds []int64
+	// calls of pending
+	pends []bool
 }
 
 // newDesk returns a desk whose data set is declared. The declaration gets the first lease.
 func newDesk(t *testing.T, leases int) *desk {
 	d := &desk{T: t, left: leases, end: wire.TaskKind_WAIT}
+	for i := range d.scripts {
+		d.scripts[i].number = i + 1
+	}
 	d.records = newRecords(d, 3, func(r *wire.ReportTaskRequest) { d.reported = append(d.reported, r.Lease) })
+	d.pending = func(some bool) { d.pends = append(d.pends, some) }
 	if err := d.declare(t.Context(), datasetRequest{Size: 10, Epochs: 2, RecordsPerTask: 4}); err != nil {
 		t.Fatal(err)
 	}
@@ -51,8 +59,8 @@ func (d *desk) GetTask(_ context.Context, r *wire.GetTaskRequest, _ ...grpc.Call
 	d.asked++
 	d.holds = slices.Sorted(slices.Values(r.Held))
 	switch {
-	case r.Worker != 3 || r.Dataset.GetSize() != 10 || !r.Now || len(r.Held) != len(d.held)+len(d.done):
-		d.Errorf("worker 3 holds %v and asks for %v", d.held, r)
+	case r.Worker != 3 || !r.Now || !proto.Equal(r.Dataset, &wire.Dataset{Size: 10, Epochs: 2, Task: 4}):
+		d.Errorf("worker 3 asks for %v", r)
 	case d.err != nil:
 		return nil, d.err
 	case d.left == 0:
@@ -69,7 +77,7 @@ func (d *desk) GetTask(_ context.Context, r *wire.GetTaskRequest, _ ...grpc.Call
 // records that are done; -1: wait; -2: there are no more records.
 func (d *desk) gets(local int, lease, done int64) {
 	d.Helper()
-	got, err := d.lease(&d.scripts[local])
+	got, err := d.asks(&d.scripts[local])
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -85,8 +93,8 @@ func (d *desk) gets(local int, lease, done int64) {
 	}
 }
 
-// lease asks for a lease on a connection.
-func (d *desk) lease(by *script) (any, error) {
+// asks asks for a lease on a connection.
+func (d *desk) asks(by *script) (any, error) {
 	by.owner = &scripts{records: d.records}
 	return leaseRequest{}.answer(d.Context(), by, time.Now())
 }
@@ -111,136 +119,31 @@ func (d *desk) safe(want ...[2]int64) {
 	}
 }
 
-// Records are safe when another round has begun, or when the ranks have met without a round: then
-// every rank has them.
-func TestRecordsAreSafeLater(t *testing.T) {
-	d := newDesk(t, 3)
-	d.gets(0, 1, 0)
-	d.ends(0, 1, [2]int64{1, 3})
-	d.safe([2]int64{1, 0})
-	d.ends(0, 2, [2]int64{1, 4})
-	d.safe([2]int64{1, 3})
-	d.gets(0, 2, 0)
-	d.safe([2]int64{1, 3}, [2]int64{2, 0})
-	d.ends(0, 3, [2]int64{1, 4}, [2]int64{2, 1})
-	if d.safe([2]int64{2, 0}); !slices.Equal(d.reported, []int64{1}) {
-		t.Errorf("reported %v, want 1, which is whole", d.reported)
-	}
-	d.gets(0, 3, 0)
-	d.safe([2]int64{2, 0}, [2]int64{3, 0}) // a round came between the requests
-	d.waits = time.Time{}
-	// its data loader asks again while the others are in the round
-	for range 3 {
-		d.gets(0, -1, 0)
-		d.waits = time.Time{}
-	}
-	d.safe([2]int64{2, 0}, [2]int64{3, 0})
-	d.met(&d.scripts[0])
-	d.safe([2]int64{2, 1}, [2]int64{3, 0})
-	// at most the lease's records, and no other leases
-	d.ends(0, 4, [2]int64{2, 99}, [2]int64{77, 1})
-	d.ends(0, 5)
-	if !slices.Equal(d.reported, []int64{1, 2}) {
-		t.Errorf("reported %v, want 1 and 2", d.reported)
-	}
-	d.safe([2]int64{3, 0})
-	if d.steps != 5 {
-		t.Errorf("%d rounds, want 5", d.steps)
-	}
-}
-
-// Steps rise with each round, once for all processes of the worker, also if a world begins with an
-// older state: without progress the master would replace the worker as hung.
-func TestStepsRiseWhenTheTrainingGoesBack(t *testing.T) {
-	d := newDesk(t, 3)
-	for i, c := range []struct {
-		enters bool
-		local  int
-		round  int64
-		steps  int64
-	}{{false, 0, 1, 1}, {false, 1, 1, 1}, {false, 0, 2, 2}, {false, 1, 2, 2}, {true, 0, 1, 3},
-		{false, 1, 1, 3}, {false, 1, 2, 4}, {true, 1, 10, 5}} {
-		if c.enters {
-			d.enter(0)
-		}
-		d.ends(c.local, c.round)
-		var b wire.HeartbeatRequest
-		if d.beat(&b); b.Steps != c.steps || b.Version != c.round {
-			t.Errorf("after report %d: %d steps, version %d, want %d and %d", i, b.Steps, b.Version, c.steps, c.round)
-		}
-	}
-}
-
-// Another process of the worker continues the leases of one that has ended, from the records that
-// are safe; the oldest lease first.
-func TestRecordsOfOneThatIsGone(t *testing.T) {
-	d := newDesk(t, 3)
-	d.gets(0, 1, 0)
-	d.gets(0, 2, 0)
-	d.gets(1, 3, 0)
-	d.ends(0, 1, [2]int64{1, 2}, [2]int64{2, 3})
-	d.ends(1, 1, [2]int64{3, 3})
-	d.ends(0, 2, [2]int64{1, 3})
-	d.closed(&d.scripts[0])
-	d.gets(1, 1, 2)
-	d.gets(1, 2, 3)
-	d.safe([2]int64{1, 2}, [2]int64{2, 3}, [2]int64{3, 0})
-	d.ends(1, 2, [2]int64{1, 4})
-	d.closed(&d.scripts[1])
-	d.gets(2, 1, 2)
-	if len(d.reported) > 0 {
-		t.Errorf("reported %v, and none is safe to its end", d.reported)
-	}
-}
-
-// When a world begins, the progress of its members is not safe yet: the process with the state may
-// be lost before the others have received it. It is safe after a round. Leases below the floor are
-// void.
-func TestRecordsOfTheNextWorld(t *testing.T) {
-	d := newDesk(t, 3)
-	d.gets(0, 1, 0)
-	d.gets(0, 2, 0)
-	d.gets(1, 3, 0)
-	d.ends(0, 1, [2]int64{1, 4}, [2]int64{2, 3})
-	d.closed(&d.scripts[1])
-	d.waits, d.over = time.Now().Add(time.Hour), true
-	d.enter(2)
-	d.safe([2]int64{2, 0}, [2]int64{3, 0})
-	if len(d.reported) > 0 {
-		t.Errorf("reported %v, which is void", d.reported)
-	}
-	d.gets(0, 3, 0)
-	d.gets(1, -1, 0) // to wait, not the end
-	d.round(&d.scripts[0], roundMessage{Round: 2})
-	d.safe([2]int64{2, 3}, [2]int64{3, 0})
-}
-
-// Progress that only one process has in its state is not reported if that process is lost before a
-// round of the next world.
-func TestRecordsOfALostSource(t *testing.T) {
+// A heartbeat has the progress of the rounds and of the leases.
+func TestRecordsOfAHeartbeat(t *testing.T) {
 	d := newDesk(t, 2)
 	d.gets(0, 1, 0)
-	d.ends(0, 1, [2]int64{1, 4})
-	d.enter(0)
-	d.closed(&d.scripts[0])
-	d.enter(0)
-	d.gets(0, 1, 0)
-	d.round(&d.scripts[0], roundMessage{Generation: 3, Round: 1})
-	d.round(&d.scripts[0], roundMessage{Generation: 3, Round: 2})
-	if len(d.reported) > 0 {
-		t.Errorf("reported %v: its records are in no state", d.reported)
-	}
-}
-
-// Several leases in one search for records make nothing safe: the ranks meet when there are no
-// more.
-func TestRecordsOfOneLook(t *testing.T) {
-	d := newDesk(t, 3)
-	d.gets(0, 1, 0)
+	d.gets(1, 2, 0)
 	d.ends(0, 1, [2]int64{1, 3})
-	d.gets(0, 2, 0)
-	d.gets(0, 3, 0)
-	d.safe([2]int64{1, 0}, [2]int64{2, 0}, [2]int64{3, 0})
+	d.safe([2]int64{1, 0}, [2]int64{2, 0})
+	d.met(&d.scripts[0])
+	d.receivedState(&d.scripts[1], [][2]int64{{2, 1}})
+	d.ends(1, 1)
+	loss := float32(0.5)
+	d.round(&d.scripts[0], roundMessage{Generation: 1, Round: 2, Loss: &loss})
+	var b wire.HeartbeatRequest
+	d.beat(&b)
+	want := &wire.HeartbeatRequest{Steps: 2, Version: 2, Rounds: 1, Loss: loss, Leases: []*wire.LeaseProgress{
+		{Lease: 1, Done: 3, Epoch: 1, Effort: 2}, {Lease: 2, Done: 1, Epoch: 1, Number: 1, Effort: 2}}}
+	if !proto.Equal(&b, want) {
+		t.Errorf("%v, want %v", &b, want)
+	}
+	if !d.round(&d.scripts[0], roundMessage{Generation: 2, Round: 3}) ||
+		d.round(&d.scripts[1], roundMessage{Generation: 2, Round: 3}) {
+		t.Error("the first round of a world is not the only one reported as first")
+	}
+	d.enter(2)
+	d.safe([2]int64{2, 1})
 }
 
 // A lease is held until the master knows of its end: otherwise it would be granted again.
@@ -261,6 +164,9 @@ func TestReportedLate(t *testing.T) {
 	if !slices.Equal(d.holds, []int64{2}) {
 		t.Errorf("holds %v, want [2]", d.holds)
 	}
+	if !slices.Equal(d.pends, []bool{true, false}) {
+		t.Errorf("the supervisor hears of reports to come: %v", d.pends)
+	}
 }
 
 // A process gets an answer within the limit, even if the master does not answer. The next request
@@ -275,17 +181,17 @@ func TestRecordsWait(t *testing.T) {
 			for range 5 {
 				d.gets(1, -1, 0)
 			}
-			if time.Sleep(again); d.asked != before+1 {
-				t.Errorf("asked %d times within %v", d.asked-before, again)
+			if time.Sleep(leases.RetryAfter); d.asked != before+1 {
+				t.Errorf("asked %d times within %v", d.asked-before, leases.RetryAfter)
 			}
 		}
 		d.err = status.Error(codes.FailedPrecondition, "another")
-		if _, err := d.lease(&d.scripts[0]); err == nil || err.Error() != "another" {
+		if _, err := d.asks(&d.scripts[0]); err == nil || err.Error() != "another" {
 			t.Errorf("%v, want the master's word", err)
 		}
 		d.err, d.end = nil, wire.TaskKind_END
 		d.gets(0, -2, 0)
-		d.closed(&d.scripts[0])
+		d.free(1)
 		// there are no more records, but this lease has no process
 		d.gets(1, 1, 0)
 		other := &script{owner: &scripts{records: newRecords(d, 3, nil)}}
@@ -320,12 +226,12 @@ func TestRecordsLedger(t *testing.T) {
 func TestRecordsOfALateRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, 1)
-		a := &agent{records: d.records, conns: map[int]*script{7: &d.scripts[0]}}
+		a := &agent{records: d.records, conns: map[int]*script{1: &d.scripts[0]}}
 		d.gets(0, 1, 0)
 		d.ends(0, 1, [2]int64{1, 2}) // its last message
 		d.gets(1, -1, 0)
-		a.tell(supervise.Free{Conn: 7})
-		time.Sleep(again)
+		a.tell(supervise.Free{Conn: 1})
+		time.Sleep(leases.RetryAfter)
 		d.gets(1, 1, 0)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/leases"
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
@@ -251,9 +252,13 @@ func (s *scripts) ended(generation int64, rank int) {
 
 func (m leaseRequest) answer(ctx context.Context, c *script, at time.Time) (any, error) {
 	r := c.owner.records
-	if known, err := r.known(c, at); known != nil || err != nil {
-		return known, err
+	a := r.ask(c, at)
+	if a.Kind == leases.AskMaster {
+		grant, err := r.lease(ctx)
+		if why := refused(err); why != nil {
+			return nil, why
+		}
+		a = r.answered(c, grant, err, time.Now())
 	}
-	task, err := r.ask(ctx)
-	return r.granted(c, task, err, time.Now())
+	return grantReply(a)
 }
