@@ -79,7 +79,9 @@ func (m *master) goes(now time.Time) {
 		return
 	}
 	f := m.facts()
-	f.Awaited = f.Pods && n != Leave && m.program != nil && m.program.awaited(now)
+	if m.program != nil {
+		f.Processes = m.program.processes()
+	}
 	m.perform(m.stage.Step(f, now), now)
 }
 

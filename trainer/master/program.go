@@ -341,7 +341,7 @@ func (g *program) describe(s *wire.JobStatus) {
 	s.Restarts, s.MaxRestarts = int32(g.judge.Counted()), int32(g.Job.Program.MaxRestarts)
 	s.Failures, s.Failure = int32(failures), last
 	s.Program = g.Job.Title()
-	s.Saved, s.Unsaved = g.saved, g.unsaved
+	s.Saved, s.Unsaved = g.saved, g.stage.Unsaved()
 	if g.judge.Repeated() {
 		s.ExitCode = exitSame
 	}

@@ -2,7 +2,6 @@ package master
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
@@ -18,8 +17,6 @@ type ending struct {
 	saved *wire.Saved
 	// the last round; nil: the processes have not ended it
 	rest *wire.Rest
-	// why nothing was saved when the job stopped; "": something was, or it has not stopped
-	unsaved string
 }
 
 // tells handles what a worker reports of its program's checkpoints, and tells it whether the job is
@@ -54,26 +51,8 @@ func (g *program) holds() bool {
 	return g.ring.remain() > 0 && (len(world.Sources) > 0 || g.judge.Completed(world.Generation))
 }
 
-// awaited reports whether the processes are yet to end a round, and to write a checkpoint of it,
-// before the job stops or rests. It notes why nothing is saved if they need not, or have had their
-// time.
-func (g *program) awaited(now time.Time) bool {
-	switch _, since, by := g.stage.Closing(); {
-	case !g.asks || g.done():
-		return false
-	case g.rest != nil:
-		g.unsaved = g.rest.Problem
-		return false
-	case !g.judge.Completed(1) && g.saved == nil:
-		g.unsaved = "no round was completed"
-		return false
-	case !g.holds():
-		g.unsaved = "no process has a newer state"
-		return false
-	case !now.Before(by):
-		g.unsaved = fmt.Sprintf("no round was ended, and written as a checkpoint, within %v "+
-			"(--grace_period)", by.Sub(since))
-		return false
-	}
-	return true
+// processes returns what a planned end depends on.
+func (g *program) processes() *lifecycle.Processes {
+	return &lifecycle.Processes{Asked: g.asks, Finished: g.done(), Trained: g.judge.Completed(1) || g.saved != nil,
+		Hold: g.holds(), Rested: g.rest != nil, Problem: g.rest.GetProblem()}
 }

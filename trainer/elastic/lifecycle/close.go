@@ -62,10 +62,11 @@ func (l *Lifecycle) Step(f Facts, now time.Time) []Action {
 	}
 	var did []Action
 	unsaved, unknown := f.Checkpoints && f.Covered < c.version, l.stage == Recovering
+	awaited := f.Pods && c.how != Leave && f.Processes != nil && l.awaits(*f.Processes, now)
 	switch {
 	case f.Pods && f.Checkpoints && (l.begun || unknown) && (unsaved || unknown) && now.Before(c.by):
 		return nil
-	case f.Pods && f.Awaited && c.how != Leave:
+	case awaited:
 		return nil
 	case unsaved:
 		did = []Action{{Verb: Unsaved, Version: c.version}}

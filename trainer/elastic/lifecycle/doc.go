@@ -47,7 +47,7 @@
 //  3. A planned end waits for a checkpoint of what was in the model when it was first requested,
 //     for Grace at most, and only while there are pods that may have it. The pods of a job that is
 //     to stop, or to be suspended, have that time for a checkpoint of their own, too. A missed
-//     checkpoint is reported.
+//     checkpoint is reported; [Lifecycle.Unsaved] has the reason if processes missed theirs.
 //  4. A stop beats every other request. A second one ends the job at once, and so does one before
 //     the data is known. Requests that follow the first do not extend the grace period.
 //  5. A rollback of the model leads back from Completing to Training. Until a task is granted again

@@ -121,8 +121,8 @@ type Facts struct {
 	Version int64
 	// pods are there, or may be
 	Pods bool
-	// processes have yet to write a checkpoint of their own before the job stops
-	Awaited bool
+	// of a user's program; nil: the job has a model, which the master saves
+	Processes *Processes
 	// what of the job is not done; nil: all is
 	Undone error
 }
@@ -157,6 +157,8 @@ type Lifecycle struct {
 	// why the master has left the pods
 	left    error
 	closing closing
+	// why processes have saved nothing before a planned end; "": they have, or none came
+	unsaved string
 	// what the previous master has left, until the job is planned; nil: this is the first master
 	saved *Snapshot
 }

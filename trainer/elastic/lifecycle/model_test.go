@@ -152,7 +152,12 @@ func (m *model) Rollback(t *rapid.T) {
 func (m *model) Learn(t *rapid.T) {
 	m.f.Version += int64(rapid.IntRange(0, 3).Draw(t, "updates"))
 	m.f.Covered = rapid.Int64Range(m.f.Covered, max(m.f.Covered, m.f.Version)).Draw(t, "covered")
-	m.f.Pods, m.f.Awaited = rapid.IntRange(0, 5).Draw(t, "pods") > 0, rapid.IntRange(0, 3).Draw(t, "awaited") == 0
+	m.f.Pods, m.f.Processes = rapid.IntRange(0, 5).Draw(t, "pods") > 0, nil
+	if rapid.IntRange(0, 1).Draw(t, "program") == 0 {
+		may := rapid.IntRange(0, 4)
+		m.f.Processes = &Processes{Asked: may.Draw(t, "asked") > 0, Finished: may.Draw(t, "finished") == 0,
+			Trained: may.Draw(t, "trained") > 0, Hold: may.Draw(t, "hold") > 0, Rested: may.Draw(t, "rested") == 0}
+	}
 }
 
 // Close sends a notice.
@@ -246,8 +251,9 @@ func (m *model) Wait(t *rapid.T) {
 	case m.f.Pods && m.f.Checkpoints && m.now.Before(m.by) && (m.recovering || m.begun && unsaved):
 		m.want(did) // it waits for a checkpoint
 		return
-	case m.f.Pods && m.f.Awaited && m.how != Leave:
-		m.want(did)
+	case m.f.Pods && m.how != Leave && m.now.Before(m.by) && m.f.Processes != nil &&
+		*m.f.Processes == Processes{Asked: true, Trained: true, Hold: true}:
+		m.want(did) // it waits for the processes
 		return
 	}
 	if unsaved {

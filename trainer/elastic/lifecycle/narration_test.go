@@ -34,7 +34,7 @@ type stage struct {
 //	model 7                     the newest known version of the model is 7
 //	checkpoint 7                the newest checkpoint has version 7
 //	pods ended                  all pods have ended
-//	processes write             processes have yet to write a checkpoint of their own
+//	processes write             processes have yet to write a checkpoint of their own; then "ready"
 //	leave, suspend              notices
 //	stop [again=yes] why        somebody stops the job
 //	end Failed why              the job ends in a state, for a reason
@@ -43,7 +43,7 @@ type stage struct {
 //	restart                     another master restores the lifecycle from the last record
 //
 // Questions: "stage", "deadline", "need" (whether a checkpoint is to be made), "done" (whether Run
-// returns), "record" (what is stored).
+// returns), "record" (what is stored), "unsaved" (why processes have saved nothing).
 func TestNarration(t *testing.T) {
 	narration.Play(t, "testdata/*.txt", func(t *testing.T) narration.Perform {
 		s := &stage{t: t, l: New(policy, start), now: start, f: Facts{Checkpoints: true, Pods: true}}
@@ -79,6 +79,8 @@ func (s *stage) answer(c *narration.Command) ([]string, bool) {
 		return []string{fmt.Sprint(s.l.Done(!s.f.Pods, s.now), ", ", s.l.Left(), ", ", s.l.Err())}, true
 	case "record":
 		return []string{s.record()}, true
+	case "unsaved":
+		return []string{s.l.Unsaved()}, true
 	}
 	return nil, false
 }
@@ -111,7 +113,7 @@ func (s *stage) tell(c *narration.Command) []Action {
 	case "pods":
 		s.f.Pods = c.Arg(0) != "ended"
 	case "processes":
-		s.f.Awaited = c.Arg(0) == "write"
+		s.f.Processes = &Processes{Asked: true, Trained: true, Hold: true, Rested: c.Arg(0) == "ready"}
 	case "leave", "suspend":
 		did, _ := s.l.Close(map[string]Notice{"leave": Leave, "suspend": Suspend}[c.Name], s.f, s.now)
 		return append(did, s.l.Step(s.f, s.now)...)
