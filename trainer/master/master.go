@@ -17,6 +17,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
+	"github.com/elasticdl/elasticdl/trainer/elastic/verdict"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
@@ -215,7 +216,7 @@ type contact struct {
 	// of a worker: why the storage fails for which its leases wait
 	waits []string
 	// of a worker that runs a program: how far its processes have come
-	stage wire.Stage
+	stage verdict.Stage
 	// of a worker that runs a program: why its newest checkpoint could not be written; "": it was
 	unsaved string
 	// the others continue without it as soon as they can

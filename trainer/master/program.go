@@ -32,12 +32,8 @@ type program struct {
 	judge *verdict.Judge
 	// data set that the program has declared; nil: none
 	dataset *wire.Dataset
-	// the last world began with a state read from a checkpoint: it is the first world, or all
-	// states were lost
-	loaded bool
-	// the last world may have begun with a state read from a checkpoint, whose records the queue
-	// does not know
-	behind bool
+	// of the state with which the last world began
+	origin rendezvous.Origin
 	// the queue was rewound to the state with which the last world began
 	rewound bool
 	// records in that state; nil: there is none, or the queue knows them
@@ -189,27 +185,23 @@ func (g *program) ended() bool { return g.dataset != nil && g.host.tasks().Train
 // source makes a world begin with the newest state that a process has read from the program's own
 // checkpoint, if no process has one in memory.
 func (g *program) source(w rendezvous.World) rendezvous.World {
-	// the state that the queue was set back to may be lost
-	lost := g.rewound && !g.ring.custody.Shared()
-	g.loaded, g.behind, g.rewound, g.ledger = false, false, false, nil
-	// the state may have been read after a world of this generation had begun without training
-	if len(w.Sources) > 0 {
-		trained := g.ring.participants[w.Members[w.Sources[0]].Worker].arrival.Version > 0
-		g.behind = g.dataset != nil && (lost || g.host.tasks().Stats().Done == 0 && trained)
-		return w
-	}
-	newest := int64(0)
+	versions := make([]int64, len(w.Members))
 	for rank, m := range w.Members {
-		if a := g.ring.participants[m.Worker].arrival; a.Round >= 0 && a.Version > newest {
-			w.Sources, newest, g.loaded = []int{rank}, a.Version, true
+		if a := g.ring.participants[m.Worker].arrival; a.GetRound() >= 0 {
+			versions[rank] = a.GetVersion()
 		}
 	}
+	counted := rendezvous.Counted{Declared: g.dataset != nil, Records: g.host.tasks().Stats().Done,
+		// the state that the queue was set back to may be lost
+		Lost: g.rewound && !g.ring.custody.Shared()}
+	g.rewound, g.ledger = false, nil
+	w, g.origin = rendezvous.Begin(w, versions, counted)
 	return w
 }
 
 // begins sets the training back to the state that a world begins with, if a process has read it.
 func (g *program) begins(applied ledger.Ledger, version int64) error {
-	if !g.loaded && !g.behind {
+	if g.origin == rendezvous.Kept {
 		return nil
 	}
 	before := g.host.tasks().Stats().Done
@@ -223,7 +215,7 @@ func (g *program) begins(applied ledger.Ledger, version int64) error {
 		g.Log.Info("The program continues from the newest state that a process has kept or read",
 			"version", version, "records", records, "before", before)
 	}
-	if g.loaded {
+	if g.origin == rendezvous.Read {
 		g.found(version, records)
 	}
 	return nil

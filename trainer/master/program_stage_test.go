@@ -8,43 +8,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A program waits for the slowest of its workers.
-func TestStandsStill(t *testing.T) {
-	const (
-		fetching, importing = wire.Stage_STAGE_FETCHING, wire.Stage_STAGE_IMPORTING
-		silent, started     = wire.Stage_STAGE_SILENT, wire.Stage_STAGE_STARTED
-		training, trained   = wire.Stage_STAGE_TRAINING, wire.Stage_STAGE_TRAINED
-	)
-	for _, c := range []struct {
-		stages []wire.Stage
-		asks   bool
-		still  time.Duration
-		want   string
-	}{
-		{nil, false, time.Hour, ""},
-		{[]wire.Stage{fetching, importing}, false, 7 * time.Second, "the program's code, which is fetched by worker-0"},
-		{[]wire.Stage{training, importing, importing}, true, 7 * time.Second,
-			"torch to be imported, before processes start, by worker-1, worker-2"},
-		{[]wire.Stage{silent, started}, false, 5 * time.Second, "the first output of the processes of worker-0"},
-		{[]wire.Stage{silent}, false, 4999 * time.Millisecond, ""},
-		{[]wire.Stage{started, started}, false, time.Hour, ""},
-		{[]wire.Stage{training, started}, true, time.Hour,
-			"elasticdl.init(), which has yet to be called by the processes of worker-1"},
-		{[]wire.Stage{training, trained}, true, 61 * time.Second,
-			"a step of its processes: none was completed for 1m1s"},
-		{[]wire.Stage{trained, trained}, true, 9 * time.Second,
-			"the processes to end, as the training is complete, of worker-0, worker-1"},
-	} {
-		var members []staged
-		for i, s := range c.stages {
-			members = append(members, staged{i, s})
-		}
-		if got := standsStill(members, c.asks, c.still); got != c.want {
-			t.Errorf("%v after %v: %q, want %q", c.stages, c.still, got, c.want)
-		}
-	}
-}
-
 // The status of a program that does not get on says why within 10 s: while its processes start,
 // when they stop completing rounds, and when they take long to end. A checkpoint that cannot be
 // written is a problem that the program outlasts.

@@ -214,7 +214,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		world.PauseMs = r.program.formed(world.Members).Milliseconds()
 		world.Restarts, world.Beginning = int32(judge.Again()), w.Generation
 		world.MaxRestarts = world.Restarts + int32(judge.Left())
-		if len(w.Sources) > 0 && !r.program.loaded {
+		if len(w.Sources) > 0 && r.program.origin != rendezvous.Read {
 			world.Beginning = r.participants[w.Members[w.Sources[0]].Worker].arrival.Beginning
 		}
 	}

@@ -23,8 +23,8 @@ type Processes struct {
 }
 
 // awaits reports whether processes have yet to end a round, and to write a checkpoint of it, before
-// the job stops or is suspended. It notes why nothing is saved if they need not do so, or did not in
-// time.
+// the job stops or is suspended. If they need not, or did not in time, it notes why nothing is
+// saved.
 func (l *Lifecycle) awaits(p Processes, now time.Time) bool {
 	switch c := l.closing; {
 	case !p.Asked || p.Finished:

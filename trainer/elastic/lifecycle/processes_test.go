@@ -7,7 +7,7 @@ import (
 )
 
 // A planned end waits for processes that may save something, within the grace period, and the
-// lifecycle has the reason if they save nothing. What decides first is first.
+// lifecycle has the reason if they save nothing.
 func TestProcessesSave(t *testing.T) {
 	const late = "no round was ended, and written as a checkpoint, within 15s (--grace_period)"
 	saves := Processes{Asked: true, Trained: true, Hold: true}

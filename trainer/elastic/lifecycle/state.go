@@ -54,8 +54,8 @@ func (l *Lifecycle) Closing() (n Notice, since, by time.Time) {
 	return l.closing.how, l.closing.since, l.closing.by
 }
 
-// Unsaved returns why the processes of a program have saved nothing before a planned end; "" if they
-// have, or if no such end has come.
+// Unsaved returns why the processes of a program have saved nothing before a planned end; "" if
+// they have, or if no such end has come.
 func (l *Lifecycle) Unsaved() string { return l.unsaved }
 
 // Snapshot is the stored state of a [Lifecycle].

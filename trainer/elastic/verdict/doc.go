@@ -31,7 +31,8 @@
 //	pause = j.Start(2, now)
 //
 // now is the time on a clock that stands still while the master does not run. [Judge.Waiting] says
-// what the processes wait for before they start.
+// what the processes wait for before they start, and [StandsStill] what they wait for when they get
+// on no further.
 //
 // Laws:
 //
