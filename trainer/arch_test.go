@@ -545,8 +545,10 @@ func TestGeneratedStandsApart(t *testing.T) {
 }
 
 // The parts of the master ask it for what stands in their interfaces: none has the master itself,
-// but the executor of actions.
+// but the executor of actions. The interfaces are narrow: state that parts share is in objects.
 func TestPartsDoNotHaveTheMaster(t *testing.T) {
+	const most = 8
+	hosts := 0
 	for _, s := range load(t) {
 		if s.dir != "trainer/master" || s.test {
 			continue
@@ -555,6 +557,12 @@ func TestPartsDoNotHaveTheMaster(t *testing.T) {
 			spec, ok := n.(*ast.TypeSpec)
 			if !ok || spec.Name.Name == "executor" {
 				return !ok
+			}
+			if host, ok := spec.Type.(*ast.InterfaceType); ok && strings.HasSuffix(spec.Name.Name, "Host") {
+				hosts++
+				if n := host.Methods.NumFields(); n > most {
+					t.Errorf("%s: %s has %d methods, more than %d", s.path, spec.Name.Name, n, most)
+				}
 			}
 			ast.Inspect(spec.Type, func(n ast.Node) bool {
 				if star, ok := n.(*ast.StarExpr); ok {
@@ -566,6 +574,9 @@ func TestPartsDoNotHaveTheMaster(t *testing.T) {
 			})
 			return false
 		})
+	}
+	if hosts == 0 {
+		t.Error("no interface of requests to the master was found")
 	}
 }
 

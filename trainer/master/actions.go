@@ -33,19 +33,38 @@ const (
 	creating = 64
 )
 
+// orders are the actions that the executor has not taken yet.
+type orders struct {
+	pending []pod.Action
+	// has an element when there are actions
+	ready chan struct{}
+}
+
+func newOrders() orders { return orders{ready: make(chan struct{}, 1)} }
+
+func (o *orders) put(a pod.Action) {
+	o.pending = append(o.pending, a)
+	signal(o.ready)
+}
+
+func (o *orders) take() []pod.Action {
+	taken := o.pending
+	o.pending = nil
+	return taken
+}
+
 // enqueue hands actions to the executor. The caller holds the mutex.
 func (m *master) enqueue(actions []pod.Action) {
 	for _, a := range actions {
 		switch a.Verb {
 		case pod.Lost:
-			m.happen(PodEnded{ID: a.ID, Incarnation: a.Incarnation, Reason: a.Reason, Counted: a.Counted,
+			m.events.happen(PodEnded{ID: a.ID, Incarnation: a.Incarnation, Reason: a.Reason, Counted: a.Counted,
 				Rejected: a.Rejected, GivenUp: a.GivenUp})
 			m.forget(a.ID, a.Incarnation, a.Reason)
 		case pod.Delete:
-			m.happen(PodUnwanted{ID: a.ID, Reason: a.Reason})
+			m.events.happen(PodUnwanted{ID: a.ID, Reason: a.Reason})
 		}
-		m.actions = append(m.actions, a)
-		signal(m.acting)
+		m.orders.put(a)
 	}
 }
 
@@ -60,12 +79,17 @@ func (m *master) apply(actions []pod.Action) {
 	}
 }
 
+// runs notes that a worker has arrived, so that its pod runs.
+func (m *master) runs(worker int, address string) {
+	m.enqueue(m.fleet.table.Observe(pod.Event{ID: pod.ID{Role: pod.Worker, Index: worker}, Phase: pod.Running,
+		Address: address}, time.Now()))
+}
+
 // forget drops what is known from a pod that has ended.
 func (m *master) forget(id pod.ID, incarnation int, reason string) {
-	m.rejected += m.contact(id).rejected
-	delete(m.pods, id)
+	m.contacts.forget(id)
 	if id.Role == pod.Worker {
-		m.announced(id.Index)
+		m.handover.announced(id.Index)
 	}
 	m.strategy.lost(id, incarnation, reason)
 }
@@ -75,13 +99,12 @@ func (m *master) execute(ctx context.Context) {
 	e := executor{m: m, busy: make(map[pod.ID]*actionQueue), slots: make(chan struct{}, creating)}
 	for {
 		select {
-		case <-m.acting:
+		case <-m.orders.ready:
 		case <-ctx.Done():
 			return
 		}
 		m.mu.Lock()
-		actions := m.actions
-		m.actions = nil
+		actions := m.orders.take()
 		// number of the record that contains these creations
 		var number int64
 		if slices.ContainsFunc(actions, func(a pod.Action) bool { return a.Verb == pod.Create }) {
@@ -194,14 +217,14 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if ctx.Err() == nil { // otherwise the pod is not wanted any more
-		m.happen(PodRefused{ID: a.ID, Reason: err.Error()})
+		m.events.happen(PodRefused{ID: a.ID, Reason: err.Error()})
 	}
 	now := time.Now()
 	why := pod.Refusal{Reason: err.Error(), Full: errors.Is(err, ErrFull),
 		Denied: errors.Is(err, ErrDenied), Hopeless: errors.Is(err, ErrHopeless)}
-	m.apply(m.table.Refused(a.ID, a.Incarnation, why, now))
+	m.apply(m.fleet.table.Refused(a.ID, a.Incarnation, why, now))
 	m.advance(now)
-	signal(m.poke)
+	m.clock.look()
 }
 
 // created tells the table that the runtime has created a pod, unless later events of it were
@@ -209,10 +232,10 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 func (m *master) created(a pod.Action) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, ok := m.table.Get(a.ID); ok && p.Incarnation == a.Incarnation && p.Phase < pod.Pending {
+	if p, ok := m.fleet.table.Get(a.ID); ok && p.Incarnation == a.Incarnation && p.Phase < pod.Pending {
 		m.observeLocked(pod.Event{ID: a.ID, Incarnation: a.Incarnation, Phase: pod.Pending})
 	}
-	signal(m.poke)
+	m.clock.look()
 }
 
 // delete asks the runtime to end a pod until it has accepted that, or the pod has ended.
@@ -234,7 +257,7 @@ func (m *master) delete(ctx context.Context, a pod.Action) {
 func (m *master) release(id pod.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.contact(id).dismiss = true
+	m.contacts.of(id).dismiss = true
 }
 
 // isFollowed reports whether the incarnation of the pod to which an action refers was followed by
@@ -242,7 +265,7 @@ func (m *master) release(id pod.ID) {
 func (m *master) isFollowed(a pod.Action) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, ok := m.table.Get(a.ID)
+	p, ok := m.fleet.table.Get(a.ID)
 	return ok && p.Incarnation != a.Incarnation
 }
 
@@ -250,7 +273,7 @@ func (m *master) isFollowed(a pod.Action) bool {
 func (m *master) hasEnded(a pod.Action) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, ok := m.table.Get(a.ID)
+	p, ok := m.fleet.table.Get(a.ID)
 	return ok && (p.Incarnation != a.Incarnation || p.Phase.Ended())
 }
 
@@ -269,14 +292,4 @@ func (m *master) lost(ctx context.Context, a pod.Action) {
 		fault = a.Reason
 	}
 	m.strategy.takeBack(ctx, a.ID.Index, fault)
-}
-
-// lose takes back the leases of a worker; progress says how many of their records are in the model.
-// The caller holds the mutex.
-func (m *master) lose(worker int, progress map[int64]int64, fault string) {
-	for _, l := range m.queue.Lose(worker, progress, fault, m.clock(time.Now())) {
-		m.Log.Info("Lease taken back", "lease", l.ID, "worker", l.Worker, "task", l.Task, "done", l.Done)
-		m.happen(TakenBack{l})
-	}
-	m.wake()
 }

@@ -205,14 +205,14 @@ func TestServersHaveRoom(t *testing.T) {
 
 // A deletion that was refused is not repeated on the next incarnation of the pod.
 func TestDeletionIsOfOneIncarnation(t *testing.T) {
-	m := &master{mu: make(turn, 1), table: pod.New(pod.Policy{Servers: 1})}
+	m := &master{shared: shared{mu: make(turn, 1)}, fleet: &fleet{table: pod.New(pod.Policy{Servers: 1})}}
 	id, now := pod.ID{Role: pod.PS, Index: 0}, time.Now()
-	m.table.Start(now)
-	m.table.Observe(pod.Event{ID: id, Phase: pod.Running}, now)
+	m.fleet.table.Start(now)
+	m.fleet.table.Observe(pod.Event{ID: id, Phase: pod.Running}, now)
 	if m.hasEnded(pod.Action{ID: id, Incarnation: 1}) {
 		t.Error("a running pod has ended")
 	}
-	m.table.Observe(pod.Event{ID: id, Phase: pod.Deleted}, now)
+	m.fleet.table.Observe(pod.Event{ID: id, Phase: pod.Deleted}, now)
 	if !m.hasEnded(pod.Action{ID: id, Incarnation: 1}) {
 		t.Error("a deleted pod has not ended")
 	}
@@ -244,16 +244,29 @@ func TestDeletionSparesTheNextIncarnation(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := time.Now()
-		m.table.Start(now)
-		m.table.Observe(pod.Event{ID: ps(0), Incarnation: 1, Phase: pod.Running}, now)
+		m.fleet.table.Start(now)
+		m.fleet.table.Observe(pod.Event{ID: ps(0), Incarnation: 1, Phase: pod.Running}, now)
 		go m.delete(t.Context(), pod.Action{Verb: pod.Delete, ID: ps(0), Incarnation: 1})
 		synctest.Wait() // now the deletion has been refused
 		m.mu.Lock()
-		m.table.Observe(pod.Event{ID: ps(0), Incarnation: 1, Phase: pod.Deleted}, now.Add(time.Minute))
+		m.fleet.table.Observe(pod.Event{ID: ps(0), Incarnation: 1, Phase: pod.Deleted}, now.Add(time.Minute))
 		m.mu.Unlock()
 		time.Sleep(2 * deleteAgain)
 		if deleted := m.Pods.(refusing).ended(); len(deleted) > 0 {
 			t.Errorf("%v was deleted", deleted)
 		}
 	})
+}
+
+// The executor takes all orders at once, in their order, after one signal.
+func TestOrders(t *testing.T) {
+	o := newOrders()
+	o.put(pod.Action{Verb: pod.Create, ID: worker(0)})
+	o.put(pod.Action{Verb: pod.Create, ID: worker(1)})
+	if taken := o.take(); len(o.ready) != 1 || len(taken) != 2 || taken[0].ID != worker(0) || taken[1].ID != worker(1) {
+		t.Errorf("%d signals, took %v", len(o.ready), taken)
+	}
+	if taken := o.take(); len(taken) != 0 {
+		t.Errorf("took %v again", taken)
+	}
 }

@@ -126,7 +126,7 @@ func (c *checkpoints) lineageOf(commit *checkpoint.Commit) []checkpoint.Ancestor
 }
 
 // resumes reports whether the job may have checkpoints already.
-func (c *checkpoints) resumes() bool { return c.Resume || c.host.predecessor() != nil }
+func (c *checkpoints) resumes() bool { return c.Resume || c.handover.record != nil }
 
 // highest returns the highest number of a checkpoint in the job's directory. Unless the job is
 // resumed there may be none.
@@ -152,12 +152,12 @@ func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 	dir := c.Job.CheckpointDir
 	commit, damaged, err := checkpoint.Source{Dir: c.dir}.Read()
 	c.logDamages(c.dir, damaged)
-	if errors.Is(err, checkpoint.ErrDamaged) && c.host.predecessor() != nil {
+	if errors.Is(err, checkpoint.ErrDamaged) && c.handover.record != nil {
 		err = checkpoint.ErrNone
 	}
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
-		if c.host.predecessor() == nil {
+		if c.handover.record == nil {
 			c.Log.Warn("The job has no checkpoint to continue from: the training begins from its "+
 				"beginning", "directory", dir)
 		}
@@ -179,7 +179,7 @@ func (c *checkpoints) own(commit *checkpoint.Commit) (kept, error) {
 			"model with --checkpoint_dir_for_init",
 			errUnfit, commit.Number, dir, strings.Join(changes, "; "))
 	}
-	if _, err := c.host.tasks().Records(&commit.Ledger); err != nil {
+	if _, err := c.work.queue.Records(&commit.Ledger); err != nil {
 		return kept{}, fmt.Errorf("%w: checkpoint %d of %s: %w", errUnfit, commit.Number, dir, err)
 	}
 	return keptOf(dir, commit, false), nil
@@ -278,7 +278,7 @@ func (c *checkpoints) initial(location string) (kept, error) {
 func (c *checkpoints) hasDamages(damages []checkpoint.Damage) {
 	for _, d := range damages {
 		c.useless[d.Commit] = true
-		c.host.happen(CheckpointDamaged{Number: d.Commit.Number, Reason: d.Err.Error()})
+		c.events.happen(CheckpointDamaged{Number: d.Commit.Number, Reason: d.Err.Error()})
 	}
 }
 
@@ -320,10 +320,10 @@ func (m *master) goOn(first kept, modelGeneration int64, now time.Time) {
 	if m.ring != nil {
 		m.ring.custody = custody.NewRing(modelGeneration, first.version())
 	}
-	m.resumed = first.records()
+	m.progress.resumedWith(first.records())
 	m.Log.Info("The model begins with a checkpoint", "number", first.Number, "directory", first.Dir,
 		"version", first.version(), "records", first.records())
-	m.happen(Resumed{Number: first.Number, Version: first.version(), Records: first.records()})
+	m.events.happen(Resumed{Number: first.Number, Version: first.version(), Records: first.records()})
 	m.restart(m.checkpoints.rewind(now))
 }
 
@@ -385,7 +385,7 @@ func (c *checkpoints) back(version int64) {
 // cannot be read. A job that was to start from it fails.
 func (c *checkpoints) damaged(base custody.Base, reason error) {
 	c.Log.Error("A checkpoint cannot be used", "number", base.Number, "directory", base.Dir, "error", reason)
-	c.host.happen(CheckpointDamaged{Number: base.Number, Reason: reason.Error()})
+	c.events.happen(CheckpointDamaged{Number: base.Number, Reason: reason.Error()})
 	if base.Fresh {
 		c.host.end(job.Failed, fmt.Errorf("--checkpoint_dir_for_init=%s: %w", c.Job.CheckpointDirForInit,
 			reason), time.Now())

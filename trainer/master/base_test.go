@@ -45,8 +45,8 @@ func TestResumedBeforeItsFirstCheckpoint(t *testing.T) {
 	for _, resume := range []bool{false, true} {
 		j := job.Default()
 		j.CheckpointDir, j.CheckpointDirForInit = t.TempDir(), from
-		m := &master{Config: Config{Job: j, Resume: resume, Log: slog.New(slog.DiscardHandler),
-			Self: rpc.NewSelf(identity.Header{Job: "third"}, nil)}}
+		m := newShell(Config{Job: j, Resume: resume, Log: slog.New(slog.DiscardHandler),
+			Self: rpc.NewSelf(identity.Header{Job: "third"}, nil)}, nil, nil)
 		c, err := newCheckpoints(m)
 		if err != nil {
 			t.Fatal(err)

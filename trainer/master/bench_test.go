@@ -64,7 +64,7 @@ func benchmarkLeases(b *testing.B, connect func(*testing.B, string, pod.ID) wire
 		client := connect(b, lis.Addr().String(), pod.ID{Role: pod.Worker, Index: i})
 		callers.Go(func() {
 			defer pods.end(pod.ID{Role: pod.Worker, Index: i}, pod.Exit{})
-			if err := work(b.Context(), client, i); err != nil {
+			if err := takeTasks(b.Context(), client, i); err != nil {
 				b.Error(err)
 			}
 		})
@@ -76,7 +76,7 @@ func benchmarkLeases(b *testing.B, connect func(*testing.B, string, pod.ID) wire
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "leases/s")
 }
 
-func work(ctx context.Context, client wire.MasterClient, index int) error {
+func takeTasks(ctx context.Context, client wire.MasterClient, index int) error {
 	for {
 		reply, err := client.GetTask(ctx, &wire.GetTaskRequest{Worker: int32(index)})
 		if err != nil || reply.Task.Kind == wire.TaskKind_DONE {

@@ -11,7 +11,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
-	"github.com/elasticdl/elasticdl/trainer/elastic/task"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -31,7 +31,13 @@ const (
 // guards it.
 type checkpoints struct {
 	shared
-	host checkpointsHost
+	host        checkpointsHost
+	holders     holders
+	contacts    *contacts
+	work        *work
+	evaluations *evaluations
+	handover    *handover
+	background  *background
 	// nil in a job that trains
 	fixed *fixed
 	dir   checkpoint.Dir
@@ -74,30 +80,22 @@ type holders interface {
 }
 
 // checkpointsHost has the requests of the checkpoints to the master. The caller of each method
-// but spawn and owner holds the mutex.
+// holds the mutex.
 type checkpointsHost interface {
-	holders() holders
-	tasks() *task.Queue
-	clock(now time.Time) time.Time
-	predecessor() *record
-	// the newest results of evaluations, and the number of all
-	results() ([]*wire.Evaluation, int64)
-	serverLeaves() bool
-	// what follows
 	advance(now time.Time)
+	// writes the state for the next master
 	remember() error
-	happen(e Event)
-	end(state job.State, err error, now time.Time)
+	// starts the first model generation from a checkpoint
 	goOn(first kept, modelGeneration int64, now time.Time)
-
-	spawn(f func())
-	owner() checkpoint.Owner
+	end(state job.State, err error, now time.Time)
 }
 
 // newCheckpoints opens the job's directory. Nothing is read of it yet.
 func newCheckpoints(m *master) (*checkpoints, error) {
 	j := m.Job
-	c := &checkpoints{shared: m.share(), host: m, seeking: make(turn, 1), useless: make(map[checkpoint.Name]bool)}
+	c := &checkpoints{shared: m.shared, host: m, contacts: m.contacts, work: m.work, evaluations: m.evaluations,
+		handover: m.handover, background: m.background, seeking: make(turn, 1),
+		useless: make(map[checkpoint.Name]bool)}
 	if j.CheckpointDir == "" {
 		return c, nil
 	}
@@ -151,12 +149,12 @@ func (c *checkpoints) highestGiven() int64 {
 // beginIfDue begins a checkpoint if one is due. The strategy tells the holders.
 func (c *checkpoints) beginIfDue(now time.Time) {
 	need := c.stage.Checkpoint(c.covered())
-	if !c.on() || c.writing || need == lifecycle.Never || !c.host.holders().hasHolders() {
+	if !c.on() || c.writing || need == lifecycle.Never || !c.holders.hasHolders() {
 		return
 	}
-	version := c.host.holders().version()
+	version := c.holders.version()
 	due := c.cut.Due(version, now)
-	if need == lifecycle.AtOnce || c.host.serverLeaves() {
+	if need == lifecycle.AtOnce || c.serverLeaves() {
 		due = c.cut.Wanted(version, now)
 	}
 	if due {
@@ -171,15 +169,33 @@ func (c *checkpoints) beginIfDue(now time.Time) {
 			return
 		}
 		c.Log.Debug("Checkpoint begun", "number", c.cut.Order().Number, "version", version)
-		c.host.holders().copy(c.cut.Order())
+		c.holders.copy(c.cut.Order())
 	}
+}
+
+// spared reports whether a server that was asked to leave may: a checkpoint has what it had then,
+// or none will be made for it. The caller holds the mutex.
+func (c *checkpoints) spared(of *contact) bool {
+	return !c.on() || !c.stage.Begun() || !c.holders.hasHolders() ||
+		c.covered() >= min(of.leavesAt, c.holders.version())
+}
+
+// serverLeaves reports whether a server waits for a checkpoint before it leaves. The caller holds
+// the mutex.
+func (c *checkpoints) serverLeaves() bool {
+	for i := range c.Job.NumPS {
+		if of := c.contacts.get(pod.ID{Role: pod.PS, Index: i}); of != nil && of.leaves && !c.spared(of) {
+			return true
+		}
+	}
+	return false
 }
 
 // finished reports whether the trained model is at rest, or cannot be. It returns an error if the
 // model would then be nowhere.
 func (c *checkpoints) finished() (bool, error) {
 	switch {
-	case !c.on() || !c.writing && c.cut.Covers(c.host.holders().version()):
+	case !c.on() || !c.writing && c.cut.Covers(c.holders.version()):
 		return true, nil
 	case c.tries < lastTries:
 		return false, nil
@@ -248,7 +264,7 @@ func (c *checkpoints) gaveUp(number int64, reason string) {
 		c.tries++
 	}
 	c.Log.Warn("Checkpoint given up", "number", number, "reason", reason)
-	c.host.happen(CheckpointFailed{Number: number, Reason: reason})
+	c.events.happen(CheckpointFailed{Number: number, Reason: reason})
 	c.sweep(number)
 }
 
@@ -256,7 +272,7 @@ func (c *checkpoints) gaveUp(number int64, reason string) {
 // disk. A holder may still write one: they are removed again before the next checkpoint.
 func (c *checkpoints) sweep(number int64) {
 	c.litter = number
-	c.host.spawn(func() { c.clean(number) })
+	c.background.Go(func() { c.clean(number) })
 }
 
 func (c *checkpoints) clean(number int64) {
@@ -289,9 +305,8 @@ func (c *checkpoints) write(done *custody.Commit) {
 		commit.Shards = append(commit.Shards, checkpoint.Shard{File: s.File, Start: s.Start, End: s.End,
 			Bytes: s.Bytes, CRC: s.CRC})
 	}
-	results, number := c.host.results()
-	commit.Evaluated = number
-	for _, e := range results {
+	commit.Evaluated = c.evaluations.number
+	for _, e := range c.evaluations.newest {
 		// the evaluation was completed while the commit was being written
 		if e.Version > commit.Version {
 			commit.Evaluated--
@@ -300,12 +315,12 @@ func (c *checkpoints) write(done *custody.Commit) {
 		commit.Evaluations = append(commit.Evaluations, checkpoint.Evaluation{Version: e.Version, Metrics: e.Metrics})
 	}
 	// the holders have records of another training
-	if commit.Records, err = c.host.tasks().Records(&done.Ledger); err != nil {
+	if commit.Records, err = c.work.queue.Records(&done.Ledger); err != nil {
 		c.failed(done.Number, err)
 		return
 	}
 	c.writing = true
-	c.host.spawn(func() {
+	c.background.Go(func() {
 		err := c.dir.Holds(c.claim)
 		if err == nil {
 			err = commit.Seal()
@@ -323,7 +338,7 @@ func (c *checkpoints) write(done *custody.Commit) {
 // failed notes that a checkpoint failed after all holders had copied.
 func (c *checkpoints) failed(number int64, err error) {
 	c.gaveUp(number, err.Error())
-	c.cut.Unwritten(c.covered(), c.host.clock(time.Now()))
+	c.cut.Unwritten(c.covered(), c.clock.at(time.Now()))
 }
 
 // written notes that a record is written, or why it is not.
@@ -339,7 +354,7 @@ func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 	case commit.ModelGeneration != c.Self.ModelGeneration():
 		c.Log.Info("Dropping a checkpoint of an earlier model generation", "number", commit.Number,
 			"model_generation", commit.ModelGeneration)
-		c.host.spawn(func() { c.discard(commit.Name()) })
+		c.background.Go(func() { c.discard(commit.Name()) })
 		return
 	}
 	c.kept = append(c.kept, keptOf(c.Job.CheckpointDir, commit, false))
@@ -347,12 +362,12 @@ func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 	if keep := c.Job.KeepCheckpointMax; keep > 0 {
 		c.kept = c.kept[max(0, len(c.kept)-keep):]
 	}
-	c.host.holders().kept(c.newest())
+	c.holders.kept(c.newest())
 	c.Log.Info("Checkpoint written", "number", commit.Number, "version", commit.Version, "records",
 		commit.Records, "took", time.Since(commit.Time).Round(time.Millisecond))
-	c.host.happen(CheckpointWritten{Number: commit.Number, Version: commit.Version, Records: commit.Records})
+	c.events.happen(CheckpointWritten{Number: commit.Number, Version: commit.Version, Records: commit.Records})
 	useless := maps.Clone(c.useless)
-	c.host.spawn(func() {
+	c.background.Go(func() {
 		if err := c.dir.Retain(c.Job.KeepCheckpointMax, useless); err != nil {
 			c.Log.Warn("Removing older checkpoints failed", "error", err)
 		}

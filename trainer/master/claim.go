@@ -20,7 +20,7 @@ func (c *checkpoints) take(ctx context.Context) error {
 	if !c.on() {
 		return nil
 	}
-	me := c.host.owner()
+	me := c.owner()
 	permit := checkpoint.Permit{Ancestors: c.Ancestors, TakeOver: c.Job.CheckpointDirTakeOver, Look: c.Look}
 	var claimed checkpoint.Claimed
 	err := c.patiently(ctx, func() (err error) {
@@ -44,11 +44,11 @@ func (c *checkpoints) take(ctx context.Context) error {
 }
 
 // owner returns the job as owner of checkpoint directories.
-func (m *master) owner() checkpoint.Owner {
-	if m.Owner.Job == "" {
-		return checkpoint.Owner{Job: m.Self.Header().Job, Name: m.Job.Name}
+func (c *Config) owner() checkpoint.Owner {
+	if c.Owner.Job == "" {
+		return checkpoint.Owner{Job: c.Self.Header().Job, Name: c.Job.Name}
 	}
-	return m.Owner
+	return c.Owner
 }
 
 // Vouch implements [wire.MasterServer]. The agents of a program claim its checkpoints where they

@@ -126,7 +126,7 @@ func TestMasterComesBackToOtherData(t *testing.T) {
 // The processes of a program declare one data set, from the first one to the last one after a
 // resume. Another is refused with both.
 func TestAnotherDataSetIsRefused(t *testing.T) {
-	g := &program{dataset: &wire.Dataset{Size: 6400, Epochs: 2, Shuffle: true, Seed: 5, Task: 100}}
+	g := &program{work: &work{dataset: &wire.Dataset{Size: 6400, Epochs: 2, Shuffle: true, Seed: 5, Task: 100}}}
 	for want, other := range map[string]*wire.Dataset{
 		"7680 records":         {Size: 7680, Epochs: 2, Shuffle: true, Seed: 5, Task: 100},
 		"epochs=3":             {Size: 6400, Epochs: 3, Shuffle: true, Seed: 5, Task: 100},

@@ -32,8 +32,22 @@
 //	   └──── the model, or a part of it, is lost: the next generation begins with a checkpoint
 //	         (also out of Completing)
 //
-// The parts of the master, such as servers, ring, program and checkpoints, have no reference to the
-// master. Each declares an interface of its requests to the master (parts.go).
+// State that several parts of the master need is in objects, each of which owns some of it:
+//
+//	work         records of the job, and the queue that leases them       (work.go)
+//	evaluations  schedule of evaluations, and their results               (evaluations.go)
+//	fleet        pods, and how many there should be                       (fleet.go)
+//	contacts     reports of pods about themselves                         (contacts.go)
+//	orders       actions that the executor has not taken yet              (actions.go)
+//	progress     speed of the training, and its rollbacks                 (progress.go)
+//	handover     record of the previous master, and events since          (handover.go)
+//	clock        time in which the master ran, and time of its timer      (clock.go)
+//	events       events, and the incidents among them                     (event.go)
+//	waiters      calls that wait for a change                             (parts.go)
+//
+// The parts, such as servers, ring, program and checkpoints, have those objects that they need, and
+// no reference to the master. Each part has an interface of its requests to the master, such as to
+// advance or end the job, of eight methods at most.
 //
 // The strategy (strategy.go) abstracts from where the model is: on servers, or on the workers of a
 // ring. A job to evaluate or predict has a model that does not change (fixed.go). Its training is

@@ -167,11 +167,18 @@ func (Evaluated) event()           {}
 func (EvaluationWithdrawn) event() {}
 func (Ended) event()               {}
 
-// happen notes an event in the history, and passes it to [Config].OnEvent. The caller holds the
-// mutex, so that events come in the order of the facts.
-func (m *master) happen(e Event) {
-	m.history.hear(e, time.Now())
-	if m.OnEvent != nil {
-		m.OnEvent(e)
+// events passes events on, and keeps the incidents among them.
+type events struct {
+	history history
+	// see [Config].OnEvent; nil: no call
+	on func(Event)
+}
+
+// happen notes an event in the history, and passes it on. The caller holds the mutex, so that
+// events come in the order of the facts.
+func (e *events) happen(event Event) {
+	e.history.hear(event, time.Now())
+	if e.on != nil {
+		e.on(event)
 	}
 }

@@ -6,10 +6,8 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
-	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
-	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/store/prediction"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -22,18 +20,22 @@ type fixed struct {
 	shared
 	host        fixedHost
 	checkpoints *checkpoints
+	// tells workers with which model to begin
+	custody     *custody.Servers
+	work        *work
+	evaluations *evaluations
+	handover    *handover
 	model       model
 }
 
 // fixedHost has the requests of a job that trains nothing to the master.
 type fixedHost interface {
-	tasks() *task.Queue
-	measures() *evaluation.Schedule
-	predecessor() *record
-	// tells workers with which model to begin
-	reads(base custody.Base)
-	lose(worker int, progress map[int64]int64, fault string)
 	advance(now time.Time)
+}
+
+func newFixed(m *master) *fixed {
+	return &fixed{shared: m.shared, host: m, checkpoints: m.checkpoints, custody: m.servers.custody, work: m.work,
+		evaluations: m.evaluations, handover: m.handover}
 }
 
 // model names the model that is evaluated or predicts.
@@ -49,7 +51,7 @@ func (f *fixed) find() (found model, err error) {
 	from := f.Job.CheckpointDirForInit
 	found.from, err = f.Open.Find(from)
 	// the workers have that model, even if a newer one was made since
-	if r := f.host.predecessor(); r != nil && r.Base.Number > 0 {
+	if r := f.handover.record; r != nil && r.Base.Number > 0 {
 		found.from.Commit, found.from.Checksum, found.from.File = nameOf(r.Base), r.Base.Checksum, ""
 	}
 	switch {
@@ -91,7 +93,7 @@ func (f *fixed) setModel(found model) {
 	base := custody.Base{Dir: from.Location, Number: from.Commit.Number, Claim: from.Commit.Claim,
 		Checksum: from.Checksum, Fresh: true}
 	f.checkpoints.base = kept{Base: base} // for the master that follows
-	f.host.reads(base)
+	f.custody.Start(f.Self.ModelGeneration(), base)
 	if from.File != "" {
 		f.Log.Info("The model is an exported one", "path", from.Path(), "version", found.at)
 		return
@@ -100,17 +102,14 @@ func (f *fixed) setModel(found model) {
 		from.Dir, "version", found.at)
 }
 
-// reads tells workers with which model to begin.
-func (m *master) reads(base custody.Base) { m.servers.custody.Start(m.Self.ModelGeneration(), base) }
-
 // ask requests the evaluation or prediction that the job is for.
 func (f *fixed) ask() {
 	version := f.model.at
 	if f.Job.Type == job.Evaluate {
-		f.host.measures().Final(version)
+		f.evaluations.schedule.Final(version)
 		return
 	}
-	f.host.tasks().Export(version, f.host.tasks().Predict(version, f.Validation))
+	f.work.queue.Export(version, f.work.queue.Predict(version, f.Validation))
 	f.Log.Info("Prediction started", "version", version)
 }
 
@@ -151,22 +150,12 @@ func (f *fixed) takeBack(_ context.Context, worker int, fault string) {
 	if f.stage.Over() {
 		return
 	}
-	f.host.lose(worker, nil, fault)
+	f.work.lose(worker, nil, fault)
 	f.host.advance(time.Now())
 }
 
 func (f *fixed) silence(pod.Role) time.Duration {
 	return max(f.Job.TaskTimeout.Duration, silenceLeast)
-}
-
-// counted returns how many records are done, and how many there are: trained on, or measured or
-// predicted if the job trains nothing.
-func (m *master) counted() (done, total int64) {
-	stats := m.queue.Stats()
-	if m.fixed != nil {
-		return stats.Measured, stats.ToMeasure
-	}
-	return stats.Done, stats.Total
 }
 
 // did returns the participle of what the job does with records.

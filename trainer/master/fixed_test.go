@@ -156,7 +156,7 @@ func TestWorkersAreToldOfOneCommit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.former = before
+			m.handover.record = before
 			found, err := m.fixed.find()
 			if err != nil {
 				t.Fatal(err)

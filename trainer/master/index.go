@@ -3,13 +3,8 @@ package master
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
-	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
@@ -61,14 +56,14 @@ func (m *master) prepareAndStart(ctx context.Context) {
 	}
 	switch {
 	case err != nil:
-	case m.former != nil && m.former.State.Ended():
+	case m.handover.record != nil && m.handover.record.State.Ended():
 		err = m.restoreEnd(observed, now)
-	case m.former != nil:
+	case m.handover.record != nil:
 		err = m.restore(first, observed, now)
 	default:
 		m.perform(m.stage.Plan(now), now)
-		m.checkpoints.beginFirst(first, m.clock(now))
-		m.enqueue(m.table.Start(now))
+		m.checkpoints.beginFirst(first, m.clock.at(now))
+		m.enqueue(m.fleet.table.Start(now))
 	}
 	if err != nil {
 		m.end(job.Failed, err, now)
@@ -76,17 +71,17 @@ func (m *master) prepareAndStart(ctx context.Context) {
 	}
 	m.remember()
 	m.advance(now)
-	for _, e := range m.unheard {
+	for _, e := range m.handover.unheard {
 		m.observeLocked(e)
 	}
-	m.unheard = nil
-	signal(m.poke)
+	m.handover.unheard = nil
+	m.clock.look()
 }
 
 // prepare does what may take long before pods are started. A restored master finds which pods
 // exist.
 func (m *master) prepare(ctx context.Context) (first loaded, observed []pod.Event, err error) {
-	if m.former == nil || !m.former.State.Ended() {
+	if m.handover.record == nil || !m.handover.record.State.Ended() {
 		if err = m.checkpoints.take(ctx); err == nil {
 			err = m.index(ctx)
 		}
@@ -94,7 +89,7 @@ func (m *master) prepare(ctx context.Context) (first loaded, observed []pod.Even
 			first, err = m.checkpoints.load(ctx)
 		}
 	}
-	if err == nil && m.former != nil {
+	if err == nil && m.handover.record != nil {
 		observed, err = m.adoptPods(ctx)
 	}
 	return first, observed, err
@@ -120,68 +115,11 @@ func (m *master) index(ctx context.Context) error {
 	return nil
 }
 
-// begins has the job begin with that many workers. No pod was started yet.
-func (m *master) begins(workers int) {
-	m.workers = workers
-	m.table = pod.New(m.podPolicy())
-}
-
-// podPolicy returns how many pods of each role there are, and how those that end are replaced.
-func (m *master) podPolicy() pod.Policy {
-	j := m.Job
-	return pod.Policy{Servers: j.NumPS, Workers: m.workers, MinWorkers: j.MinWorkers,
-		Relaunches: j.RelaunchOnWorkerFailure, MaxOOMs: m.MaxOOMs}
-}
-
-// taskPolicy returns how the records are cut into tasks.
-func (m *master) taskPolicy() task.Policy {
-	j := m.Job
-	policy := task.Policy{
-		RecordsPerTask: j.RecordsPerTask(),
-		Epochs:         j.NumEpochs,
-		MaxAttempts:    j.MaxTaskRetries,
-		Timeout:        j.TaskTimeout.Duration,
-		Shuffle:        j.Shuffle,
-		Seed:           j.Seed,
-		MaxRecords:     j.MaxRecords(),
-	}
-	if m.program != nil {
-		return m.program.policy(policy)
-	}
-	return policy
-}
-
-// plan makes the machines that follow from the data.
-func (m *master) plan(training, validation []task.Shard) (err error) {
-	m.Training = training
-	m.Validation = slices.DeleteFunc(slices.Clone(validation), func(s task.Shard) bool { return s.Count == 0 })
-	if m.queue, err = task.New(training, m.taskPolicy()); err != nil {
-		return fmt.Errorf("plan the job: %w", err)
-	}
-	if incarnation := m.Self.Header().Incarnation; incarnation > 1 {
-		m.queue.NumberAs(incarnation)
-	}
-	m.evals = evaluation.New(m.evaluationPolicy())
-	return nil
-}
-
-// early refuses a pod that calls before the job is planned: it is to call again. The caller holds
-// the mutex.
-func (m *master) early() error {
-	if m.stage.Left() != nil {
-		return status.Error(codes.Unavailable, "another master replaces this one")
-	}
-	if m.stage.Planned() || m.stage.Over() {
-		return nil
-	}
-	return status.Error(codes.Unavailable, "not yet: "+m.indexing())
-}
-
 // indexing returns how far the master is with the data, as text.
-func (m *master) indexing() string {
-	if m.Data == nil {
+func (c *Config) indexing() string {
+	if c.Data == nil {
 		return "the master has just started"
 	}
-	bytes, of := m.Data.Indexed()
+	bytes, of := c.Data.Indexed()
 	return fmt.Sprintf("the master looks for the records of the data: %d of %d MB are read", bytes/1e6, of/1e6)
 }

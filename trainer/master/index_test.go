@@ -203,7 +203,7 @@ func (*far) Blocks(t task.Task) []task.Block {
 // The list of a task's blocks fits into a message: a list that is too long is left out.
 func TestBlocksFitIntoAMessage(t *testing.T) {
 	const start, limit = 1 << 50, 4 << 20
-	m := &master{Config: Config{Data: new(far)}}
+	m := &master{shared: shared{Config: &Config{Data: new(far)}}}
 	for records, want := range map[int64]int{3: 3, mostBlocks: mostBlocks, mostBlocks + 1: 0} {
 		told := m.blocks(task.Task{Kind: task.Training, Start: start, End: start + records})
 		if size := proto.Size(&wire.Task{Blocks: told}); len(told) != want || size > limit {

@@ -447,12 +447,12 @@ func TestLeast(t *testing.T) {
 
 func TestWaitEndsWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := &master{mu: make(turn, 1), changed: make(chan struct{})}
+		w, mu := newWaiters(), make(turn, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err := m.wait(ctx, func() (bool, error) { return false, nil })
+		err := w.wait(ctx, mu, func() (bool, error) { return false, nil })
 		wantCode(t, err, codes.Canceled)
-		if err := m.wait(ctx, func() (bool, error) {
+		if err := w.wait(ctx, mu, func() (bool, error) {
 			return false, errors.ErrUnsupported
 		}); !errors.Is(err, errors.ErrUnsupported) {
 			t.Error(err)

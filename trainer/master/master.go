@@ -7,17 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"sync"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
-	"github.com/elasticdl/elasticdl/trainer/elastic/verdict"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
@@ -124,24 +121,26 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// master is the shell. The mutex guards the fields below it.
+// master is the shell. The mutex guards all fields but spec, background and recorder.
 type master struct {
 	wire.UnimplementedMasterServer
 	wire.UnimplementedJobServer
-	Config
+	shared
 	// the job, as JSON
-	spec []byte
+	spec       []byte
+	background *background
+	// writes records for the next master; nil: this master is the last
+	recorder *recorder
 
-	// makes the loop look at the deadlines again
-	poke chan struct{}
-	// has an element when there are actions
-	acting     chan struct{}
-	background sync.WaitGroup
+	// owners of state that parts share
+	contacts    *contacts
+	fleet       *fleet
+	orders      orders
+	work        *work
+	evaluations *evaluations
+	progress    *progress
+	handover    *handover
 
-	mu          turn
-	queue       *task.Queue
-	table       *pod.Table
-	evals       *evaluation.Schedule
 	checkpoints *checkpoints
 	// none in a ring
 	servers *servers
@@ -153,85 +152,6 @@ type master struct {
 	strategy strategy
 	// nil in a job that has a model
 	program *program
-	history history
-	pods    map[pod.ID]*contact
-	// the stage of the job, and how it ends
-	stage *lifecycle.Lifecycle
-	// actions that the executor has not taken yet
-	actions []pod.Action
-	// closed when a waiting call should look again
-	changed chan struct{}
-	// time to which the timer is set
-	armed time.Time
-	// time in which this master did not run, see clock
-	downtime time.Duration
-
-	// writes records for the next master; nil: this master is the last
-	recorder *recorder
-	// ends when Run returns
-	lasting context.Context
-	// record of the previous master; nil: this is the first
-	former *record
-	// events that came before that record was restored
-	unheard []pod.Event
-	// by clock: until then no new lease is granted while unannounced is not empty
-	announceBy time.Time
-	// workers that have yet to report which leases of the previous master they hold; nil: none
-	unannounced map[int]bool
-	// number of workers in the job's specification
-	specified int
-	// number of workers at the beginning
-	workers int
-	// reason of the last rollback
-	rollbackReason string
-	// number of rollbacks
-	rewinds int
-	// records that were done before the job was resumed
-	resumed int64
-	// the newest evaluations
-	evaluations []*wire.Evaluation
-	// number of all evaluations
-	evaluated int64
-	speed     speed
-	loss      float32
-	// rejected gradients of workers that have ended
-	rejected int64
-}
-
-// turn is a mutex under which the holder may wait for a record to be written.
-type turn chan struct{}
-
-func (t turn) Lock()   { t <- struct{}{} }
-func (t turn) Unlock() { <-t }
-
-// contact holds a pod's reports of itself.
-type contact struct {
-	joined bool
-	// process of a ring's worker that has arrived; 0: none
-	process uint64
-	// its last heartbeat, by clock; zero before the first since it joined
-	heard time.Time
-	// it was asked to leave: it gets no new task
-	leaves bool
-	// of a worker: why the storage fails for which its leases wait
-	waits []string
-	// of a worker that runs a program: how far its processes have come
-	stage verdict.Stage
-	// of a worker that runs a program: why its newest checkpoint could not be written; "": it was
-	unsaved string
-	// the others continue without it as soon as they can
-	departs bool
-	// of a server that leaves: the version that a checkpoint must contain before
-	leavesAt int64
-	// it was deleted or replaced, or is not needed any more: calls of it are answered with an order
-	// to leave
-	dismiss  bool
-	steps    int64
-	rejected int64
-	loss     float32
-
-	// of a program's worker: those that it has reported last
-	processes []*wire.ProcessStatus
 }
 
 // Run runs the job and returns its last status when every pod has ended. The error is nil if and
@@ -246,7 +166,7 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	}
 	// pods are ended after ctx is done, too
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	m.lasting = lasting
+	m.background.lasting = lasting
 	srv := rpc.NewServer(c.Self, c.Certification != nil)
 	wire.RegisterMasterServer(srv, m)
 	if c.Users {
@@ -306,41 +226,34 @@ func newMaster(c Config) (*master, error) {
 		return nil, fmt.Errorf("encode the job: %w", err)
 	}
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	m := &master{
-		Config: c, spec: spec,
-		poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}),
-		pods: make(map[pod.ID]*contact), history: newHistory(c.History), lasting: context.Background(),
-		mu: make(turn, 1),
-	}
-	if m.former, err = readRecord(c.Former); err != nil {
+	former, err := readRecord(c.Former)
+	if err != nil {
 		return nil, err
 	}
-	if m.stage, err = newStage(c, m.former, time.Now()); err != nil {
+	stage, err := newStage(c, former, time.Now())
+	if err != nil {
 		return nil, err
 	}
-	if c.Memory != nil {
-		m.recorder = newRecorder(c.Memory)
-	}
-	m.specified = c.Job.NumWorkers
-	m.begins(c.Job.NumWorkers)
+	m := newShell(c, stage, former)
+	m.spec = spec
 	if m.checkpoints, err = newCheckpoints(m); err != nil {
 		return nil, err
 	}
 	m.servers = newServers(m)
-	m.strategy = m.servers
+	m.follow(m.servers)
 	switch {
 	case c.Job.Runs():
 		m.program = newProgram(m)
 		m.ring = newRing(m)
 		m.program.ring = m.ring
-		m.strategy = m.ring
+		m.follow(m.ring)
 	case !c.Job.Trains():
-		m.fixed = &fixed{shared: m.share(), host: m, checkpoints: m.checkpoints}
+		m.fixed = newFixed(m)
 		m.checkpoints.fixed = m.fixed
-		m.strategy = m.fixed
+		m.follow(m.fixed)
 	case c.Job.Strategy == job.AllReduce:
 		m.ring = newRing(m)
-		m.strategy = m.ring
+		m.follow(m.ring)
 	}
 	if c.Data == nil {
 		return m, m.plan(c.Training, c.Validation)
@@ -348,17 +261,33 @@ func newMaster(c Config) (*master, error) {
 	return m, m.plan(nil, nil) // empty until the data is known
 }
 
-// evaluationPolicy returns when to evaluate in the current generation.
-func (m *master) evaluationPolicy() evaluation.Policy {
-	steps := int64(m.Job.EvaluationSteps)
-	if len(m.Validation) == 0 {
-		steps = 0
+// newShell returns a master without its parts.
+func newShell(c Config, stage *lifecycle.Lifecycle, former *record) *master {
+	s := shared{Config: &c, stage: stage, mu: make(turn, 1), clock: newClock(),
+		events: &events{history: newHistory(c.History), on: c.OnEvent}, waiters: newWaiters()}
+	m := &master{shared: s, background: &background{lasting: context.Background()}, orders: newOrders(),
+		contacts: newContacts(s.clock), work: &work{shared: s}, progress: new(progress)}
+	m.fleet = newFleet(s, m.contacts)
+	m.evaluations = &evaluations{shared: s, work: m.work}
+	m.handover = &handover{shared: s, work: m.work, record: former}
+	if c.Memory != nil {
+		m.recorder = newRecorder(c.Memory)
 	}
-	holders := m.Job.NumPS
-	if m.ring != nil {
-		holders = 1 // every worker has the same snapshot
+	return m
+}
+
+// follow sets what holds the model.
+func (m *master) follow(s strategy) {
+	m.strategy, m.checkpoints.holders = s, s
+}
+
+// plan makes the machines that follow from the data.
+func (m *master) plan(training, validation []task.Shard) error {
+	if err := m.work.plan(training, validation); err != nil {
+		return err
 	}
-	return evaluation.Policy{Steps: steps, Servers: holders, ModelGeneration: m.Self.ModelGeneration()}
+	m.evaluations.plan()
+	return nil
 }
 
 // replaceStragglers deletes the workers that show no progress. Their leases are taken back when
@@ -366,15 +295,15 @@ func (m *master) evaluationPolicy() evaluation.Policy {
 // timeout later.
 func (m *master) replaceStragglers(now time.Time) {
 	if m.strategy.blocked() {
-		m.queue.Excuse(m.clock(now))
+		m.work.queue.Excuse(m.clock.at(now))
 		return
 	}
-	for _, worker := range m.strategy.stragglers(m.queue.Overdue(m.clock(now))) {
+	for _, worker := range m.strategy.stragglers(m.work.queue.Overdue(m.clock.at(now))) {
 		id := pod.ID{Role: pod.Worker, Index: worker}
-		if m.contact(id).dismiss {
+		if m.contacts.of(id).dismiss {
 			m.enqueue([]pod.Action{{Verb: pod.Lost, ID: id, Reason: "no progress, and it cannot be deleted"}})
 			// set again: lost has forgotten it, and the pod may still run
-			m.contact(id).dismiss = true
+			m.contacts.of(id).dismiss = true
 			continue
 		}
 		m.replace(id, "no progress for too long", now)
@@ -382,8 +311,8 @@ func (m *master) replaceStragglers(now time.Time) {
 }
 
 func (m *master) replaceSilent(now time.Time) {
-	present := m.clock(now)
-	for id, c := range m.pods {
+	present := m.clock.at(now)
+	for id, c := range m.contacts.all {
 		if limit := m.strategy.silence(id.Role); limit > 0 && !c.heard.IsZero() && present.Sub(c.heard) >= limit {
 			m.replace(id, fmt.Sprintf("silent for %v", limit), now)
 		}
@@ -393,14 +322,14 @@ func (m *master) replaceSilent(now time.Time) {
 // replace deletes a pod that makes no progress or is silent. Its replacement follows its end.
 func (m *master) replace(id pod.ID, reason string, now time.Time) {
 	m.Log.Warn("Replacing a pod", "pod", id, "reason", reason)
-	m.happen(PodReplaced{ID: id, Reason: reason})
-	m.enqueue(m.table.Replace(id, reason, now))
+	m.events.happen(PodReplaced{ID: id, Reason: reason})
+	m.enqueue(m.fleet.table.Replace(id, reason, now))
 	m.dismiss(id, reason)
 }
 
 // dismiss stops listening to a pod that is being deleted.
 func (m *master) dismiss(id pod.ID, reason string) {
-	c := m.contact(id)
+	c := m.contacts.of(id)
 	c.heard, c.dismiss = time.Time{}, true
 	if m.ring != nil {
 		m.ring.dismiss(id, reason)
@@ -423,15 +352,15 @@ func (m *master) observe(e pod.Event) {
 
 // observeLocked handles an event of a pod. The caller holds the mutex.
 func (m *master) observeLocked(e pod.Event) {
-	if m.former != nil && !m.stage.Planned() && !m.stage.Over() {
-		// the previous master's record is not restored yet
-		m.unheard = append(m.unheard, e)
+	if m.handover.record != nil && !m.stage.Planned() && !m.stage.Over() {
+		// it is not restored yet
+		m.handover.unheard = append(m.handover.unheard, e)
 		return
 	}
-	before, known := m.table.Get(e.ID)
+	before, known := m.fleet.table.Get(e.ID)
 	now := time.Now()
-	m.enqueue(m.table.Observe(e, now))
-	after, ok := m.table.Get(e.ID)
+	m.enqueue(m.fleet.table.Observe(e, now))
+	after, ok := m.fleet.table.Get(e.ID)
 	if ok && e.ID.Role == pod.Worker && after.Phase == pod.Leaving {
 		m.depart(e.ID, false)
 	}
@@ -445,7 +374,7 @@ func (m *master) observeLocked(e pod.Event) {
 // possible. The others of a program work with it until it says itself that it is ready: its
 // processes may need their grace period.
 func (m *master) depart(id pod.ID, said bool) {
-	c := m.contact(id)
+	c := m.contacts.of(id)
 	if c.dismiss {
 		return
 	}
@@ -456,37 +385,5 @@ func (m *master) depart(id pod.ID, said bool) {
 	if m.ring != nil && !c.departs && (said || m.program == nil) {
 		c.departs = true
 		m.ring.departs(id.Index)
-	}
-}
-
-// contact returns what is known of a pod besides its state in the table.
-func (m *master) contact(id pod.ID) *contact {
-	c := m.pods[id]
-	if c == nil {
-		c = new(contact)
-		m.pods[id] = c
-	}
-	return c
-}
-
-// heardFrom notes that a pod was heard. From its first heartbeat on its silence is judged, so the
-// timer may have to be set earlier.
-func (m *master) heardFrom(c *contact, now time.Time) {
-	if c.heard.IsZero() {
-		signal(m.poke)
-	}
-	c.heard = now
-}
-
-// wake makes every waiting call look again.
-func (m *master) wake() {
-	close(m.changed)
-	m.changed = make(chan struct{})
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

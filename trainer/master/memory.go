@@ -199,6 +199,17 @@ func (m *master) remember() error {
 	return err
 }
 
+// recorded queues the master's state and waits for it as remember does. It returns false if another
+// master has begun: then this one ends. The caller holds the mutex.
+func (m *master) recorded() bool {
+	err := m.remember()
+	if errors.Is(err, ErrSuperseded) {
+		m.quit(err)
+		return false
+	}
+	return true
+}
+
 // record is a master's state for the next one. The first part is written before it is reported:
 // numbers that were given out, the model generation, the world of a ring, the end. The rest is
 // hints, which may be outdated. The holders of the model report what is in it.

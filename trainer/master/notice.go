@@ -30,7 +30,7 @@ func newStage(c Config, former *record, now time.Time) (*lifecycle.Lifecycle, er
 func (m *master) facts() lifecycle.Facts {
 	return lifecycle.Facts{
 		Checkpoints: m.checkpoints.on(), Covered: m.checkpoints.covered(), Version: m.strategy.version(),
-		Pods: slices.ContainsFunc(m.table.List(), func(p pod.Pod) bool {
+		Pods: slices.ContainsFunc(m.fleet.table.List(), func(p pod.Pod) bool {
 			return p.Phase != pod.Wanted && !p.Phase.Ended()
 		}),
 		Undone: m.undone(),
@@ -69,7 +69,7 @@ func (m *master) closes(actions []lifecycle.Action, now time.Time) {
 		Suspend: "The job is to be suspended", lifecycle.Stop: "The job is to stop"}[n]
 	m.Log.Info(what, "checkpoint", m.checkpoints.on(), "within", by.Sub(now).Round(time.Second))
 	m.advance(now)
-	signal(m.poke)
+	m.clock.look()
 }
 
 // goes performs a requested end that is due. The caller holds the mutex.
@@ -98,14 +98,14 @@ func (m *master) perform(actions []lifecycle.Action, now time.Time) {
 			m.recorder.seal()
 			m.logSealed()
 		case lifecycle.Hold:
-			m.table.Hold()
+			m.fleet.table.Hold()
 		case lifecycle.Unsaved:
 			m.Log.Warn("No checkpoint could be made in time", "version", a.Version, "newest",
 				m.checkpoints.covered())
 		case lifecycle.Report:
 			m.reportEnd()
 		case lifecycle.End:
-			ends := m.table.End(a.Grace, now)
+			ends := m.fleet.table.End(a.Grace, now)
 			if a.Recorded {
 				err = m.remember()
 			}
@@ -113,8 +113,8 @@ func (m *master) perform(actions []lifecycle.Action, now time.Time) {
 				m.enqueue(ends)
 			}
 		case lifecycle.Wake:
-			m.wake()
-			signal(m.poke)
+			m.waiters.wake()
+			m.clock.look()
 		}
 		if errors.Is(err, ErrSuperseded) {
 			m.quit(err)
@@ -139,10 +139,10 @@ func (m *master) reportEnd() {
 	if err != nil {
 		m.Log.Error("Job "+string(state), "reason", err)
 	} else {
-		done, _ := m.counted()
-		m.Log.Info("Job "+string(state), "records", done, "evaluations", m.evaluated)
+		done, _ := m.work.counted()
+		m.Log.Info("Job "+string(state), "records", done, "evaluations", m.evaluations.number)
 	}
-	m.happen(Ended{State: state, Err: err})
+	m.events.happen(Ended{State: state, Err: err})
 }
 
 // quit ends Run, and leaves the pods unchanged: another master has begun. The caller holds the
@@ -185,7 +185,7 @@ func (m *master) hint(ctx context.Context) {
 func (m *master) specify(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.specified = n
+	m.fleet.specified = n
 }
 
 // adoptPods finds the pods that previous masters have left. It retries until it knows.
@@ -205,13 +205,13 @@ func (m *master) adoptPods(ctx context.Context) ([]pod.Event, error) {
 
 // restoreEnd replaces a master that has ended the job: the remaining pods are ended.
 func (m *master) restoreEnd(observed []pod.Event, now time.Time) error {
-	r := m.former
-	table, actions, err := pod.Restore(m.podPolicy(), r.Pods, observed, now)
+	r := m.handover.record
+	table, actions, err := pod.Restore(m.fleet.policy(), r.Pods, observed, now)
 	if err != nil {
 		return err
 	}
-	m.table, m.evaluated = table, r.Evaluated
-	m.history.restore(r.History)
+	m.fleet.table, m.evaluations.number = table, r.Evaluated
+	m.events.history.restore(r.History)
 	m.Log.Info("The job has ended, as the previous master has written", "state", r.State)
 	m.enqueue(actions)
 	m.perform(m.stage.Plan(now), now)

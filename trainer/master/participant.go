@@ -92,7 +92,7 @@ func (m *master) Rendezvous(stream grpc.BidiStreamingServer[wire.Arrival, wire.A
 func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*participant, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.host.known(ctx); err != nil {
+	if err := r.fleet.known(ctx); err != nil {
 		return nil, err
 	}
 	if caller := rpc.Caller(ctx).ID(); caller.Index != int(first.Worker) {
@@ -135,7 +135,7 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*participant, er
 // members of that world. A worker in any other world is recalled from it. The caller holds the
 // mutex.
 func (r *ring) present(s *participant, generation int64) {
-	r.host.heardFrom(r.host.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
+	r.contacts.heardFrom(r.contacts.of(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
 	if r.stage.Over() {
 		return
 	}
@@ -151,14 +151,14 @@ func (r *ring) present(s *participant, generation int64) {
 // without that process is formed. The caller holds the mutex.
 func (r *ring) sameProcess(ctx context.Context, s *participant) error {
 	id := pod.ID{Role: pod.Worker, Index: s.worker}
-	c := r.host.contact(id)
+	c := r.contacts.of(id)
 	if c.process == 0 || s.process == 0 || c.process == s.process || r.stage.Over() {
 		c.process = cmp.Or(s.process, c.process)
 		return nil
 	}
 	r.host.replace(id, "started again in its pod", time.Now())
 	r.host.advance(time.Now())
-	return r.host.known(ctx)
+	return r.fleet.known(ctx)
 }
 
 // arrive handles what a worker sends on its stream after the first arrival.
@@ -203,7 +203,7 @@ func (r *ring) admit(s *participant, a *wire.Arrival) {
 		return
 	}
 	s.arrival, s.waits = a, true
-	r.host.heardFrom(r.host.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
+	r.contacts.heardFrom(r.contacts.of(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
 	if r.stage.Over() {
 		return // GetTask tells it so
 	}
@@ -233,7 +233,7 @@ func (r *ring) admit(s *participant, a *wire.Arrival) {
 // departed makes the others continue without a worker that was asked to leave before it had this
 // stream. The caller holds the mutex.
 func (r *ring) departed(s *participant) {
-	if r.host.contact(pod.ID{Role: pod.Worker, Index: s.worker}).departs {
+	if r.contacts.of(pod.ID{Role: pod.Worker, Index: s.worker}).departs {
 		r.perform(r.meeting.Depart(s.worker, r.now()))
 	}
 	r.host.advance(time.Now())

@@ -2,63 +2,96 @@ package master
 
 import (
 	"context"
+	"sync"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
-	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
-	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 )
 
-// shared has the fields of every part of the master. A part does not have the master: its requests
-// to the master are an interface in the file of the part.
+// shared has the fields of the master and of every part of it. A part does not have the master: it
+// has the objects that it needs, each of which owns some of the state, and its file has an
+// interface of its requests to the master.
 type shared struct {
 	*Config
 	stage *lifecycle.Lifecycle
-	// the master's mutex
-	mu turn
+	// guards all of the state
+	mu      turn
+	clock   *clock
+	events  *events
+	waiters *waiters
 }
 
-func (m *master) share() shared { return shared{&m.Config, m.stage, m.mu} }
-
-// tasks returns the queue of tasks, which is another one when the training is restored.
-func (m *master) tasks() *task.Queue { return m.queue }
-
-// measures returns the schedule of evaluations. Each model generation has another one.
-func (m *master) measures() *evaluation.Schedule { return m.evals }
-
-// pod returns a pod of the table, and false if it is unknown.
-func (m *master) pod(id pod.ID) (pod.Pod, bool) { return m.table.Get(id) }
-
-// heardOf returns the last report of a pod; nil: none.
-func (m *master) heardOf(id pod.ID) *contact { return m.pods[id] }
-
-// runs notes that a worker has arrived, so that its pod runs.
-func (m *master) runs(worker int, address string) {
-	m.enqueue(m.table.Observe(pod.Event{ID: pod.ID{Role: pod.Worker, Index: worker}, Phase: pod.Running,
-		Address: address}, time.Now()))
+// early refuses a pod that calls before the job is planned: it is to call again. The caller holds
+// the mutex.
+func (s *shared) early() error {
+	if s.stage.Left() != nil {
+		return status.Error(codes.Unavailable, "another master replaces this one")
+	}
+	if s.stage.Planned() || s.stage.Over() {
+		return nil
+	}
+	return status.Error(codes.Unavailable, "not yet: "+s.indexing())
 }
 
-// resumedWith notes how many records were done before the training continued from a checkpoint.
-func (m *master) resumedWith(records int64) { m.resumed = records }
+// turn is a mutex under which the holder may wait for a record to be written.
+type turn chan struct{}
 
-// rolledBack notes a rollback of the training, and its reason.
-func (m *master) rolledBack(why string) {
-	m.rewinds++
-	m.explain(why)
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
+
+// waiters are the calls that wait for a change.
+type waiters struct {
+	// closed when a waiting call should look again
+	changed chan struct{}
 }
 
-// explain notes the reason of the last rollback.
-func (m *master) explain(why string) { m.rollbackReason = why }
+func newWaiters() *waiters { return &waiters{make(chan struct{})} }
 
-// holders returns what has the model.
-func (m *master) holders() holders { return m.strategy }
+// wake makes every waiting call look again. The caller holds the mutex.
+func (w *waiters) wake() {
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
 
-// predecessor returns the record of the previous master; nil: this is the first one.
-func (m *master) predecessor() *record { return m.former }
+// wait calls ask under the mutex until it returns true or an error, or the long poll times out.
+func (w *waiters) wait(ctx context.Context, mu turn, ask func() (bool, error)) error {
+	var timeout <-chan time.Time
+	for {
+		mu.Lock()
+		ok, err := ask()
+		changed := w.changed
+		mu.Unlock()
+		if ok || err != nil {
+			return err
+		}
+		if timeout == nil {
+			timer := time.NewTimer(longPoll)
+			defer timer.Stop()
+			timeout = timer.C
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			return nil
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	}
+}
 
-// lifetime returns a context that ends when Run returns.
-func (m *master) lifetime() context.Context { return m.lasting }
+// background is the goroutines for which Run waits.
+type background struct {
+	sync.WaitGroup
+	// ends when Run returns
+	lasting context.Context
+}
 
-// spawn runs f in a goroutine, for which Run waits.
-func (m *master) spawn(f func()) { m.background.Go(f) }
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -12,11 +12,8 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
-	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
-	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/elastic/verdict"
-	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -26,12 +23,14 @@ import (
 type program struct {
 	ending
 	shared
-	host programHost
-	ring *ring
+	host     programHost
+	ring     *ring
+	work     *work
+	contacts *contacts
+	progress *progress
+	handover *handover
 	// what the ends of its processes mean for the job
 	judge *verdict.Judge
-	// data set that the program has declared; nil: none
-	dataset *wire.Dataset
 	// of the state with which the last world began
 	origin rendezvous.Origin
 	// the queue was rewound to the state with which the last world began
@@ -55,27 +54,15 @@ type program struct {
 // programHost has the requests of a program to the master. The caller of each method holds the
 // mutex.
 type programHost interface {
-	tasks() *task.Queue
-	predecessor() *record
-	heardOf(id pod.ID) *contact
-	owner() checkpoint.Owner
-	// what follows from what the processes say
-	plan(training, validation []task.Shard) error
-	resumedWith(records int64)
-	rolledBack(why string)
-	explain(why string)
-	happen(e Event)
-	wake()
+	// writes the state for the next master; remember returns when it is written
 	record() (number int64, ok bool)
 	remember() error
 	end(state job.State, err error, now time.Time)
-	// of a restored master
-	restoreQueue(applied *ledger.Ledger) error
-	gathered(how string)
 }
 
 func newProgram(m *master) *program {
-	return &program{shared: m.share(), host: m, judge: verdict.New(verdictPolicy(m.Job)), leavers: make(map[int]bool)}
+	return &program{shared: m.shared, host: m, work: m.work, contacts: m.contacts, progress: m.progress,
+		handover: m.handover, judge: verdict.New(verdictPolicy(m.Job)), leavers: make(map[int]bool)}
 }
 
 // verdictPolicy returns how many failures of its program a job survives.
@@ -107,7 +94,7 @@ func (g *program) save() *savedProgram {
 		c := *v
 		s.Claims = append(s.Claims, &c)
 	}
-	if d := g.dataset; d != nil {
+	if d := g.work.dataset; d != nil {
 		s.Dataset = &dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
 	}
 	return s
@@ -123,54 +110,37 @@ func (g *program) restore(s *savedProgram) (err error) {
 	}
 	g.lost, g.claims = s.Lost, s.Claims
 	if d := s.Dataset; d != nil {
-		g.dataset = &wire.Dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
-		return g.host.plan(g.shards(), nil)
+		return g.work.declare(&wire.Dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed,
+			Task: d.Task})
 	}
 	return nil
-}
-
-// shards returns the data set as one shard, whose records are numbers.
-func (g *program) shards() []task.Shard {
-	if g.dataset == nil {
-		return nil
-	}
-	return []task.Shard{{Name: "dataset", Count: g.dataset.Size}}
-}
-
-// policy returns a task policy that cuts the data set as the program has declared.
-func (g *program) policy(p task.Policy) task.Policy {
-	if d := g.dataset; d != nil {
-		p.RecordsPerTask, p.Epochs, p.Shuffle, p.Seed = d.Task, int(d.Epochs), d.Shuffle, d.Seed
-	}
-	return p
 }
 
 // declare handles a process's declaration of the data set. All processes declare the same.
 func (g *program) declare(d *wire.Dataset) error {
 	switch {
-	case d == nil || proto.Equal(d, g.dataset):
+	case d == nil || proto.Equal(d, g.work.dataset):
 		return nil
-	case g.dataset != nil:
+	case g.work.dataset != nil:
 		return status.Errorf(codes.FailedPrecondition,
 			"this process declares %s, and the job trains on %s, as another process declared, or "+
 				"the job before it was resumed; restore that data set, or begin a new job",
-			described(d), described(g.dataset))
+			described(d), described(g.work.dataset))
 	case d.Size < 1 || d.Epochs < 1 || d.Task < 1:
 		return status.Errorf(codes.InvalidArgument,
 			"a data set of %s: expected a size, epochs and records per task of 1 or more", described(d))
 	}
-	g.dataset = d
-	if err := g.host.plan(g.shards(), nil); err != nil {
-		g.dataset = nil
+	if err := g.work.declare(d); err != nil {
+		g.work.dataset = nil
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	if err := g.rewind(); err != nil {
-		g.dataset = nil
+		g.work.dataset = nil
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	g.Log.Info("The program trains on " + described(d))
 	g.host.remember() // before any record is leased
-	g.host.wake()
+	g.waiters.wake()
 	return nil
 }
 
@@ -180,7 +150,7 @@ func described(d *wire.Dataset) string {
 }
 
 // ended reports whether there are no more records.
-func (g *program) ended() bool { return g.dataset != nil && g.host.tasks().TrainingDone() }
+func (g *program) ended() bool { return g.work.dataset != nil && g.work.queue.TrainingDone() }
 
 // source makes a world begin with the newest state that a process has read from the program's own
 // checkpoint, if no process has one in memory.
@@ -191,7 +161,7 @@ func (g *program) source(w rendezvous.World) rendezvous.World {
 			versions[rank] = a.GetVersion()
 		}
 	}
-	counted := rendezvous.Counted{Declared: g.dataset != nil, Records: g.host.tasks().Stats().Done,
+	counted := rendezvous.Counted{Declared: g.work.dataset != nil, Records: g.work.queue.Stats().Done,
 		// the state that the queue was set back to may be lost
 		Lost: g.rewound && !g.ring.custody.Shared()}
 	g.rewound, g.ledger = false, nil
@@ -204,14 +174,14 @@ func (g *program) begins(applied ledger.Ledger, version int64) error {
 	if g.origin == rendezvous.Kept {
 		return nil
 	}
-	before := g.host.tasks().Stats().Done
+	before := g.work.queue.Stats().Done
 	g.ledger, g.rewound = &applied, true
 	if err := g.rewind(); err != nil {
 		return err
 	}
-	records := g.host.tasks().Stats().Done
-	g.host.resumedWith(records)
-	if records > 0 || g.dataset == nil {
+	records := g.work.queue.Stats().Done
+	g.progress.resumedWith(records)
+	if records > 0 || g.work.dataset == nil {
 		g.Log.Info("The program continues from the newest state that a process has kept or read",
 			"version", version, "records", records, "before", before)
 	}
@@ -224,11 +194,11 @@ func (g *program) begins(applied ledger.Ledger, version int64) error {
 // rewind makes the queue continue after the records in the program's checkpoint, as soon as there
 // is a data set.
 func (g *program) rewind() error {
-	if g.ledger == nil || g.dataset == nil {
+	if g.ledger == nil || g.work.dataset == nil {
 		return nil
 	}
-	if err := g.host.tasks().Rewind(g.ledger); err != nil {
-		return fmt.Errorf("the program's checkpoint is not of this data set, %s: %w", described(g.dataset), err)
+	if err := g.work.queue.Rewind(g.ledger); err != nil {
+		return fmt.Errorf("the program's checkpoint is not of this data set, %s: %w", described(g.work.dataset), err)
 	}
 	g.ledger = nil
 	return nil
@@ -296,14 +266,14 @@ func (g *program) done() bool { return g.ring.meeting.Over() }
 // is left that can say which records are in the model: it takes the word of the previous master for
 // it that these are all.
 func (g *program) recollect() {
-	if g.dataset != nil && g.host.predecessor().Done >= g.host.tasks().Stats().Total {
+	if g.work.dataset != nil && g.handover.record.Done >= g.work.queue.Stats().Total {
 		var all ledger.Ledger
-		all.Settle(int(g.dataset.Epochs))
-		if err := g.host.restoreQueue(&all); err != nil {
+		all.Settle(int(g.work.dataset.Epochs))
+		if err := g.handover.restoreQueue(&all); err != nil {
 			g.Log.Warn("The record of the previous master does not tell which records are in the model", "error", err)
 		}
 	}
-	g.host.gathered("all processes have ended")
+	g.handover.gathered("all processes have ended")
 }
 
 // advance opens the next epoch when this one is settled, and ends the job when all processes have
@@ -312,16 +282,13 @@ func (g *program) advance(now time.Time) {
 	if world, ok := g.ring.meeting.World(); ok && len(world.Members) > 0 {
 		g.stage.Work()
 	}
-	for g.dataset != nil && !g.host.tasks().TrainingDone() && g.host.tasks().Settled() {
-		g.Log.Info("Epoch finished", "epoch", g.host.tasks().Stats().Epoch, "records", g.host.tasks().Stats().EpochDone)
-		g.host.happen(EpochFinished{Epoch: g.host.tasks().Stats().Epoch, Records: g.host.tasks().Stats().EpochDone})
-		g.host.tasks().NextEpoch()
-		g.host.wake()
+	for g.work.dataset != nil && !g.work.queue.TrainingDone() && g.work.queue.Settled() {
+		g.work.nextEpoch()
 	}
 	if !g.done() {
 		return
 	}
-	if stats := g.host.tasks().Stats(); g.dataset != nil && stats.Done < stats.Total {
+	if stats := g.work.queue.Stats(); g.work.dataset != nil && stats.Done < stats.Total {
 		g.Log.Warn("The program has ended before its records did", "done", stats.Done, "of", stats.Total)
 	}
 	g.host.end(job.Succeeded, nil, now)

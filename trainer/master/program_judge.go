@@ -28,7 +28,7 @@ func (g *program) failed(before, next rendezvous.World) error {
 	if v.Text == "" {
 		return nil
 	}
-	g.host.happen(ProgramFailed{v.Text})
+	g.events.happen(ProgramFailed{v.Text})
 	if v.Err == nil && v.Counted {
 		g.Log.Info("The program starts again", "failures", g.judge.Counted(), "max_restarts",
 			g.Job.Program.MaxRestarts)

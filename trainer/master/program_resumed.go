@@ -25,7 +25,7 @@ type loss struct {
 func (g *program) lose(l loss) {
 	l.After = g.ring.custody.World().Generation
 	g.lost = &l
-	g.host.rolledBack(l.Reason + "; the program starts again, from what it has saved")
+	g.progress.rolledBack(l.Reason + "; the program starts again, from what it has saved")
 }
 
 // begunWith handles what the first rank of a world has begun with that has no source: all ranks
@@ -42,9 +42,9 @@ func (g *program) begunWith(o *wire.Origin) error {
 		}
 	}
 	records := int64(0)
-	if g.dataset != nil {
+	if g.work.dataset != nil {
 		// otherwise the declaration is refused
-		if n, err := g.host.tasks().Records(&applied); err == nil {
+		if n, err := g.work.queue.Records(&applied); err == nil {
 			records = n
 		}
 	}
@@ -61,19 +61,19 @@ func (g *program) found(version, records int64) {
 	l := g.lost
 	g.lost = nil
 	if version == 0 && records == 0 {
-		g.host.explain(rollbackText(kept{}, l.Records, l.Records > 0, l.Reason))
+		g.progress.explain(rollbackText(kept{}, l.Records, l.Records > 0, l.Reason))
 		g.Log.Warn("The training starts over: the program has read no checkpoint", "reason", l.Reason,
 			"model_generation", l.ModelGeneration, "records", l.Records)
-		g.host.happen(TrainingRestarted{ModelGeneration: l.ModelGeneration, Reason: l.Reason, Records: l.Records})
+		g.events.happen(TrainingRestarted{ModelGeneration: l.ModelGeneration, Reason: l.Reason, Records: l.Records})
 		return
 	}
 	e := ProgramResumed{ModelGeneration: l.ModelGeneration, Reason: l.Reason, Step: version, Records: records,
 		Repeated: max(0, l.Records-records), AtLeast: l.AtLeast}
-	g.host.explain(e.Words())
+	g.progress.explain(e.Words())
 	g.Log.Warn("The program resumed from its checkpoint", "reason", l.Reason, "model_generation",
 		l.ModelGeneration, "step",
 		version, "records", records, "of", l.Records)
-	g.host.happen(e)
+	g.events.happen(e)
 }
 
 // ProgramResumed tells that all states of a program's processes were lost, and that it continues

@@ -23,7 +23,7 @@ func (g *program) stands() string {
 	world, _ := g.ring.meeting.World()
 	var members []verdict.Member
 	for _, m := range world.Members {
-		if c := g.host.heardOf(pod.ID{Role: pod.Worker, Index: m.Worker}); c != nil &&
+		if c := g.contacts.get(pod.ID{Role: pod.Worker, Index: m.Worker}); c != nil &&
 			!g.ring.meeting.Finished(m.Worker) {
 			members = append(members, verdict.Member{Worker: m.Worker, Stage: c.stage})
 		}

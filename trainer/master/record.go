@@ -104,9 +104,6 @@ func (m *master) sameData(was *savedData) error {
 		strings.Join(changes, "; "))
 }
 
-// keptResults is the largest number of evaluation results in a record.
-const keptResults = 50
-
 // memoir encodes the record. The caller holds the mutex.
 func (m *master) memoir() ([]byte, error) {
 	r := record{
@@ -114,18 +111,15 @@ func (m *master) memoir() ([]byte, error) {
 		ModelGeneration:   m.Self.ModelGeneration(),
 		HighestGeneration: m.highestGeneration(), Base: m.checkpoints.base.Base, Cut: m.checkpoints.highestGiven(),
 		Damaged: m.checkpoints.damages(),
-		Pods:    m.table.Snapshot(), Data: m.saveData(),
-		Spec: m.specified, Done: m.queue.Stats().Done,
-		Resumed: m.resumed, Rejected: m.rejected,
-		Anew: m.rollbackReason, Rewinds: m.rewinds, History: m.history.save(), Tasks: m.queue.Snapshot(),
-		Measures: m.evals.Save(), Evaluated: m.evaluated,
+		Pods:    m.fleet.table.Snapshot(), Data: m.saveData(),
+		Spec: m.fleet.specified, Done: m.work.queue.Stats().Done, Rejected: m.contacts.rejectedBefore,
+		History: m.events.history.save(), Tasks: m.work.queue.Snapshot(),
 	}
+	m.progress.save(&r)
+	m.evaluations.save(&r)
 	// nothing newer than the previous record is known
 	if m.stage.Recovering() {
-		r.Tasks, r.Done = m.former.Tasks, m.former.Done
-	}
-	for _, e := range m.evaluations[max(0, len(m.evaluations)-keptResults):] {
-		r.Results = append(r.Results, checkpoint.Evaluation{Version: e.Version, Metrics: e.Metrics})
+		r.Tasks, r.Done = m.handover.record.Tasks, m.handover.record.Done
 	}
 	if m.ring != nil {
 		r.Ring = m.ring.save()

@@ -72,7 +72,7 @@ func TestProgramEndsInTheSameWayAndKeepsItsState(t *testing.T) {
 // The next master knows how often the program has ended in the same way, and whether the job has
 // failed for it.
 func TestProgramRepeatsAreSaved(t *testing.T) {
-	m := &master{Config: Config{Job: job.DefaultOf(job.Run)}}
+	m := newShell(Config{Job: job.DefaultOf(job.Run)}, nil, nil)
 	p, next := newProgram(m), newProgram(m)
 	text := `{"restarts":2,"failures":4,"last":"killed","doubts":1,"again":3,"repeats":{"last":{"signal":9},` +
 		`"count":3,"ran":7},"repeated":true}`

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
-	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
@@ -39,15 +38,6 @@ const (
 	modelGenerationGap = 100
 )
 
-// behind returns how many masters in succession may each have begun worlds and model
-// generations that are not in a record.
-func (m *master) behind(r *record) int64 {
-	if r.Last {
-		return 0
-	}
-	return int64(max(1, m.Self.Header().Incarnation-r.By))
-}
-
 // highestGeneration returns the highest model generation that may have begun.
 func (m *master) highestGeneration() int64 {
 	if m.ring != nil {
@@ -60,31 +50,29 @@ func (m *master) highestGeneration() int64 {
 // generation the model was; the holders of the model say what is in it. Until they have, no worker
 // gets a task. The caller holds the mutex, and no pod was heard yet.
 func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err error) {
-	r := m.former
+	r := m.handover.record
 	m.Self.SetModelGeneration(r.ModelGeneration)
-	m.resumed, m.rejected, m.evaluated = r.Resumed, r.Rejected, r.Evaluated
-	m.rollbackReason, m.rewinds = r.Anew, r.Rewinds
-	m.history.restore(r.History)
-	for _, e := range r.Results {
-		m.evaluations = append(m.evaluations, &wire.Evaluation{Version: e.Version, Metrics: e.Metrics})
-	}
+	m.contacts.rejectedBefore = r.Rejected
+	m.progress.restore(r)
+	m.events.history.restore(r.History)
+	m.evaluations.restore(r)
 	// a job that rests continues from a checkpoint, which was compared
 	if !r.Rests {
 		if err := m.sameData(r.Data); err != nil {
 			return err
 		}
 	}
-	highestGeneration := max(r.ModelGeneration, r.HighestGeneration) + modelGenerationGap*m.behind(r)
-	m.checkpoints.restore(l, r, m.clock(now))
+	highestGeneration := max(r.ModelGeneration, r.HighestGeneration) + modelGenerationGap*m.handover.behind()
+	m.checkpoints.restore(l, r, m.clock.at(now))
 	if m.program != nil {
 		if err := m.program.restore(r.Program); err != nil {
 			return err
 		}
 	}
-	if err := m.restoreQueue(m.checkpoints.newestKept().ledger()); err != nil {
+	if err := m.handover.restoreQueue(m.checkpoints.newestKept().ledger()); err != nil {
 		return err
 	}
-	if m.evals, err = evaluation.Restore(m.evaluationPolicy(), r.Measures); err != nil {
+	if err = m.evaluations.restorePlan(r); err != nil {
 		return err
 	}
 	if m.fixed != nil {
@@ -93,47 +81,39 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 		m.servers.custody.Recover(r.ModelGeneration, highestGeneration, m.checkpoints.base.Base)
 	}
 	if m.ring != nil {
-		if err := m.ring.restore(r.Ring, r.ModelGeneration, highestGeneration, m.clock(now)); err != nil {
+		if err := m.ring.restore(r.Ring, r.ModelGeneration, highestGeneration, m.clock.at(now)); err != nil {
 			return err
 		}
 	}
-	table, actions, err := pod.Restore(m.podPolicy(), r.Pods, observed, now)
+	table, actions, err := pod.Restore(m.fleet.policy(), r.Pods, observed, now)
 	if err != nil {
 		return err
 	}
-	m.table = table
+	m.fleet.table = table
 	m.perform(m.stage.Plan(now), now)
-	m.unannounced = make(map[int]bool)
+	var workers []int
 	for _, p := range table.List() {
 		if p.Phase == pod.Running || p.Phase == pod.Leaving {
 			// the pod has yet to find this master
-			m.contact(p.ID).heard = m.clock(now).Add(timing.Return)
+			m.contacts.of(p.ID).heard = m.clock.at(now).Add(timing.Return)
 			if p.ID.Role == pod.Worker {
-				m.unannounced[p.ID.Index] = true
+				workers = append(workers, p.ID.Index)
 			}
 		}
 	}
+	m.handover.announcements.expect(workers)
 	m.Log.Info("Master restored", "incarnation", m.Self.Header().Incarnation, "model_generation",
 		r.ModelGeneration, "pods", len(table.List()))
-	m.happen(MasterBack{Incarnation: m.Self.Header().Incarnation, Planned: r.Last})
+	m.events.happen(MasterBack{Incarnation: m.Self.Header().Incarnation, Planned: r.Last})
 	m.enqueue(actions)
 	if m.ring != nil {
 		m.enqueue(m.ring.ended())
 	}
-	if m.specified != r.Spec { // it was changed while there was no master
-		m.apply(m.table.Scale(m.specified, now))
+	if m.fleet.specified != r.Spec { // it was changed while there was no master
+		m.apply(m.fleet.table.Scale(m.fleet.specified, now))
 	}
 	m.askHolders()
 	return nil
-}
-
-// restoreQueue makes the queue of a model that contains the records of a ledger.
-func (m *master) restoreQueue(applied *ledger.Ledger) error {
-	queue, err := task.Restore(m.Training, m.taskPolicy(), applied, m.former.Tasks, m.Self.Header().Incarnation)
-	if err == nil {
-		m.queue = queue
-	}
-	return err
 }
 
 // askHolders continues to ask who has the model. The caller holds the mutex.
@@ -141,7 +121,7 @@ func (m *master) askHolders() {
 	switch {
 	case !m.stage.Recovering() || m.stage.Over():
 	case m.fixed != nil:
-		m.gathered("its model is at rest")
+		m.handover.gathered("its model is at rest")
 	case m.ring == nil:
 		m.servers.askServers()
 	default:
@@ -150,26 +130,12 @@ func (m *master) askHolders() {
 		case met && m.program != nil && m.program.done() && !m.ring.works():
 			m.program.recollect()
 		case met:
-		case m.untouched():
-			m.gathered("no worker had the model")
+		case m.handover.untouched(m.checkpoints.newest()):
+			m.handover.gathered("no worker had the model")
 		default:
 			m.ring.newGeneration("the master was lost before the workers met")
 		}
 	}
-}
-
-// untouched reports whether nothing was trained on in this model generation, and what the
-// generation began with is known.
-func (m *master) untouched() bool { return !m.stage.Begun() && m.former.Base == m.checkpoints.newest() }
-
-// gathered notes that it is known what is in the model, and continues the training from there. The
-// caller holds the mutex.
-func (m *master) gathered(how string) {
-	m.stage.Recovered()
-	m.announceBy = m.clock(time.Now()).Add(timing.Return)
-	m.Log.Info("The training continues: "+how, "records", m.queue.Stats().Done, "epoch", m.queue.Stats().Epoch)
-	m.announced()
-	m.wake()
 }
 
 // unready refuses a call while the content of the model is unknown. The caller holds the mutex.
@@ -182,32 +148,17 @@ func (m *master) unready() error {
 
 // adopt accepts a worker's report that it works on a lease of the previous master.
 func (m *master) adopt(worker int, l *wire.LeaseProgress, now time.Time) error {
-	if l.Epoch == 0 || m.former == nil {
+	if l.Epoch == 0 || m.handover.record == nil {
 		return task.ErrStale
 	}
-	lease, err := m.queue.Adopt(l.Lease, worker, ledger.Task{Epoch: int(l.Epoch), Number: int(l.Number)}, l.Done, now)
+	t := ledger.Task{Epoch: int(l.Epoch), Number: int(l.Number)}
+	lease, err := m.work.queue.Adopt(l.Lease, worker, t, l.Done, now)
 	if err != nil {
 		return err
 	}
 	m.Log.Debug("Lease of the previous master adopted", "lease", lease.ID, "worker", worker, "task", lease.Task)
-	m.happen(Leased{lease})
+	m.events.happen(Leased{lease})
 	return nil
-}
-
-// announced tells the queue when every living worker has reported what it works on. The caller
-// holds the mutex.
-func (m *master) announced(workers ...int) {
-	if m.unannounced == nil || m.stage.Recovering() {
-		return
-	}
-	for _, w := range workers {
-		delete(m.unannounced, w)
-	}
-	if len(m.unannounced) == 0 {
-		m.unannounced = nil
-		m.queue.Announced()
-		m.wake()
-	}
 }
 
 // askServers asks the servers what they have, as soon as each has joined or has been lost with its
@@ -220,10 +171,10 @@ func (s *servers) askServers() {
 	case s.awaited():
 		return
 	case s.custody.Holds():
-	case s.host.untouched():
+	case s.handover.untouched(s.checkpoints.newest()):
 		// by the record they have nothing besides what the generation began with, and some not that
 		s.custody.Renew()
-		s.host.gathered("nothing was trained on in this model generation")
+		s.handover.gathered("nothing was trained on in this model generation")
 		return
 	default:
 		s.recovered(nil)
@@ -234,11 +185,11 @@ func (s *servers) askServers() {
 	for i, l := range s.lines {
 		clients[i] = l.client
 	}
-	s.host.spawn(func() {
+	s.background.Go(func() {
 		applied, err := ledgers(s.Self.ModelGeneration(), clients)
 		if err != nil {
 			s.Log.Debug("A server did not report its records", "error", err)
-			pause(s.host.lifetime(), controlPause)
+			pause(s.background.lasting, controlPause)
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -253,7 +204,7 @@ func (s *servers) askServers() {
 // awaited reports whether a living server has yet to join, and may have values.
 func (s *servers) awaited() bool {
 	for i := range s.lines {
-		p, ok := s.host.pod(pod.ID{Role: pod.PS, Index: i})
+		p, ok := s.fleet.get(pod.ID{Role: pod.PS, Index: i})
 		// a pending pod may be running already
 		if _, _, here := s.custody.At(i); !here && ok && p.Phase >= pod.Pending && !p.Phase.Ended() {
 			return true
@@ -294,11 +245,11 @@ func (s *servers) recovered(applied *ledger.Ledger) {
 		settled = applied.Settled()
 	}
 	if s.custody.Recovered(settled, s.checkpoints.newest()) && applied != nil {
-		if err := s.host.restoreQueue(applied); err != nil {
+		if err := s.handover.restoreQueue(applied); err != nil {
 			s.host.end(job.Failed, err, time.Now())
 			return
 		}
-		s.host.gathered("the servers have the model")
+		s.handover.gathered("the servers have the model")
 	} else {
 		s.host.lostMeanwhile(s.custody.ModelGeneration(),
 			"a server was lost with its part of the model while the master was away")
@@ -311,16 +262,16 @@ func (s *servers) recovered(applied *ledger.Ledger) {
 // lostMeanwhile begins a new model generation after a loss while there was no master, and
 // continues from its beginning.
 func (m *master) lostMeanwhile(modelGeneration int64, reason string) {
-	if m.former.Rests {
+	if m.handover.record.Rests {
 		base := m.checkpoints.newestKept()
-		m.resumed = base.records()
+		m.progress.resumedWith(base.records())
 		m.Self.SetModelGeneration(modelGeneration)
-		m.happen(Resumed{Number: base.Number, Version: base.version(), Records: base.records()})
-		m.restart(m.checkpoints.rewind(m.clock(time.Now())))
+		m.events.happen(Resumed{Number: base.Number, Version: base.version(), Records: base.records()})
+		m.restart(m.checkpoints.rewind(m.clock.at(time.Now())))
 	} else {
 		m.newGeneration(modelGeneration, reason)
 	}
-	m.gathered("from its newest checkpoint, or from its beginning")
+	m.handover.gathered("from its newest checkpoint, or from its beginning")
 	m.remember()
 }
 
@@ -331,7 +282,7 @@ func (r *ring) restore(saved *savedRing, modelGeneration, highestGeneration int6
 		return errors.New("the record of the previous master has no ring")
 	}
 	s := saved.Meeting
-	s.Given = max(s.Given, s.Generation) + generationGap*r.host.behind(r.host.predecessor())
+	s.Given = max(s.Given, s.Generation) + generationGap*r.handover.behind()
 	if r.meeting, err = rendezvous.Restore(r.policy(), s, now); err != nil {
 		return err
 	}
@@ -345,7 +296,7 @@ func (r *ring) restore(saved *savedRing, modelGeneration, highestGeneration int6
 		process := saved.Processes[it.Worker]
 		r.participants[it.Worker] = &participant{worker: it.Worker, process: process, session: it.Session,
 			given: s.Generation, disconnected: true}
-		r.host.contact(pod.ID{Role: pod.Worker, Index: it.Worker}).process = process
+		r.contacts.of(pod.ID{Role: pod.Worker, Index: it.Worker}).process = process
 	}
 	return nil
 }
@@ -355,7 +306,7 @@ func (r *ring) restore(saved *savedRing, modelGeneration, highestGeneration int6
 func (r *ring) ended() (lost []pod.Action) {
 	for _, worker := range slices.Sorted(maps.Keys(r.participants)) {
 		id := pod.ID{Role: pod.Worker, Index: worker}
-		if _, ok := r.host.pod(id); !ok {
+		if _, ok := r.fleet.get(id); !ok {
 			lost = append(lost, pod.Action{Verb: pod.Lost, ID: id, Incarnation: 1,
 				Reason: "it left, and ended while the master was away"})
 		}

@@ -369,25 +369,22 @@ func FuzzRecord(f *testing.F) {
 		if err != nil || r == nil {
 			return
 		}
-		m := &master{Config: Config{Job: config(t).Job,
-			Self: rpc.NewSelf(identity.Header{Incarnation: 2, ModelGeneration: 1}, nil), Log: config(t).Log},
-			former: r, mu: make(turn, 1),
-			poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}),
-			pods: make(map[pod.ID]*contact)}
-		if m.stage, err = newStage(m.Config, r, time.Unix(1e9, 0)); err != nil {
+		c := Config{Job: config(t).Job, Log: config(t).Log,
+			Self: rpc.NewSelf(identity.Header{Incarnation: 2, ModelGeneration: 1}, nil)}
+		c.Job.EvaluationSteps = 0
+		stage, err := newStage(c, r, time.Unix(1e9, 0))
+		if err != nil {
 			return
 		}
-		m.Job.EvaluationSteps = 0
-		m.specified = m.Job.NumWorkers
-		m.begins(m.Job.NumWorkers)
+		m := newShell(c, stage, r)
 		if m.checkpoints, err = newCheckpoints(m); err != nil {
 			t.Fatal(err)
 		}
 		m.servers = newServers(m)
-		m.strategy = m.servers
+		m.follow(m.servers)
 		if r.Ring != nil {
 			m.ring = newRing(m)
-			m.strategy = m.ring
+			m.follow(m.ring)
 		}
 		if err := m.plan(config(t).Training, nil); err != nil {
 			t.Fatal(err)

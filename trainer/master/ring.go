@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
-	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
@@ -26,6 +25,11 @@ type ring struct {
 	shared
 	host        ringHost
 	checkpoints *checkpoints
+	fleet       *fleet
+	contacts    *contacts
+	work        *work
+	evaluations *evaluations
+	handover    *handover
 	// nil in a job that has a model
 	program *program
 	custody *custody.Ring
@@ -65,41 +69,23 @@ type ring struct {
 
 // ringHost has the requests of a ring to the master. The caller of each method holds the mutex.
 type ringHost interface {
-	tasks() *task.Queue
-	measures() *evaluation.Schedule
-	predecessor() *record
-	pod(id pod.ID) (pod.Pod, bool)
-	contact(id pod.ID) *contact
-	clock(now time.Time) time.Time
-	// number of workers that there should be
-	wanted() int
-	// refuses a caller that is not one of the job's pods
-	known(ctx context.Context) error
-	// the reports of a worker
-	heardFrom(c *contact, now time.Time)
-	runs(worker int, address string)
-	snapshot(server int, version int64)
-	// what follows
 	advance(now time.Time)
+	// pods
+	runs(worker int, address string)
 	replace(id pod.ID, reason string, now time.Time)
 	dismiss(id pod.ID, reason string)
-	lose(worker int, progress map[int64]int64, fault string)
+	// the model generation; lostMeanwhile: it was lost while there was no master
 	newGeneration(modelGeneration int64, reason string)
-	happen(e Event)
-	remember() error
-	quit(err error)
-	end(state job.State, err error, now time.Time)
-	// of a restored master
-	behind(r *record) int64
-	untouched() bool
-	restoreQueue(applied *ledger.Ledger) error
-	gathered(how string)
 	lostMeanwhile(modelGeneration int64, reason string)
+	// writes the state for the next master; false: another has begun, and this one ends
+	recorded() bool
+	end(state job.State, err error, now time.Time)
 }
 
 func newRing(m *master) *ring {
 	r := &ring{
-		shared: m.share(), host: m, checkpoints: m.checkpoints, program: m.program,
+		shared: m.shared, host: m, checkpoints: m.checkpoints, program: m.program,
+		fleet: m.fleet, contacts: m.contacts, work: m.work, evaluations: m.evaluations, handover: m.handover,
 		writer:       -1,
 		custody:      custody.NewRing(1, 0),
 		participants: make(map[int]*participant),
@@ -179,13 +165,13 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	state, applied, version := r.beginning(w)
 	r.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members,
 		state), "generation", w.Generation, "reason", cmp.Or(reason, "they joined"))
-	r.host.happen(WorldFormed{World: w, Version: version})
+	r.events.happen(WorldFormed{World: w, Version: version})
 	if r.stage.Recovering() {
-		if err := r.host.restoreQueue(&applied); err != nil { // the state is not of this training
+		if err := r.handover.restoreQueue(&applied); err != nil { // the state is not of this training
 			r.host.end(job.Failed, err, time.Now())
 			return
 		}
-		r.host.gathered(state)
+		r.handover.gathered(state)
 	}
 	if r.program != nil {
 		if err := r.program.begins(applied, version); err != nil {
@@ -196,12 +182,11 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	r.settle(r.custody.Formed(w, applied, version))
 	r.checkpoints.back(version)
 	// before the world is announced, or the next master would not know it
-	if err := r.host.remember(); errors.Is(err, ErrSuperseded) {
-		r.host.quit(err)
+	if !r.host.recorded() {
 		return
 	}
-	world := &wire.World{Id: w.ID, Generation: w.Generation, Floor: r.host.tasks().Floor(),
-		ModelGeneration: r.Self.ModelGeneration(), Settled: int32(r.host.tasks().SettledEpochs())}
+	world := &wire.World{Id: w.ID, Generation: w.Generation, Floor: r.work.queue.Floor(),
+		ModelGeneration: r.Self.ModelGeneration(), Settled: int32(r.work.queue.SettledEpochs())}
 	if len(w.Sources) == 0 {
 		world.Base = wireBase(r.checkpoints.base.Base)
 	}
@@ -232,7 +217,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 // leaving reports whether one of the members was asked to leave.
 func (r *ring) leaving(members []rendezvous.Member) bool {
 	return slices.ContainsFunc(members, func(m rendezvous.Member) bool {
-		return r.host.contact(pod.ID{Role: pod.Worker, Index: m.Worker}).leaves
+		return r.contacts.of(pod.ID{Role: pod.Worker, Index: m.Worker}).leaves
 	})
 }
 
@@ -274,7 +259,7 @@ func (r *ring) participates(m rendezvous.Member) bool {
 func (r *ring) settle(all []custody.Settlement) {
 	for _, s := range all {
 		progress := make(map[int64]int64)
-		for _, l := range r.host.tasks().Held(s.Worker) {
+		for _, l := range r.work.queue.Held(s.Worker) {
 			if l.Kind == task.Training {
 				n, whole := s.Ledger.Progress(ledger.Task{Epoch: l.Epoch, Number: l.Number})
 				if whole {
@@ -283,7 +268,7 @@ func (r *ring) settle(all []custody.Settlement) {
 				progress[l.ID] = n
 			}
 		}
-		r.host.lose(s.Worker, progress, s.Fault)
+		r.work.lose(s.Worker, progress, s.Fault)
 	}
 }
 
@@ -311,7 +296,8 @@ func (r *ring) newGeneration(reason string) {
 	case r.program != nil:
 		why = "every worker was lost"
 	}
-	begun := r.host.tasks().Stats().Done > began || r.damage != "" || r.stage.Recovering() && !r.host.untouched()
+	begun := r.work.queue.Stats().Done > began || r.damage != "" ||
+		r.stage.Recovering() && !r.handover.untouched(r.checkpoints.newest())
 	gone := r.custody.Lost(begun, r.checkpoints.covered())
 	r.damage = ""
 	switch now := r.custody.ModelGeneration(); {
@@ -323,8 +309,8 @@ func (r *ring) newGeneration(reason string) {
 		return
 	}
 	// including workers that have ended and whose leases are not taken back yet
-	for _, worker := range r.host.tasks().Workers() {
-		r.host.lose(worker, nil, gone[worker])
+	for _, worker := range r.work.queue.Workers() {
+		r.work.lose(worker, nil, gone[worker])
 	}
 }
 
@@ -344,7 +330,7 @@ func (r *ring) broadcast(members []rendezvous.Member, word *wire.Assembly) {
 	}
 }
 
-func (r *ring) now() time.Time { return r.host.clock(time.Now()) }
+func (r *ring) now() time.Time { return r.clock.at(time.Now()) }
 
 func (r *ring) version() int64   { return r.custody.Version() }
 func (r *ring) applied(int) bool { return true }
@@ -352,7 +338,7 @@ func (r *ring) applied(int) bool { return true }
 // whole reports that nothing is left in the accumulators of --global_batch_size, and has it applied
 // if there is. The flush also reports the version of the trained model.
 func (r *ring) whole() bool {
-	if r.host.tasks().Stats().Done == 0 {
+	if r.work.queue.Stats().Done == 0 {
 		return true
 	}
 	if r.custody.Flush() > 0 {
@@ -370,7 +356,7 @@ func (r *ring) orderFlush(members []rendezvous.Member) {
 // heard handles a worker's report of its state.
 func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
 	generation := beat.Generation
-	if r.program != nil && r.program.dataset != nil {
+	if r.program != nil && r.work.dataset != nil {
 		// a process is in its world before it has the state
 		generation = beat.Met
 	}
@@ -378,7 +364,7 @@ func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wir
 	snapshot, settled := r.custody.Heard(custody.State{Generation: generation, Version: beat.Version,
 		Snapshot: beat.Snapshot, Flushed: beat.Flushed})
 	if snapshot > 0 {
-		r.host.snapshot(0, snapshot)
+		r.evaluations.snapshot(0, snapshot)
 	}
 	r.settle(settled)
 	if r.program != nil {
@@ -388,7 +374,7 @@ func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wir
 		}
 	}
 	r.recover(beat, reply)
-	reply.ReleaseSnapshot, reply.Settled = r.host.measures().Release(), int32(r.host.tasks().SettledEpochs())
+	reply.ReleaseSnapshot, reply.Settled = r.evaluations.schedule.Release(), int32(r.work.queue.SettledEpochs())
 	if id.Index == r.copier {
 		r.checkpoints.heard(0, beat.Cut, r.now())
 		reply.Cut = r.checkpoints.ended()
@@ -399,7 +385,7 @@ func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wir
 func (r *ring) copy(o custody.CutOrder) {
 	var copier *participant
 	for _, member := range r.custody.World().Members {
-		leaves := r.host.contact(pod.ID{Role: pod.Worker, Index: member.Worker}).leaves
+		leaves := r.contacts.of(pod.ID{Role: pod.Worker, Index: member.Worker}).leaves
 		if r.participates(member) && (copier == nil || !leaves) {
 			if copier = r.participants[member.Worker]; !leaves {
 				break
@@ -449,9 +435,9 @@ func (r *ring) seek(ctx context.Context, a *wire.Arrival) {
 // wanted returns how many members a world has when all workers are there.
 func (r *ring) wanted() int {
 	if most := r.Job.MaxWorkers; most > 0 {
-		return min(r.host.wanted(), most)
+		return min(r.fleet.wanted(), most)
 	}
-	return r.host.wanted()
+	return r.fleet.wanted()
 }
 
 func (r *ring) update() {
@@ -459,7 +445,7 @@ func (r *ring) update() {
 		r.writer = -1
 		r.release(writer)
 	}
-	if n := r.host.wanted(); n != r.expected {
+	if n := r.fleet.wanted(); n != r.expected {
 		r.expected = n
 		r.perform(r.meeting.Expect(n, r.now()))
 	}

@@ -23,20 +23,20 @@ func (r *ring) recover(beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) 
 	}
 	var applied ledger.Ledger
 	var err error
-	if r.program == nil || r.program.dataset != nil { // otherwise there are no records
+	if r.program == nil || r.work.dataset != nil { // otherwise there are no records
 		if reply.Ledger = len(beat.Ledger) == 0; reply.Ledger {
 			return
 		}
 		applied, err = ledger.Parse(beat.Ledger)
 	}
 	if err == nil {
-		err = r.host.restoreQueue(&applied)
+		err = r.handover.restoreQueue(&applied)
 	}
 	if err != nil { // the ledger is not of this training
 		r.host.end(job.Failed, fmt.Errorf("the ledger of worker-%d: %w", beat.Index, err), time.Now())
 		return
 	}
-	r.host.gathered(fmt.Sprintf("world %d works", w.ID))
+	r.handover.gathered(fmt.Sprintf("world %d works", w.ID))
 	r.settle(r.custody.Recovered(applied))
 }
 
@@ -111,7 +111,7 @@ func (r *ring) takeBack(_ context.Context, worker int, fault string) {
 // reclaim takes back a worker's leases, at once or when it is known which of their records are in
 // the model.
 func (r *ring) reclaim(worker int, fault string) {
-	if held := r.host.tasks().Held(worker); len(held) > 0 {
+	if held := r.work.queue.Held(worker); len(held) > 0 {
 		trains := slices.ContainsFunc(held, func(l task.Lease) bool { return l.Kind == task.Training })
 		r.settle(r.custody.Reclaim(worker, trains, fault))
 	}

@@ -102,7 +102,7 @@ func TestSupersededMasterFormsNoWorld(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.table = pod.New(m.podPolicy())
+			m.fleet.table = pod.New(m.fleet.policy())
 			m.stage.Plan(time.Now())
 			m.recorder.wrote(math.MaxInt64, nil)
 			if superseded {

@@ -429,29 +429,3 @@ func TestRingStraggler(t *testing.T) {
 		}
 	})
 }
-
-// The clock of the master does not count time in which the master did not run.
-func TestClock(t *testing.T) {
-	begin := time.Now()
-	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
-	m := new(master)
-	for _, step := range []struct{ armed, now, want int }{
-		{0, 5, 5}, // no timer is set
-		{10, 8, 8},
-		{10, 10, 10},
-		{10, 70, 10},
-		{0, 72, 10}, // the timer is not set again yet
-		{75, 74, 12},
-		{75, 80, 13},
-	} {
-		if step.armed > 0 {
-			m.armed = at(step.armed)
-		}
-		if got := m.clock(at(step.now)); !got.Equal(at(step.want)) {
-			t.Errorf("%+v: %v", step, got.Sub(begin))
-		}
-		if step.armed == 0 {
-			m.armed = time.Time{}
-		}
-	}
-}

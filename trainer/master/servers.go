@@ -12,9 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
-	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
-	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
@@ -38,34 +36,26 @@ type servers struct {
 	shared
 	host        serversHost
 	checkpoints *checkpoints
+	fleet       *fleet
+	contacts    *contacts
+	work        *work
+	evaluations *evaluations
+	handover    *handover
+	background  *background
 	custody     *custody.Servers
 	lines       []*line
 	// a restored master is asking them what they have
 	asking bool
 }
 
-// serversHost has the requests of the servers to the master. The caller of each method but
-// spawn and lifetime holds the mutex.
+// serversHost has the requests of the servers to the master. The caller of each method holds the
+// mutex.
 type serversHost interface {
-	tasks() *task.Queue
-	measures() *evaluation.Schedule
-	pod(id pod.ID) (pod.Pod, bool)
-	contact(id pod.ID) *contact
-	clock(now time.Time) time.Time
-	// what follows from what the servers say
 	advance(now time.Time)
-	lose(worker int, progress map[int64]int64, fault string)
-	snapshot(server int, version int64)
 	newGeneration(modelGeneration int64, reason string)
-	end(state job.State, err error, now time.Time)
-	// of a restored master
-	untouched() bool
-	restoreQueue(applied *ledger.Ledger) error
-	gathered(how string)
+	// the generation was lost while there was no master
 	lostMeanwhile(modelGeneration int64, reason string)
-
-	spawn(f func())
-	lifetime() context.Context
+	end(state job.State, err error, now time.Time)
 }
 
 // line is the master's connection to one server. The master's mutex guards all fields but index and
@@ -80,7 +70,9 @@ type line struct {
 }
 
 func newServers(m *master) *servers {
-	s := &servers{shared: m.share(), host: m, checkpoints: m.checkpoints, custody: custody.NewServers(m.Job.NumPS)}
+	s := &servers{shared: m.shared, host: m, checkpoints: m.checkpoints, custody: custody.NewServers(m.Job.NumPS),
+		fleet: m.fleet, contacts: m.contacts, work: m.work, evaluations: m.evaluations, handover: m.handover,
+		background: m.background}
 	for i := range m.Job.NumPS {
 		s.lines = append(s.lines, &line{index: i, wake: make(chan struct{}, 1), orders: m.firstNumber()})
 	}
@@ -120,7 +112,7 @@ func (s *servers) join(index, incarnation int, r *wire.JoinRequest) error {
 // mutex.
 func (s *servers) disconnect(l *line) {
 	if conn := l.conn; conn != nil {
-		s.host.spawn(func() { conn.Close() })
+		s.background.Go(func() { conn.Close() })
 	}
 	l.conn, l.client = nil, nil
 }
@@ -162,14 +154,14 @@ func (s *servers) version() int64 { return s.custody.Version() }
 func (s *servers) update() {
 	contributors := 0
 	if s.Job.Synchronous() {
-		contributors = s.host.tasks().Holders()
+		contributors = s.work.queue.Holders()
 	}
 	s.order(contributors, 0)
 }
 
 // order sets how the servers are to be, and tells them.
 func (s *servers) order(contributors, settled int) {
-	s.custody.Want(contributors, settled, s.host.measures().Release(), s.checkpoints.order())
+	s.custody.Want(contributors, settled, s.evaluations.schedule.Release(), s.checkpoints.order())
 	for i, l := range s.lines {
 		if _, _, due := s.custody.Due(i); due {
 			signal(l.wake)
@@ -182,7 +174,7 @@ func (s *servers) order(contributors, settled int) {
 func (s *servers) applied(epoch int) bool {
 	contributors := 0
 	if s.Job.Synchronous() {
-		contributors = s.host.tasks().Holders()
+		contributors = s.work.queue.Holders()
 	}
 	s.order(contributors, epoch)
 	return s.custody.Applied(epoch)
@@ -199,9 +191,10 @@ func (s *servers) heard(id pod.ID, modelGeneration int64, r *wire.HeartbeatReque
 	}
 	_, _, here := s.custody.At(id.Index)
 	reply.Join = !here
-	if p, ok := s.host.pod(id); ok && s.custody.Heard(id.Index, p.Incarnation, modelGeneration, r.Version, r.Snapshot) {
-		s.host.snapshot(id.Index, r.Snapshot)
-		s.checkpoints.heard(id.Index, r.Cut, s.host.clock(time.Now()))
+	if p, ok := s.fleet.get(id); ok &&
+		s.custody.Heard(id.Index, p.Incarnation, modelGeneration, r.Version, r.Snapshot) {
+		s.evaluations.snapshot(id.Index, r.Snapshot)
+		s.checkpoints.heard(id.Index, r.Cut, s.clock.at(time.Now()))
 	}
 }
 
@@ -249,7 +242,7 @@ func (s *servers) lost(id pod.ID, incarnation int, reason string) {
 // their records they have.
 func (s *servers) takeBack(ctx context.Context, worker int, fault string) {
 	s.mu.Lock()
-	held := s.host.tasks().Held(worker)
+	held := s.work.queue.Held(worker)
 	if s.stage.Over() {
 		held = nil
 	}
@@ -269,7 +262,7 @@ func (s *servers) takeBack(ctx context.Context, worker int, fault string) {
 	if s.Self.ModelGeneration() != modelGeneration {
 		return
 	}
-	s.host.lose(worker, progress, fault)
+	s.work.lose(worker, progress, fault)
 	s.host.advance(time.Now())
 }
 
@@ -277,9 +270,9 @@ func (s *servers) stragglers(overdue []int) []int { return overdue }
 
 // blocked reports whether a server is missing, or was silent for some time.
 func (s *servers) blocked() bool {
-	now := s.host.clock(time.Now())
+	now := s.clock.at(time.Now())
 	for i := range s.lines {
-		if c := s.host.contact(pod.ID{Role: pod.PS, Index: i}); !c.heard.IsZero() && now.Sub(c.heard) > hush {
+		if c := s.contacts.of(pod.ID{Role: pod.PS, Index: i}); !c.heard.IsZero() && now.Sub(c.heard) > hush {
 			return true
 		}
 	}

@@ -34,63 +34,18 @@ func podID(role wire.Role, index int32) pod.ID {
 	return pod.ID{Role: pod.Role(role), Index: int(index)}
 }
 
-// known returns an error unless the caller is the living incarnation of one of the job's pods. The
-// caller holds the mutex.
-func (m *master) known(ctx context.Context) error {
-	if err := m.early(); err != nil {
-		return err
-	}
-	caller := rpc.Caller(ctx)
-	id := caller.ID()
-	p, ok := m.table.Get(id)
-	if ok && p.Incarnation != caller.Incarnation {
-		return status.Errorf(codes.NotFound, "incarnation %d of %v was replaced by incarnation %d",
-			caller.Incarnation, id, p.Incarnation)
-	}
-	if !ok || p.Phase.Ended() || m.contact(id).dismiss {
-		return status.Errorf(codes.NotFound, "%v is not a pod of this job, or not any more", id)
-	}
-	return nil
-}
-
-// wait calls ask under the mutex until it returns true or an error, or the long poll times out.
-func (m *master) wait(ctx context.Context, ask func() (bool, error)) error {
-	var timeout <-chan time.Time
-	for {
-		m.mu.Lock()
-		ok, err := ask()
-		changed := m.changed
-		m.mu.Unlock()
-		if ok || err != nil {
-			return err
-		}
-		if timeout == nil {
-			timer := time.NewTimer(longPoll)
-			defer timer.Stop()
-			timeout = timer.C
-		}
-		select {
-		case <-changed:
-		case <-timeout:
-			return nil
-		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
-		}
-	}
-}
-
 // Join implements wire.MasterServer. A pod's first call is answered at once, so that a worker can
 // build its model while the servers start; its next ones wait for them.
 func (m *master) Join(ctx context.Context, r *wire.JoinRequest) (*wire.JoinReply, error) {
 	id := podID(r.Role, r.Index)
 	reply := &wire.JoinReply{Job: m.spec}
 	patient, noted := false, false
-	return reply, m.wait(ctx, func() (bool, error) {
-		if err := m.known(ctx); err != nil {
+	return reply, m.waiters.wait(ctx, m.mu, func() (bool, error) {
+		if err := m.fleet.known(ctx); err != nil {
 			return false, err
 		}
 		if !noted {
-			noted, patient = true, m.contact(id).joined && id.Role == pod.Worker
+			noted, patient = true, m.contacts.of(id).joined && id.Role == pod.Worker
 			if err := m.joined(id, rpc.Caller(ctx).Incarnation, r); err != nil {
 				return false, err
 			}
@@ -116,18 +71,18 @@ func (m *master) joined(id pod.ID, incarnation int, r *wire.JoinRequest) error {
 			return err
 		}
 	}
-	c := m.contact(id)
+	c := m.contacts.of(id)
 	if !c.joined {
 		m.Log.Info("Pod joined", "pod", id, "address", r.Address, "pid", r.Pid)
 	}
 	// no heartbeats come until it works, for which all servers must be there
 	c.joined, c.heard = true, time.Time{}
 	now := time.Now()
-	m.enqueue(m.table.Observe(pod.Event{ID: id, Phase: pod.Running, Address: r.Address, PID: int(r.Pid)}, now))
+	m.enqueue(m.fleet.table.Observe(pod.Event{ID: id, Phase: pod.Running, Address: r.Address, PID: int(r.Pid)}, now))
 	m.advance(now)
-	signal(m.poke)
+	m.clock.look()
 	if id.Role == pod.PS && m.servers.custody.Complete() {
-		m.wake()
+		m.waiters.wake()
 	}
 	return nil
 }
@@ -135,12 +90,12 @@ func (m *master) joined(id pod.ID, incarnation int, r *wire.JoinRequest) error {
 // GetTask implements wire.MasterServer.
 func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.GetTaskReply, error) {
 	reply := &wire.GetTaskReply{Task: &wire.Task{Kind: wire.TaskKind_WAIT}}
-	return reply, m.wait(ctx, func() (bool, error) {
+	return reply, m.waiters.wait(ctx, m.mu, func() (bool, error) {
 		if m.stage.Over() {
 			reply.Task.Kind = wire.TaskKind_DONE
 			return true, nil
 		}
-		if err := m.known(ctx); err != nil {
+		if err := m.fleet.known(ctx); err != nil {
 			return false, err
 		}
 		if m.stage.Recovering() {
@@ -150,7 +105,7 @@ func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.Get
 		if err := identity.SameModelGeneration(m.Self.Header(), rpc.Caller(ctx)); err != nil {
 			return false, rpc.Refusal(err)
 		}
-		if m.contact(pod.ID{Role: pod.Worker, Index: int(r.Worker)}).leaves {
+		if m.contacts.of(pod.ID{Role: pod.Worker, Index: int(r.Worker)}).leaves {
 			return false, nil
 		}
 		// the caller does not wait for the reply any more
@@ -176,21 +131,21 @@ func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.Get
 
 // lease returns a worker's next lease: first one that it was granted and does not know of.
 func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
-	for _, l := range m.queue.Held(worker) {
+	for _, l := range m.work.queue.Held(worker) {
 		if !slices.Contains(holds, l.ID) {
 			return l, true
 		}
 	}
 	now := time.Now()
 	// what they are about to report must not be leased to others
-	if m.unannounced != nil && m.clock(now).Before(m.announceBy) {
+	if m.handover.announcements.withheld(m.clock.at(now)) {
 		return task.Lease{}, false
 	}
-	lease, ok := m.queue.Lease(worker, m.clock(now))
+	lease, ok := m.work.queue.Lease(worker, m.clock.at(now))
 	if ok {
 		m.perform(m.stage.Grant(), now)
 		m.Log.Debug("Task leased", "lease", lease.ID, "worker", worker, "task", lease.Task)
-		m.happen(Leased{lease})
+		m.events.happen(Leased{lease})
 		m.advance(now)
 	}
 	return lease, ok
@@ -206,7 +161,7 @@ func (m *master) task(l task.Lease) *wire.Task {
 	if l.Kind == task.Prediction {
 		t.Version = l.Version
 	}
-	if run, ok := m.evals.Running(); ok && l.Kind == task.Evaluation && l.Version == run.Version {
+	if run, ok := m.evaluations.schedule.Running(); ok && l.Kind == task.Evaluation && l.Version == run.Version {
 		t.Version = run.Snapshot
 	}
 	return t
@@ -220,7 +175,7 @@ func (m *master) ReportTask(ctx context.Context, r *wire.ReportTaskRequest) (*wi
 		return nil, err
 	}
 	now := time.Now()
-	err := m.settle(r, rpc.Caller(ctx).ModelGeneration, m.clock(now))
+	err := m.settle(r, rpc.Caller(ctx).ModelGeneration, m.clock.at(now))
 	m.pace(now)
 	m.advance(now)
 	if errors.Is(err, task.ErrStale) {
@@ -232,14 +187,15 @@ func (m *master) ReportTask(ctx context.Context, r *wire.ReportTaskRequest) (*wi
 // settle handles a worker's report of the end of a lease, from a model generation.
 func (m *master) settle(r *wire.ReportTaskRequest, modelGeneration int64, now time.Time) error {
 	worker := int(r.Worker)
-	held := m.queue.Held(worker)
+	held := m.work.queue.Held(worker)
 	i := slices.IndexFunc(held, func(l task.Lease) bool { return l.ID == r.Lease })
 	if i < 0 {
 		return task.ErrStale
 	}
 	t := held[i].Task
 	if r.Error == "" && t.Kind == task.Evaluation {
-		err := m.measured(t, evaluation.Model{ModelGeneration: modelGeneration, Version: r.Version}, r.Metrics, now)
+		on := evaluation.Model{ModelGeneration: modelGeneration, Version: r.Version}
+		err := m.evaluations.measured(t, on, r.Metrics, now)
 		if errors.Is(err, task.ErrStale) {
 			return err
 		}
@@ -253,18 +209,18 @@ func (m *master) settle(r *wire.ReportTaskRequest, modelGeneration int64, now ti
 			r.Version, t.Version, m.Job.CheckpointDirForInit)
 	}
 	if t.Kind != task.Training {
-		defer m.wake() // the export waits for the evaluations
+		defer m.waiters.wake() // the export waits for the evaluations
 	}
 	if r.Error == "" {
-		return m.queue.Done(r.Lease, worker, now)
+		return m.work.queue.Done(r.Lease, worker, now)
 	}
-	what, end := "Task failed", m.queue.Fail
+	what, end := "Task failed", m.work.queue.Fail
 	if r.Storage {
-		what, end = "Task given back", m.queue.Return
+		what, end = "Task given back", m.work.queue.Return
 	}
 	m.Log.Warn(what, "task", t, "worker", worker, "reason", r.Error)
-	m.wake()
-	if err := m.queue.Touch(r.Lease, worker, r.Done, now); err != nil {
+	m.waiters.wake()
+	if err := m.work.queue.Touch(r.Lease, worker, r.Done, now); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	return end(r.Lease, worker, r.Error, now)
@@ -278,12 +234,12 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	if m.early() != nil { // only that the pod is there can be noted
 		return &wire.HeartbeatReply{ModelGeneration: rpc.Caller(ctx).ModelGeneration}, nil
 	}
-	if m.known(ctx) != nil {
+	if m.fleet.known(ctx) != nil {
 		return &wire.HeartbeatReply{Unknown: true}, nil
 	}
 	now := time.Now()
-	c := m.contact(id)
-	m.heardFrom(c, m.clock(now))
+	c := m.contacts.of(id)
+	m.contacts.heardFrom(c, m.clock.at(now))
 	modelGeneration := rpc.Caller(ctx).ModelGeneration
 	reply := &wire.HeartbeatReply{ModelGeneration: m.Self.ModelGeneration()}
 	if m.program != nil {
@@ -309,12 +265,12 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 			if !counts {
 				break
 			}
-			err := m.queue.Touch(l.Lease, id.Index, l.Done, c.heard)
+			err := m.work.queue.Touch(l.Lease, id.Index, l.Done, c.heard)
 			if errors.Is(err, task.ErrStale) {
 				err = m.adopt(id.Index, l, c.heard)
 			}
 			if err == nil {
-				err = m.queue.Work(l.Lease, id.Index, l.Effort, c.heard)
+				err = m.work.queue.Work(l.Lease, id.Index, l.Effort, c.heard)
 			}
 			if err != nil && !errors.Is(err, task.ErrStale) {
 				return nil, status.Error(codes.InvalidArgument, err.Error())
@@ -322,7 +278,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 		}
 		// a call from before this master may lack leases that the one before has granted since
 		if counts && rpc.Caller(ctx).Master == m.Self.Header().Incarnation {
-			m.announced(id.Index)
+			m.handover.announced(id.Index)
 		}
 		m.pace(now)
 		if m.program != nil {
@@ -332,7 +288,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	m.strategy.heard(id, modelGeneration, r, reply)
 	if r.Leave != wire.Leave_STAYS {
 		m.askedToLeave(id, r.Leave, now)
-		reply.Unknown = c.dismiss || id.Role == pod.PS && m.spared(c)
+		reply.Unknown = c.dismiss || id.Role == pod.PS && m.checkpoints.spared(c)
 	}
 	m.advance(now)
 	return reply, nil
@@ -341,36 +297,19 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 // askedToLeave handles a pod's report that it was asked to leave, or a worker's that its progress
 // is final. The caller holds the mutex.
 func (m *master) askedToLeave(id pod.ID, how wire.Leave, now time.Time) {
-	c := m.contact(id)
+	c := m.contacts.of(id)
 	if !c.leaves {
 		m.Log.Info("Pod was asked to leave", "pod", id)
 		c.leavesAt = m.stage.Owed(m.strategy.version())
-		m.enqueue(m.table.Observe(pod.Event{ID: id, Phase: pod.Leaving, Exit: pod.Exit{Reason: "asked to leave"}}, now))
-		signal(m.poke)
+		leaving := pod.Event{ID: id, Phase: pod.Leaving, Exit: pod.Exit{Reason: "asked to leave"}}
+		m.enqueue(m.fleet.table.Observe(leaving, now))
+		m.clock.look()
 	}
 	m.depart(id, true)
 	if how == wire.Leave_READY && !c.dismiss {
-		m.lose(id.Index, nil, "")
+		m.work.lose(id.Index, nil, "")
 		m.dismiss(id, "left")
 	}
-}
-
-// spared reports whether a server that was asked to leave may: a checkpoint has what it had then,
-// or none will be made for it. The caller holds the mutex.
-func (m *master) spared(c *contact) bool {
-	return !m.checkpoints.on() || !m.stage.Begun() || !m.strategy.hasHolders() ||
-		m.checkpoints.covered() >= min(c.leavesAt, m.strategy.version())
-}
-
-// serverLeaves reports whether a server waits for a checkpoint before it leaves. The caller holds
-// the mutex.
-func (m *master) serverLeaves() bool {
-	for i := range m.Job.NumPS {
-		if c := m.pods[pod.ID{Role: pod.PS, Index: i}]; c != nil && c.leaves && !m.spared(c) {
-			return true
-		}
-	}
-	return false
 }
 
 // Scale implements wire.MasterServer.
@@ -382,29 +321,12 @@ func (m *master) Scale(_ context.Context, r *wire.ScaleRequest) (*wire.ScaleRepl
 	return &wire.ScaleReply{Before: int32(before)}, nil
 }
 
-// asked returns how many workers were asked for.
-func (m *master) asked() int {
-	if !m.stage.Planned() {
-		return m.workers
-	}
-	return m.table.Asked()
-}
-
-// wanted returns how many workers there should be: those that were asked for, without those that
-// were given up.
-func (m *master) wanted() int {
-	if !m.stage.Planned() {
-		return m.workers
-	}
-	return m.table.Workers()
-}
-
 // scale sets the number of workers to n, and returns the number before.
 func (m *master) scale(n int) (before int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	least, most := max(1, m.Job.MinWorkers), m.Job.MaxWorkers
-	before = m.wanted()
+	before = m.fleet.wanted()
 	switch {
 	case m.stage.Over():
 		return 0, status.Errorf(codes.FailedPrecondition, "the job has ended: %s", m.stage.State())
@@ -416,12 +338,12 @@ func (m *master) scale(n int) (before int, err error) {
 	now := time.Now()
 	m.Log.Info(fmt.Sprintf("Scaled from %d to %s", before, workers(n)))
 	if !m.stage.Planned() {
-		m.begins(n)
+		m.fleet.begins(n)
 		return before, nil
 	}
-	m.apply(m.table.Scale(n, now))
+	m.apply(m.fleet.table.Scale(n, now))
 	m.advance(now)
-	signal(m.poke)
+	m.clock.look()
 	return before, nil
 }
 

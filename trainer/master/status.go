@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -73,8 +72,8 @@ func (p *patience) observe(what string, now time.Time) string {
 func (m *master) status(now time.Time) *wire.JobStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	stats := m.queue.Stats()
-	done, total := m.counted()
+	stats := m.work.queue.Stats()
+	done, total := m.work.counted()
 	s := &wire.JobStatus{
 		Name:             m.Job.Name,
 		Output:           cmp.Or(m.Job.Output, m.Job.PredictionOutputs),
@@ -85,31 +84,28 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		Epochs:           int32(stats.Epochs),
 		RecordsDone:      done,
 		RecordsTotal:     total,
-		RecordsPerSecond: m.speed.rate(now, done),
+		RecordsPerSecond: m.progress.speed.rate(now, done),
 		Version:          m.strategy.version(),
 		ModelGeneration:  m.Self.ModelGeneration(),
-		RecordsBefore:    m.resumed,
-		Anew:             m.rollbackReason,
-		Rewinds:          int32(m.rewinds),
-		Relaunched:       int64(m.table.Relaunched()),
+		RecordsBefore:    m.progress.resumed,
+		Anew:             m.progress.reason,
+		Rewinds:          int32(m.progress.rewinds),
+		Relaunched:       int64(m.fleet.table.Relaunched()),
 		Requeued:         int64(stats.Requeued),
 		// elements of which never change
-		Evaluations:   append([]*wire.Evaluation(nil), m.evaluations...),
-		Evaluated:     m.evaluated,
+		Evaluations:   append([]*wire.Evaluation(nil), m.evaluations.newest...),
+		Evaluated:     m.evaluations.number,
 		StartedUnixMs: m.stage.Started().UnixMilli(),
 		EndedUnixMs:   unixMilli(m.stage.Ended()),
-		Workers:       int32(m.asked()),
-		History:       m.history.describe(),
+		Workers:       int32(m.fleet.asked()),
+		History:       m.events.history.describe(),
 	}
 	if m.stage.Err() != nil {
 		s.Reason = m.stage.Err().Error()
 	}
-	s.Rejected = m.rejected
-	for _, c := range m.pods {
-		s.Rejected += c.rejected
-	}
+	s.Rejected = m.contacts.rejected()
 	s.Problems = m.problems()
-	pods := m.table.List()
+	pods := m.fleet.table.List()
 	switch {
 	case m.stage.Over():
 		s.Waiting = endsWith(pods, m.stage.Ended().Add(m.Job.TimeToEnd()).Sub(now))
@@ -128,24 +124,14 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	if m.program != nil {
 		m.program.describe(s)
 	}
-	var loss float32
-	reporting := 0
 	for _, p := range pods {
 		s.Pods = append(s.Pods, podStatus(p))
-		c := m.pods[p.ID]
-		if c != nil && shows(p.Phase) {
+		if c := m.contacts.get(p.ID); c != nil && shows(p.Phase) {
 			s.Pods[len(s.Pods)-1].Processes = c.processes // elements of which never change
 		}
-		if c != nil && c.steps > 0 && !p.Phase.Ended() {
-			loss += c.loss
-			reporting++
-		}
-	}
-	if reporting > 0 {
-		m.loss = loss / float32(reporting)
 	}
 	// of the living workers, or of the last one that lived
-	s.Loss = m.loss
+	s.Loss = m.contacts.meanLoss(pods)
 	return s
 }
 
@@ -154,22 +140,8 @@ func (m *master) problems() (all []string) {
 	if m.Problems != nil {
 		all = m.Problems()
 	}
-	waiting := make(map[string][]string) // workers, by what they wait for
-	for id, c := range m.pods {
-		if m.stage.Over() {
-			break
-		}
-		for _, why := range c.waits {
-			waiting[why] = append(waiting[why], id.String())
-		}
-		if c.unsaved != "" {
-			all = append(all, fmt.Sprintf("a checkpoint cannot be written by the program of %v, "+
-				"which continues: %s", id, c.unsaved))
-		}
-	}
-	for _, why := range slices.Sorted(maps.Keys(waiting)) {
-		slices.Sort(waiting[why])
-		all = append(all, fmt.Sprintf("%s: waited for by %s", why, strings.Join(waiting[why], ", ")))
+	if !m.stage.Over() {
+		all = append(all, m.contacts.problems()...)
 	}
 	return all
 }
@@ -270,49 +242,12 @@ func unixMilli(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// speed is records per second over a sliding window.
-type speed struct{ samples []sample }
-
-type sample struct {
-	at   time.Time
-	done int64
-}
-
 // pace notes for the speed what is done now. After a master that was lost it begins when all is
 // known that was done before: nothing of that was done since. The mutex is held.
 func (m *master) pace(now time.Time) {
-	if m.unannounced != nil {
+	if m.handover.announcements.pending() {
 		return
 	}
-	done, _ := m.counted()
-	m.speed.add(now, done)
-}
-
-const (
-	speedWindow = 10 * time.Second
-	speedGrain  = 200 * time.Millisecond
-)
-
-// add notes that done records are done now.
-func (s *speed) add(now time.Time, done int64) {
-	if n := len(s.samples); n > 0 && now.Sub(s.samples[n-1].at) < speedGrain {
-		return
-	}
-	s.samples = append(s.samples, sample{now, done})
-	// the window begins at the newest sample that is too old
-	old := 0
-	for old+1 < len(s.samples) && now.Sub(s.samples[old+1].at) >= speedWindow {
-		old++
-	}
-	s.samples = s.samples[old:]
-}
-
-// rate is the records per second since the window began, 0 if nothing was done in it.
-func (s *speed) rate(now time.Time, done int64) float64 {
-	for _, first := range s.samples {
-		if age := now.Sub(first.at); age > 0 && age <= speedWindow+time.Second {
-			return float64(done-first.done) / age.Seconds()
-		}
-	}
-	return 0
+	done, _ := m.work.counted()
+	m.progress.speed.add(now, done)
 }

@@ -34,7 +34,7 @@ func (m *master) loop(ctx context.Context) {
 			}
 		case <-timer.C:
 			m.tick()
-		case <-m.poke:
+		case <-m.clock.poke:
 		}
 	}
 }
@@ -44,37 +44,19 @@ func (m *master) rearm(timer *time.Timer) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	if m.stage.Done(m.table.Ended(), now) {
+	if m.stage.Done(m.fleet.table.Ended(), now) {
 		return false
 	}
-	m.clock(now)
-	m.armed = m.deadline(now)
-	if m.armed.IsZero() {
+	m.clock.at(now)
+	at := m.deadline(now)
+	after := m.clock.arm(at, now)
+	if at.IsZero() {
 		timer.Stop()
 		return true
 	}
-	if m.armed.Before(now) {
-		m.armed = now
-	}
-	timer.Reset(m.armed.Sub(now))
+	timer.Reset(after)
 	return true
 }
-
-// clock returns now without the time in which this master itself did not run: it was suspended, or
-// had no processor. Silence and delays are measured by this clock, so that others are not blamed
-// for that time.
-func (m *master) clock(now time.Time) time.Time {
-	if late := now.Sub(m.armed); !m.armed.IsZero() && late > punctual {
-		m.downtime += late
-		m.armed = now
-	}
-	return now.Add(-m.downtime)
-}
-
-// punctual is the largest delay of the timer that does not count as time in which the master did
-// not run. It is larger than the time between two looks at the time in one tick: otherwise
-// something due at the second look would not be due at the first, again and again.
-const punctual = 50 * time.Millisecond
 
 // pulse is the number times that within the shortest relevant silence the timer fires, so that the
 // master notices when it did not run.
@@ -88,18 +70,19 @@ func (m *master) deadline(now time.Time) time.Time {
 			first = at
 		}
 	}
-	sooner(m.table.Deadline())
+	sooner(m.fleet.table.Deadline())
 	if sooner(m.stage.Deadline()); m.stage.Over() {
 		return first
 	}
-	present := func(at time.Time, ok bool) { sooner(at.Add(m.downtime), ok) }
-	present(m.announceBy, m.unannounced != nil && !m.stage.Recovering() && m.clock(now).Before(m.announceBy))
-	present(m.queue.Deadline())
-	present(m.checkpoints.deadline(m.clock(now)))
+	present := func(at time.Time, ok bool) { sooner(m.clock.wall(at), ok) }
+	announced := &m.handover.announcements
+	present(announced.by, !m.stage.Recovering() && announced.withheld(m.clock.at(now)))
+	present(m.work.queue.Deadline())
+	present(m.checkpoints.deadline(m.clock.at(now)))
 	if m.ring != nil {
 		present(m.ring.deadline())
 	}
-	for id, c := range m.pods {
+	for id, c := range m.contacts.all {
 		if limit := m.strategy.silence(id.Role); limit > 0 && !c.heard.IsZero() {
 			present(c.heard.Add(limit), true)
 			sooner(now.Add(limit/pulse), true)
@@ -113,15 +96,15 @@ func (m *master) tick() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	m.enqueue(m.table.Tick(now))
+	m.enqueue(m.fleet.table.Tick(now))
 	if !m.stage.Over() {
 		if m.ring != nil {
 			m.ring.tick()
 		}
-		if m.unannounced != nil && !m.clock(now).Before(m.announceBy) {
-			m.wake()
+		if announced := &m.handover.announcements; announced.pending() && !announced.withheld(m.clock.at(now)) {
+			m.waiters.wake()
 		}
-		m.checkpoints.tick(m.clock(now))
+		m.checkpoints.tick(m.clock.at(now))
 		m.replaceStragglers(now)
 		m.replaceSilent(now)
 	}

@@ -22,7 +22,8 @@ func TestVouch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, look := range []bool{false, true} {
-		m := &master{Config: Config{Job: new(job.Job), Owner: me, Ancestors: []string{"a", "b"}}, mu: make(turn, 1)}
+		m := &master{shared: shared{Config: &Config{Job: new(job.Job), Owner: me, Ancestors: []string{"a", "b"}},
+			mu: make(turn, 1)}}
 		want := checkpoint.Unknown
 		if look {
 			want = checkpoint.Suspended

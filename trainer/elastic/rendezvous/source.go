@@ -14,7 +14,7 @@ const (
 	Uncounted
 )
 
-// Counted is what the master knows of the records that a program has trained on.
+// Counted describes how many of the records that a program has trained on are counted.
 type Counted struct {
 	// the program has declared a data set, so that there are records
 	Declared bool
@@ -24,10 +24,10 @@ type Counted struct {
 	Lost bool
 }
 
-// Begin decides with which state the world of a user's program begins. What a process has read from
-// a checkpoint of its own has no [Position] here, so that it counts only if no member has a state:
-// then the newest state that was read becomes the source, of equal ones that of the first rank.
-// versions has the number of updates in the state of each rank, 0 for none. w is not changed.
+// Begin decides with which state the world of a user's program begins. A state that a process has
+// read from a checkpoint of its own has no [Position] here, so it counts only if no member has kept
+// one: then the newest state that was read becomes the source, of equal ones that of the first
+// rank. versions has the number of updates in the state of each rank, 0 for none. w is not changed.
 func Begin(w World, versions []int64, c Counted) (World, Origin) {
 	if len(w.Sources) > 0 {
 		// it may have been read after a world of this generation had begun without training

@@ -10,7 +10,7 @@ import (
 // stillFor is the time that no process has completed a round before [StandsStill] says why.
 const stillFor = 5 * time.Second
 
-// Stage is how far the processes of a worker have come.
+// Stage is the stage of a worker's processes on their way to the end of the training.
 type Stage int
 
 // Stages, in their order.

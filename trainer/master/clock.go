@@ -1,0 +1,49 @@
+package master
+
+import "time"
+
+// punctual is the largest delay of the timer that does not count as time in which the master did
+// not run. It is larger than the time between two looks at the time in one tick: otherwise
+// something due at the second look would not be due at the first, again and again.
+const punctual = 50 * time.Millisecond
+
+// clock is the time that counts for silence and delays, and the time of the master's timer.
+type clock struct {
+	// makes the loop look at the deadlines again
+	poke chan struct{}
+	// time to which the timer is set
+	armed time.Time
+	// time in which this master did not run
+	downtime time.Duration
+}
+
+func newClock() *clock { return &clock{poke: make(chan struct{}, 1)} }
+
+// at returns now without the time in which this master itself did not run: it was suspended, or had
+// no processor. Silence and delays are measured by this clock, so that others are not blamed for
+// that time.
+func (c *clock) at(now time.Time) time.Time {
+	if late := now.Sub(c.armed); !c.armed.IsZero() && late > punctual {
+		c.downtime += late
+		c.armed = now
+	}
+	return now.Add(-c.downtime)
+}
+
+// wall returns when the clock shows a time, if the master runs until then.
+func (c *clock) wall(at time.Time) time.Time { return at.Add(c.downtime) }
+
+// arm notes that the timer is set to a time, or to now if that time has passed; zero: it is not
+// set. It returns how long the timer has to run.
+func (c *clock) arm(at, now time.Time) time.Duration {
+	if c.armed = at; !at.IsZero() && at.Before(now) {
+		c.armed = now
+	}
+	return c.armed.Sub(now)
+}
+
+// firesAfter reports whether the timer fires after a time, or not at all.
+func (c *clock) firesAfter(at time.Time) bool { return c.armed.IsZero() || at.Before(c.armed) }
+
+// look makes the loop look at the deadlines again.
+func (c *clock) look() { signal(c.poke) }

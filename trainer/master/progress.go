@@ -1,0 +1,72 @@
+package master
+
+import "time"
+
+// progress has the speed of the training, and its rollbacks.
+type progress struct {
+	speed speed
+	// records that were done before the job was resumed
+	resumed int64
+	// number of rollbacks
+	rewinds int
+	// reason of the last rollback
+	reason string
+}
+
+// rolledBack notes a rollback of the training, and its reason.
+func (p *progress) rolledBack(why string) {
+	p.rewinds++
+	p.reason = why
+}
+
+// explain replaces the reason of the last rollback, as more is known of it.
+func (p *progress) explain(why string) { p.reason = why }
+
+// resumedWith notes how many records were done before the training continued from a checkpoint.
+func (p *progress) resumedWith(records int64) { p.resumed = records }
+
+// restart measures the speed from now on only.
+func (p *progress) restart() { p.speed = speed{} }
+
+// restore sets what the previous master has left.
+func (p *progress) restore(r *record) { p.resumed, p.reason, p.rewinds = r.Resumed, r.Anew, r.Rewinds }
+
+// save writes to a record what restore takes.
+func (p *progress) save(r *record) { r.Resumed, r.Anew, r.Rewinds = p.resumed, p.reason, p.rewinds }
+
+// speed is records per second over a sliding window.
+type speed struct{ samples []sample }
+
+type sample struct {
+	at   time.Time
+	done int64
+}
+
+const (
+	speedWindow = 10 * time.Second
+	speedGrain  = 200 * time.Millisecond
+)
+
+// add notes that done records are done now.
+func (s *speed) add(now time.Time, done int64) {
+	if n := len(s.samples); n > 0 && now.Sub(s.samples[n-1].at) < speedGrain {
+		return
+	}
+	s.samples = append(s.samples, sample{now, done})
+	// the window begins at the newest sample that is too old
+	old := 0
+	for old+1 < len(s.samples) && now.Sub(s.samples[old+1].at) >= speedWindow {
+		old++
+	}
+	s.samples = s.samples[old:]
+}
+
+// rate is the records per second since the window began, 0 if nothing was done in it.
+func (s *speed) rate(now time.Time, done int64) float64 {
+	for _, first := range s.samples {
+		if age := now.Sub(first.at); age > 0 && age <= speedWindow+time.Second {
+			return float64(done-first.done) / age.Seconds()
+		}
+	}
+	return 0
+}
