@@ -75,7 +75,7 @@ var packages = map[string]struct {
 
 	"wire":            {wire, ""},
 	"wire/credential": {wire, "elastic/identity"},
-	"wire/membership": {shell, "wire wire/rpc"},
+	"wire/membership": {shell, "elastic/job wire wire/rpc"},
 	"wire/rpc":        {wire, "elastic/identity elastic/param elastic/pod elastic/timing wire wire/credential"},
 
 	"store":                 {shell, ""},

@@ -12,10 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/run/agent"
 	"github.com/elasticdl/elasticdl/trainer/run/program"
-	"github.com/elasticdl/elasticdl/trainer/train/worker"
+	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
 // machine runs the simulated processes of one agent. It is the agent's backend, and the program
@@ -71,15 +70,13 @@ func (s *simulation) runAgent(ctx context.Context, it *process) error {
 	client.arrives, client.regranted = m.arrives, m.regranted
 	m.begins()
 	defer m.ends()
-	err = worker.Work(ctx, worker.Options{
-		Master: client, Self: who, Dial: s.network.dial(it.host), Leave: it.leave, Log: s.log(it.host.name),
-		Program: func(ctx context.Context, j *job.Job, keeps bool) error {
-			return agent.Run(ctx, agent.Config{
-				Job: j, Keeps: keeps, Self: who, Master: client, Host: it.host.name, Processors: 4, Workers: 1,
-				Leave: it.leave, Grace: scriptGrace, Output: io.Discard, Log: s.log(it.host.name), Backend: m,
-			})
-		},
-	}, nil)
+	joined, err := membership.Member{Master: client, Self: who, Leave: it.leave}.Join(ctx)
+	if err == nil {
+		err = agent.Run(ctx, agent.Config{
+			Job: joined.Job, Keeps: joined.Keeps, Self: who, Master: client, Host: it.host.name, Processors: 4,
+			Workers: 1, Leave: it.leave, Grace: scriptGrace, Output: io.Discard, Log: s.log(it.host.name), Backend: m,
+		})
+	}
 	m.mu.Lock()
 	m.left = true
 	m.mu.Unlock()

@@ -294,8 +294,7 @@ func (s *simulation) runWorker(ctx context.Context, it *process) error {
 		return err
 	}
 	defer closing()
-	o := worker.Options{Master: client, Self: who, Dial: s.network.dial(h), Leave: it.leave, Log: s.log(p.ID.String())}
-	err = worker.Work(ctx, o, func(_ context.Context, j *job.Job) (worker.Config, func(), error) {
+	prepare := func(_ context.Context, j *job.Job) (worker.Config, func(), error) {
 		e := newEngine(s.shape, p.ID.Index)
 		e.step, e.measure = s.step, s.measure
 		e.stand = func() { s.network.stand(ctx, h) }
@@ -310,7 +309,13 @@ func (s *simulation) runWorker(ctx context.Context, it *process) error {
 			return c, end, nil
 		}
 		return c, func() {}, nil
-	})
+	}
+	member := membership.Member{Master: client, Self: who, Leave: it.leave}
+	joined, err := member.Join(ctx)
+	if err == nil {
+		err = worker.Run(ctx, worker.Options{Member: member, Joined: joined, Prepare: prepare,
+			Dial: s.network.dial(h), Log: s.log(p.ID.String())})
+	}
 	if s.ring != nil && ctx.Err() == nil {
 		s.ring.leave(h.name, err)
 	}

@@ -9,6 +9,9 @@ import (
 	"strings"
 )
 
+// cgroupRoot is the directory with the limits of a container.
+const cgroupRoot = "/sys/fs/cgroup"
+
 // processors returns the number of processors of this process: the limit of its container, rounded,
 // or all. The count of the Go runtime does not serve, because it is at least 2 under a container's
 // limit.

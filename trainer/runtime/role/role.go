@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 	"github.com/elasticdl/elasticdl/trainer/run/agent"
@@ -20,6 +20,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/ps"
 	"github.com/elasticdl/elasticdl/trainer/train/worker"
 	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
@@ -170,27 +171,38 @@ func RunWorker(ctx context.Context, r Role) error {
 		return r.lastWords(err)
 	}
 	defer conn.Close()
-	if r.Threads == 0 {
-		r.Threads = processors("/sys/fs/cgroup")
-	}
-	cpus := processors("/sys/fs/cgroup")
 	working, stop := work(ctx, timing.Leave(r.killed()), r.runsProgram)
 	defer stop()
-	return r.lastWords(worker.Main(working, worker.Options{
-		Program: func(working context.Context, j *job.Job, keeps bool) error {
-			if r.Runs != nil {
-				r.Runs.Store(true)
-			}
-			return agent.Run(working, agent.Config{
-				Job: j, Keeps: keeps, Self: self, Master: wire.NewMasterClient(conn), Host: r.host(),
-				Processors: cpus, Limited: cpus < runtime.NumCPU(), Workers: r.Workers,
-				Leave: ctx.Done(), Grace: timing.Script(r.killed()), Abandoned: r.abandoned(),
-				Dir: r.Scratch, ErrorFile: r.ErrorFile, Output: r.Log, Messages: messages,
-				Display: r.Display, Open: bucket.Open, Log: log,
-			})
-		},
-		Leave: ctx.Done(), Abandoned: r.abandoned(), Open: bucket.Opener(context.WithoutCancel(ctx)),
-		Master: wire.NewMasterClient(conn), Self: self, Threads: r.Threads, Log: log,
-		Listen: func() (net.Listener, error) { return net.Listen("tcp", cmp.Or(r.Listen, r.local())) },
-	}))
+	member := membership.Member{Master: wire.NewMasterClient(conn), Self: self, Leave: ctx.Done(),
+		Abandoned: r.abandoned()}
+	joined, err := member.Join(working)
+	switch {
+	case err != nil:
+	case joined.Job.Runs():
+		err = r.runProgram(working, member, joined, messages, log)
+	default:
+		err = worker.Run(working, worker.Options{
+			Member: member, Joined: joined, Threads: cmp.Or(r.Threads, processors(cgroupRoot)), Log: log,
+			Open:   bucket.Opener(context.WithoutCancel(ctx)),
+			Listen: func() (net.Listener, error) { return net.Listen("tcp", cmp.Or(r.Listen, r.local())) },
+		})
+	}
+	return r.lastWords(err)
+}
+
+// runProgram runs the program of a job that the worker has joined. messages receives the reports of
+// its failures.
+func (r Role) runProgram(ctx context.Context, m membership.Member, joined membership.Joined, messages io.Writer,
+	log *slog.Logger) error {
+	if r.Runs != nil {
+		r.Runs.Store(true)
+	}
+	cpus := processors(cgroupRoot)
+	return agent.Run(ctx, agent.Config{
+		Job: joined.Job, Keeps: joined.Keeps, Self: m.Self, Master: m.Master, Host: r.host(),
+		Processors: cpus, Limited: cpus < runtime.NumCPU(), Workers: r.Workers,
+		Leave: m.Leave, Grace: timing.Script(r.killed()), Abandoned: m.Abandoned,
+		Dir: r.Scratch, ErrorFile: r.ErrorFile, Output: r.Log, Messages: messages,
+		Display: r.Display, Open: bucket.Open, Log: log,
+	})
 }

@@ -58,7 +58,7 @@ func TestRowsOfCSV(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, rows(1, 0, 5), rows(2, 5, 6))
 		b.Training = reader
 		b.Model.Feed = feedSecond
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		if want := [][]int32{{7, 8, 9, 10}, {11}}; !slices.EqualFunc(b.engine.steps, want, slices.Equal) {
@@ -110,7 +110,7 @@ func TestToldBlocks(t *testing.T) {
 		}
 		b.Training = worker
 		b.Model.Feed = feedSecond
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		if want := [][]int32{{7, 7, 7, 7}}; !slices.EqualFunc(b.engine.steps, want, slices.Equal) {

@@ -47,7 +47,7 @@ func TestPrediction(t *testing.T) {
 			predicting(3, 1, 6, 9),
 			&wire.Task{Kind: wire.TaskKind_EXPORT, Lease: 4, Of: 2})
 		b.predicts(filepath.Join(dir, "out.csv"))
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		if len(b.master.reports) != 4 {
@@ -80,7 +80,7 @@ func TestProcessor(t *testing.T) {
 			}
 			return append(fields, fmt.Sprintf("%d, with a comma", id), fmt.Sprint(outputs)), nil
 		}}
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		if r := b.master.reports; len(r) != 2 || r[0].Error != "" ||

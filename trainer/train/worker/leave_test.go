@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/train/ps"
 	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -70,7 +69,7 @@ func TestWorkerIsAskedToLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, master := newLeaver(t, time.Second)
 		began := time.Now()
-		if err := Run(t.Context(), b.Config); !errors.Is(err, membership.ErrLeft) {
+		if err := work(t.Context(), b.Config); !errors.Is(err, membership.ErrLeft) {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took != time.Second {
@@ -102,7 +101,7 @@ func TestWorkerIsAskedToLeave(t *testing.T) {
 func TestWorkerThatCannotEndItsMinibatchLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, master := newLeaver(t, 2*drainLimit)
-		if err := Run(t.Context(), b.Config); !errors.Is(err, membership.ErrLeft) {
+		if err := work(t.Context(), b.Config); !errors.Is(err, membership.ErrLeft) {
 			t.Fatal(err)
 		}
 		if n := b.pull(t); n != -4 {
@@ -141,7 +140,7 @@ func TestWorkerThatIsCutShortHandsNothingBack(t *testing.T) {
 			b, _ := newLeaver(t, 2*drainLimit)
 			master := new(slow)
 			b.Master = master
-			if err := Run(t.Context(), b.Config); !errors.Is(err, membership.ErrLeft) {
+			if err := work(t.Context(), b.Config); !errors.Is(err, membership.ErrLeft) {
 				t.Fatal(err)
 			}
 			for _, beat := range master.beats {
@@ -174,10 +173,6 @@ func (g *vanishing) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest,
 	return g.farewell.Heartbeat(ctx, r, o...)
 }
 
-func (g *vanishing) Join(context.Context, *wire.JoinRequest, ...grpc.CallOption) (*wire.JoinReply, error) {
-	return nil, errGone
-}
-
 func (g *vanishing) GetTask(ctx context.Context, r *wire.GetTaskRequest,
 	o ...grpc.CallOption) (*wire.GetTaskReply, error) {
 	if g.granted == 3 {
@@ -193,7 +188,7 @@ func TestWorkerGivesItsMasterUp(t *testing.T) {
 			b := newBench(t, ps.ServerConfig{Async: true})
 			began := time.Now()
 			b.Master, b.Abandoned = &vanishing{until: began.Add(time.Hour), hangs: hangs}, 10*time.Minute
-			err := Run(t.Context(), b.Config)
+			err := work(t.Context(), b.Config)
 			if !errors.Is(err, membership.ErrAbandoned) ||
 				!strings.Contains(err.Error(), "the master could not be reached for 10m") {
 				t.Error(err)
@@ -203,28 +198,4 @@ func TestWorkerGivesItsMasterUp(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestWorkerThatNeverFindsItsMasterEnds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, _, _, _, err := join(t.Context(), Options{Master: new(vanishing), Self: self(pod.Worker),
-			Abandoned: 10 * time.Minute})
-		if !errors.Is(err, membership.ErrAbandoned) {
-			t.Error(err)
-		}
-	})
-}
-
-// A worker that is asked to leave before it has joined ends.
-func TestWorkerLeavesBeforeItHasJoined(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		leave := make(chan struct{})
-		o := Options{Master: new(vanishing), Self: self(pod.Worker), Leave: leave}
-		time.AfterFunc(time.Second, func() { close(leave) })
-		setup, stop := o.setup(t.Context())
-		defer stop()
-		if _, _, _, _, err := join(setup, o); !errors.Is(err, membership.ErrLeft) {
-			t.Error(err)
-		}
-	})
 }

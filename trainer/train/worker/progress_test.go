@@ -32,7 +32,7 @@ func TestEvaluationShowsProgress(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 12, 0),
 			&wire.Task{Kind: wire.TaskKind_EVALUATION, Lease: 2, Shard: "v", Start: 5, End: 15})
 		b.Engine = sluggish{b.engine}
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		var told []int64
@@ -76,7 +76,7 @@ func TestSnapshotThatIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true, EvaluationSteps: 2}, training(1, 0, 12, 0),
 			&wire.Task{Kind: wire.TaskKind_EVALUATION, Lease: 2, Shard: "v", Start: 0, End: 6, Version: 1})
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		if r := b.master.reports[1]; r.Error == "" || len(r.Metrics) > 0 {

@@ -242,7 +242,7 @@ func (c *class) start(t *testing.T) {
 					return link, err
 				}})
 			defer node.Close()
-			p.err = Run(t.Context(), Config{
+			p.err = work(t.Context(), Config{
 				Index: p.index, Self: self(pod.Worker), Job: c.job, Model: m, Engine: p.engine,
 				Master: p, Peers: node, Address: strconv.Itoa(p.index),
 				Initial:  func() ([]float32, error) { return make([]float32, lessons), nil },

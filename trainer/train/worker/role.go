@@ -3,18 +3,13 @@ package worker
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
@@ -25,54 +20,38 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
-	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
 // Options are the settings of one worker of a job.
 type Options struct {
-	Master wire.MasterClient
-	Self   *rpc.Self
+	membership.Member
+	// what the master has answered to the worker, which has joined
+	Joined membership.Joined
 	// threads of the engine, if the job does not set them
 	Threads int
 	// Dial opens connections to the servers and to other workers; nil: TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Listen opens the port at which other workers of a ring reach this one.
 	Listen func() (net.Listener, error)
-	// Leave is closed when the worker is asked to leave; nil: it never is.
-	Leave <-chan struct{}
-	// Abandoned is the time that the master may be unreachable before the worker ends; 0: without
-	// limit.
-	Abandoned time.Duration
 	// Open opens a directory of checkpoints or of an export; nil: on this machine.
 	Open checkpoint.Opener
-	// Program does the work of a job that runs a program; nil: such jobs are refused. keeps says
-	// whether, as far as the master knows, the program's processes keep their state from one world
-	// to the next.
-	Program func(ctx context.Context, j *job.Job, keeps bool) error
+	// Prepare makes what the job needs; done releases it. Run sets the worker's identity and
+	// connections. Nil: the model that the job names, and its data.
+	Prepare func(context.Context, *job.Job) (cfg Config, done func(), err error)
 	Log     *slog.Logger
 }
 
-// Main joins the master, builds the model that the job names, opens its data and works until the
-// job has ended.
-func Main(ctx context.Context, o Options) error { return Work(ctx, o, o.prepare) }
-
-// Work joins the master, has prepare make what the job needs, and works until the job has ended.
-// The function that prepare returns releases what it made. The worker's identity and connections
-// come from o.
-func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job) (Config, func(), error)) error {
-	setup, stop := o.setup(ctx)
+// Run builds the model that the job names, opens its data and works until the job has ended. A
+// worker that is asked to leave finishes its current minibatch, hands back the rest, and returns
+// [membership.ErrLeft].
+func Run(ctx context.Context, o Options) error {
+	setup, stop := o.BeforeWork(ctx)
 	defer stop()
-	j, servers, base, keeps, err := join(setup, o)
-	if err != nil {
-		return err
+	prepare := o.Prepare
+	if prepare == nil {
+		prepare = o.prepare
 	}
-	// a worker that is asked to leave before is in no world yet
-	if j.Runs() {
-		if o.Program == nil {
-			return fmt.Errorf("job %s runs a program, which this worker does not support", j.Name)
-		}
-		return o.Program(ctx, j, keeps)
-	}
+	j := o.Joined.Job
 	cfg, done, err := prepare(setup, j)
 	if err != nil {
 		return err
@@ -82,16 +61,16 @@ func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job
 	cfg.Leave, cfg.Abandoned, cfg.Log = o.Leave, o.Abandoned, o.Log
 	switch {
 	case !j.Trains():
-		if err := o.load(setup, &cfg, base); err != nil {
+		if err := o.load(setup, &cfg, o.Joined.Base); err != nil {
 			return err
 		}
 		o.Log.Info("Worker started", "model", j.ModelDef, "parameters", cfg.Engine.Layout().Len(),
 			"version", cfg.Version)
-		return o.serve(ctx, setup, cfg, nil)
+		return o.serve(ctx, setup, cfg)
 	case j.Strategy != job.AllReduce:
 		o.Log.Info("Worker started", "model", j.ModelDef, "parameters", cfg.Engine.Layout().Len(),
-			"servers", len(servers))
-		return o.serve(ctx, setup, cfg, servers)
+			"servers", len(o.Joined.Servers))
+		return o.serve(ctx, setup, cfg)
 	}
 	if cfg.Peers == nil {
 		listener, err := o.Listen()
@@ -106,7 +85,7 @@ func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job
 		defer cfg.Peers.Close()
 	}
 	o.Log.Info("Worker started", "model", j.ModelDef, "parameters", cfg.Engine.Layout().Len(), "address", cfg.Address)
-	return Run(ctx, cfg)
+	return work(ctx, cfg)
 }
 
 // prepare builds the model that the job names, and opens its data. done closes the data.
@@ -190,15 +169,15 @@ func (o Options) waits(w ps.Wait) {
 
 // serve works with parameter servers, or without, through all model generations. When a generation
 // ends, what the worker holds is void, and it begins again with only its engine and data.
-func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Address) error {
+func (o Options) serve(ctx, setup context.Context, cfg Config) error {
 	for {
 		var err error
 		if cfg.Job.Trains() {
-			cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Self: o.Self, Servers: servers,
+			cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Self: o.Self, Servers: addresses(o.Joined.Servers),
 				Layout: cfg.Engine.Layout(), Dial: o.Dial, PlainData: cfg.Job.PlainData(), OnWait: o.waits})
 		}
 		if err == nil {
-			err = Run(ctx, cfg)
+			err = work(ctx, cfg)
 			if cfg.Servers != nil {
 				cfg.Servers.Close()
 			}
@@ -214,7 +193,7 @@ func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Addr
 		case <-setup.Done():
 			return context.Cause(setup)
 		}
-		if _, servers, _, _, err = join(setup, o); err != nil {
+		if o.Joined, err = o.Join(setup); err != nil {
 			return err
 		}
 	}
@@ -224,57 +203,10 @@ func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Addr
 // of the new generation later than the worker.
 const anewPause = 100 * time.Millisecond
 
-// setup returns the context of what comes before the work. It ends as soon as the worker is asked
-// to leave, which then has nothing to finish.
-func (o Options) setup(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		select {
-		case <-o.Leave:
-			cancel(membership.ErrLeft)
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { cancel(nil) }
+// addresses returns where the servers listen, in their order.
+func addresses(servers []*wire.Server) (all []ps.Address) {
+	for _, s := range servers {
+		all = append(all, ps.Address{Address: s.Address, Incarnation: int(s.Incarnation)})
+	}
+	return all
 }
-
-// join asks the master for the job until it answers, with the address of every server, if the job
-// has servers, and the checkpoint that the model begins with. It sets the worker's generation of
-// the model to the master's.
-func join(ctx context.Context, o Options) (*job.Job, []ps.Address, *wire.Base, bool, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var j *job.Job
-	var servers []ps.Address
-	var base *wire.Base
-	var keeps bool
-	answered := time.Now()
-	err := membership.Retry(ctx, func() error {
-		reply, err := o.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER,
-			Index: int32(o.Self.Header().Index), Pid: int32(os.Getpid())})
-		if away := time.Since(answered); err != nil && o.Abandoned > 0 && away >= o.Abandoned {
-			cancel(fmt.Errorf("%w for %v", membership.ErrAbandoned, away.Round(time.Second)))
-		}
-		if err != nil {
-			return err
-		}
-		answered = time.Now()
-		j = new(job.Job)
-		if err := json.Unmarshal(reply.Job, j); err != nil {
-			return status.Errorf(codes.InvalidArgument, "job of the master: %v", err)
-		}
-		servers = servers[:0]
-		for _, s := range reply.Servers {
-			servers = append(servers, ps.Address{Address: s.Address, Incarnation: int(s.Incarnation)})
-		}
-		if len(servers) == 0 && j.Trains() && j.Strategy != job.AllReduce {
-			return errNoServers
-		}
-		base, keeps = reply.Base, reply.Keeps
-		o.Self.SetModelGeneration(reply.ModelGeneration)
-		return nil
-	})
-	return j, servers, base, keeps, err
-}
-
-var errNoServers = errors.New("not all parameter servers have joined yet")

@@ -14,7 +14,7 @@ func TestLocalUpdatesAtRateZero(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true, LearningRate: schedule}, training(1, 0, 12, 0))
 		b.Job.GetModelSteps = 5
 		b.Model.LearningRate = schedule
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.engine.values[0]; got != 0 || b.pull(t) != got {

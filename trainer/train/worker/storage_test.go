@@ -70,7 +70,7 @@ func TestStorageThatComesBack(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 12, 0), training(2, 12, 16, 0))
 		tries := b.mount(5, away)
 		began := time.Now()
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took < away || took > away+timing.StoragePause+time.Second {
@@ -123,7 +123,7 @@ func TestStorageThatStaysAway(t *testing.T) {
 			m := &asks{script: b.master}
 			b.Master = m
 			began := time.Now()
-			if err := Run(t.Context(), b.Config); err != nil {
+			if err := work(t.Context(), b.Config); err != nil {
 				t.Fatal(err)
 			}
 			r := b.master.reports
@@ -152,7 +152,7 @@ func TestWorkerLeavesStorageThatFails(t *testing.T) {
 		const after = 31 * time.Second
 		time.AfterFunc(after, func() { close(leave) })
 		began := time.Now()
-		if err := Run(t.Context(), b.Config); !errors.Is(err, membership.ErrLeft) {
+		if err := work(t.Context(), b.Config); !errors.Is(err, membership.ErrLeft) {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took < after || took > after+time.Second {
@@ -207,7 +207,7 @@ func TestExportWaitsForItsVolume(t *testing.T) {
 				defer time.AfterFunc(c.away, appear).Stop()
 			}
 			began := time.Now()
-			if err := Run(t.Context(), b.Config); err != nil {
+			if err := work(t.Context(), b.Config); err != nil {
 				t.Fatal(err)
 			}
 			if took := time.Since(began); took < c.took || took > c.took+timing.StoragePause {
@@ -372,7 +372,7 @@ func TestLongScanIsEffort(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 4, 0))
 		b.Training = scanned{numbers{bad: -1}, took, new(atomic.Int64)}
 		b.engine.takes = 10 * time.Second
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		var effort int64

@@ -147,9 +147,10 @@ type worker struct {
 	on int64
 }
 
-// Run works until the master says that the job has ended, or ctx is done. A worker that is asked to
-// leave finishes its current minibatch, hands back the rest, and returns [membership.ErrLeft].
-func Run(ctx context.Context, cfg Config) error {
+// work leases and works until the master says that the job has ended, or ctx is done. A worker that
+// is asked to leave finishes its current minibatch, hands back the rest, and returns
+// [membership.ErrLeft].
+func work(ctx context.Context, cfg Config) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &worker{
 		Config:  cfg,

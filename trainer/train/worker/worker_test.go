@@ -248,7 +248,7 @@ func TestRecordsThatAreHad(t *testing.T) {
 			b.master.tasks[0].Lease = 9
 			// records 4 and 5 are in the worker's second minibatch
 			b.has(t, 1, 0, 6)
-			if err := Run(t.Context(), b.Config); err != nil {
+			if err := work(t.Context(), b.Config); err != nil {
 				t.Fatal(err)
 			}
 			if got := b.pull(t); got != -2 { // of records 6 and 7, and of 8 and 9
@@ -290,7 +290,7 @@ func TestProgressIsOfWhatIsAccepted(t *testing.T) {
 			b.Job.GetModelSteps = local
 			m := &timed{script: b.master, began: time.Now()}
 			b.Master = m
-			if err := Run(t.Context(), b.Config); err != nil {
+			if err := work(t.Context(), b.Config); err != nil {
 				t.Fatal(err)
 			}
 			for i, beat := range b.master.beats {
@@ -315,7 +315,7 @@ func TestProgressIsOfWhatIsAccepted(t *testing.T) {
 func TestRecordsThatAreMissing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 4))
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		if len(b.master.reports) != 1 || !strings.Contains(b.master.reports[0].Error,
@@ -331,7 +331,7 @@ func TestAnotherModelGenerationEndsTheWork(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 0))
 		b.master.modelGeneration = 2
 		b.engine.takes = time.Minute
-		if err := Run(t.Context(), b.Config); !errors.Is(err, ps.ErrStaleModel) {
+		if err := work(t.Context(), b.Config); !errors.Is(err, ps.ErrStaleModel) {
 			t.Error(err)
 		}
 	})
@@ -344,7 +344,7 @@ func TestEveryRecordOfEveryLease(t *testing.T) {
 		b.has(t, 2, 0, 4)
 		// a master that is away is not the end of the data
 		b.master.refuse = 3
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		// Lease 2 had four records done, lease 3 all of them.
@@ -375,7 +375,7 @@ func TestWhatCannotBeReadIsReportedAndTheRestGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 12, 0), training(2, 12, 16, 0))
 		b.Training = numbers{bad: 5}
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		r := b.master.reports
@@ -393,7 +393,7 @@ func TestStaleGradientIsComputedAgain(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{SyncVersionTolerance: new(0)}, training(1, 0, 8, 0))
 		b.Job.SyncVersionTolerance = new(0)
 		other := newIntruder(t, b)
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		if other.pushed != 1 {
@@ -444,7 +444,7 @@ func TestLocalUpdatesBetweenPulls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 40, 0))
 		b.Job.GetModelSteps = 5
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.pull(t); got != -10 {
@@ -463,7 +463,7 @@ func TestLocalUpdatesFollowTheSchedule(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true, LearningRate: schedule}, training(1, 0, 12, 0))
 		b.Job.GetModelSteps = 5
 		b.Model.LearningRate = schedule
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.engine.values[0]; got != -1.5 || b.pull(t) != got {
@@ -484,7 +484,7 @@ func TestRecordThatCannotBeFedIsNamed(t *testing.T) {
 			}
 			return feed(mode, records, batch)
 		}
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		if r := b.master.reports[0]; !strings.Contains(r.Error, "feed record 6 of s: record 0: no image") {
@@ -501,7 +501,7 @@ func TestEvaluationAndExport(t *testing.T) {
 			&wire.Task{Kind: wire.TaskKind_EVALUATION, Lease: 3, Shard: "v", Start: 6, End: 9},
 			&wire.Task{Kind: wire.TaskKind_EXPORT, Lease: 4})
 		b.Job.Output = filepath.Join(t.TempDir(), "model")
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		// Version 2 as it was, then the model as it stands after three steps.
@@ -532,7 +532,7 @@ func TestFailedEvaluationLeavesNothingToTheNext(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 4, 0), evaluation(2, 0, 12),
 			evaluation(3, 12, 15))
 		b.Validation = numbers{bad: 5} // after the first minibatch of lease 2
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		if r := b.master.reports; r[1].Error == "" || len(r[1].Metrics) != 0 || r[2].Error != "" ||
@@ -546,7 +546,7 @@ func TestReplacedWorkerLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true})
 		b.master.unknown, b.master.refuse = true, 1<<30
-		if err := Run(t.Context(), b.Config); !errors.Is(err, membership.ErrReplaced) {
+		if err := work(t.Context(), b.Config); !errors.Is(err, membership.ErrReplaced) {
 			t.Fatalf("%v, want %v", err, membership.ErrReplaced)
 		}
 	})
@@ -560,7 +560,7 @@ func TestCancelledWorkerLeavesAtOnce(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), after)
 		defer cancel()
 		start := time.Now()
-		if err := Run(ctx, b.Config); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != after {
+		if err := work(ctx, b.Config); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != after {
 			t.Fatalf("%v after %v", err, time.Since(start))
 		}
 		if len(b.master.beats) != 20 {
@@ -573,7 +573,7 @@ func TestStaleReportIsDropped(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 4, 0))
 		b.master.stale = true
-		if err := Run(t.Context(), b.Config); err != nil {
+		if err := work(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(b.log.String(), "taken back before") {

@@ -1,5 +1,6 @@
-// Package membership lets a worker join the job and stay in it: its end of the rendezvous, calls
-// that are repeated until the master answers, and the errors that end it.
+// Package membership lets a worker join the job and stay in it: the call that gives it the job, its
+// end of the rendezvous, calls that are repeated until the master answers, and the errors that end
+// it. Packages train/worker and run/agent begin with the job that [Member.Join] returns.
 package membership
 
 import (
