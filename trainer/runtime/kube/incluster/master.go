@@ -146,7 +146,7 @@ func (m *kubeMaster) run(ctx context.Context) error {
 	if before.incarnation > 0 {
 		m.log.Info("The master of this job comes back", "incarnation", m.state.incarnation, "before", before.master)
 	}
-	final, err := m.train(ctx, before)
+	final, err := m.runJob(ctx, before)
 	return m.settle(ctx, cmp.Or(final, m.status), err)
 }
 
@@ -229,8 +229,8 @@ func (m *kubeMaster) runtime(j *job.Job) *Runtime {
 	})
 }
 
-// train runs the job, from where the masters before have left it.
-func (m *kubeMaster) train(ctx context.Context, before past) (*wire.JobStatus, error) {
+// runJob runs the job, from where the masters before have left it.
+func (m *kubeMaster) runJob(ctx context.Context, before past) (*wire.JobStatus, error) {
 	j, err := m.spec(ctx)
 	if err != nil {
 		return nil, err
