@@ -19,7 +19,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 	"github.com/elasticdl/elasticdl/trainer/store/bucket"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/train/data/dataset"
 )
 
 func checkpointCommand() *cobra.Command {
@@ -410,7 +409,7 @@ func (c *commits) export(cmd *cobra.Command, d checkpoint.Dir, number int64, out
 	to := interruptible{files, cmd.Context()}
 	total := 4 * int64(record.ParamLayout().Len())
 	err = d.Export(record, to, func(bytes int64) {
-		show.show(dataset.Progress{Step: fmt.Sprintf("Exporting commit %d", record.Number), Bytes: true,
+		show.show(stepProgress{Step: fmt.Sprintf("Exporting commit %d", record.Number), Bytes: true,
 			Done: bytes, Total: max(bytes, total)})
 	})
 	if err != nil {

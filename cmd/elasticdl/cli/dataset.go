@@ -3,14 +3,11 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/elasticdl/elasticdl/trainer/runtime/image"
@@ -159,7 +156,7 @@ func (d *datasetRun) run(cmd *cobra.Command) error {
 	}
 	show := &steps{out: cmd.ErrOrStderr()}
 	defer show.close()
-	made, err := dataset.Make(cmd.Context(), d.Options, show.show)
+	made, err := dataset.Make(cmd.Context(), d.Options, func(p dataset.Progress) { show.show(stepProgress(p)) })
 	if err != nil {
 		return err
 	}
@@ -167,7 +164,7 @@ func (d *datasetRun) run(cmd *cobra.Command) error {
 	if cluster != nil {
 		d.copy.From, target = d.Out, d.to
 		existed, err = cluster.CopyToClaim(cmd.Context(), d.copy, func(p kube.CopyProgress) {
-			show.show(dataset.Progress{Step: p.Step, Bytes: true, Done: p.Done, Total: p.Total})
+			show.show(stepProgress{Step: p.Step, Bytes: true, Done: p.Done, Total: p.Total})
 		})
 		if err != nil {
 			return err
@@ -210,46 +207,4 @@ func receiveCommand() *cobra.Command {
 	cmd.Flags().StringVar(&to, "to", "", "directory for the files")
 	cmd.Flags().BoolVar(&hold, "hold", false, "wait until the pod is deleted, as its first process")
 	return cmd
-}
-
-// steps shows the steps of a long operation: as bars on a terminal, otherwise as a line each.
-type steps struct {
-	out  io.Writer
-	step string
-	bar  *progressbar.ProgressBar // nil if not on a terminal
-}
-
-func (b *steps) show(p dataset.Progress) {
-	if p.Step != b.step {
-		b.close()
-		b.step = p.Step
-		if isTerminal(b.out) {
-			total := p.Total
-			if total == 0 {
-				total = -1 // not known: a spinner
-			}
-			b.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(b.out),
-				progressbar.OptionSetDescription(p.Step),
-				progressbar.OptionShowBytes(p.Bytes), progressbar.OptionShowCount(),
-				progressbar.OptionThrottle(100*time.Millisecond),
-				progressbar.OptionFullWidth(), progressbar.OptionSetSpinnerChangeInterval(0))
-		} else {
-			fmt.Fprintln(b.out, p.Step)
-		}
-	}
-	if b.bar != nil {
-		if p.Total > 0 {
-			b.bar.ChangeMax64(p.Total)
-		}
-		b.bar.Set64(p.Done)
-	}
-}
-
-// close ends the bar of the last step.
-func (b *steps) close() {
-	if b.bar != nil {
-		b.bar.Exit()
-		fmt.Fprintln(b.out)
-	}
-	b.bar = nil
 }

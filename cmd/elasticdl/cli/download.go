@@ -17,7 +17,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 	"github.com/elasticdl/elasticdl/trainer/store/bucket"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
-	"github.com/elasticdl/elasticdl/trainer/train/data/dataset"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -95,7 +94,7 @@ func (d *downloading) run(cmd *cobra.Command) error {
 	show := &steps{out: cmd.ErrOrStderr()}
 	defer show.close()
 	progress := func(p kube.CopyProgress) {
-		show.show(dataset.Progress{Step: p.Step, Bytes: true, Done: p.Done, Total: p.Total})
+		show.show(stepProgress{Step: p.Step, Bytes: true, Done: p.Done, Total: p.Total})
 	}
 	if d.name == "" {
 		client, err := d.location.connect(cmd)

@@ -16,7 +16,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/run/folder"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
-	"github.com/elasticdl/elasticdl/trainer/train/data/dataset"
 )
 
 // uploading is a local --workdir that is uploaded for the workers of a job on a cluster.
@@ -103,7 +102,7 @@ func (u *uploading) run(ctx context.Context, client *kube.Client, j *job.Job, ou
 	defer show.close()
 	what := u.copy(j, work)
 	existed, err := client.CopyToClaim(ctx, what, func(p kube.CopyProgress) {
-		show.show(dataset.Progress{Step: strings.ReplaceAll(p.Step, work, u.folder.Dir), Bytes: true,
+		show.show(stepProgress{Step: strings.ReplaceAll(p.Step, work, u.folder.Dir), Bytes: true,
 			Done: p.Done, Total: p.Total})
 	})
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/runtime/image"
 	"github.com/elasticdl/elasticdl/trainer/runtime/local"
-	"github.com/elasticdl/elasticdl/trainer/train/data/dataset"
 )
 
 func zooCommand() *cobra.Command {
@@ -138,7 +137,7 @@ func (b *zooBuild) run(cmd *cobra.Command) error {
 	noteDocker(cmd)
 	show := &steps{out: cmd.ErrOrStderr()}
 	defer show.close()
-	progress := func(p image.Progress) { show.show(dataset.Progress(p)) }
+	progress := func(p image.Progress) { show.show(stepProgress(p)) }
 	store, err := images()
 	if err != nil {
 		return err
@@ -349,7 +348,7 @@ func (p *zooPush) run(cmd *cobra.Command, name string) error {
 	}
 	show := &steps{out: cmd.ErrOrStderr()}
 	pushed, err := image.Push(cmd.Context(), made, login, p.insecure, func(p image.Progress) {
-		show.show(dataset.Progress(p))
+		show.show(stepProgress(p))
 	})
 	show.close()
 	if err != nil {
