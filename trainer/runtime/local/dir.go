@@ -217,8 +217,8 @@ func (d dir) clear() error {
 	return cmp.Or(d.keep(result, formerCheckpoints), os.Mkdir(d.logs(), privateDir))
 }
 
-// newScratch makes a directory for the files of workers. It is a temporary one, because the paths
-// of sockets must be short.
+// newScratch makes a directory for the files of workers that run a program. It is a temporary one,
+// because the paths of sockets must be short.
 func newScratch() (string, error) {
 	return program.MakeTemporary("elasticdl-job-", len("worker-1234567/agent.sock"))
 }
@@ -316,7 +316,7 @@ type address struct {
 	Address       string `json:"address,omitempty"`
 	Incarnation   int    `json:"launch,omitempty"` // the master's incarnation
 	StartedUnixMs int64  `json:"started_unix_ms,omitempty"`
-	Scratch       string `json:"scratch,omitempty"` // the launcher's: for files of workers
+	Scratch       string `json:"scratch,omitempty"` // the launcher's: for files of workers that run a program
 }
 
 // dead reports whether the process has ended. A process that got its pid since, or that is of

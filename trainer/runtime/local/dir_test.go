@@ -12,6 +12,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
 // The files of a job's directory give access to the job: it is for the job's user only, whatever
@@ -212,5 +213,33 @@ func TestSweep(t *testing.T) {
 		if _, err := os.Stat(scratch); !os.IsNotExist(err) {
 			t.Errorf("it is left: %v", err)
 		}
+	}
+}
+
+// Only workers that run a program have files: the job of another one needs no temporary directory.
+func TestOnlyProgramsHaveScratch(t *testing.T) {
+	useHome(t)
+	newLife(t)
+	for _, kind := range []job.Type{job.Train, job.Run} {
+		j := named("steady")
+		j.Type = kind
+		t.Setenv("TMPDIR", t.TempDir())
+		if _, err := Start(t.Context(), j, StartOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		var at address
+		if err := home(t, "steady").readJSON("launcher.json", &at); err != nil {
+			t.Fatal(err)
+		}
+		if has := at.Scratch != ""; has != j.Runs() {
+			t.Errorf("a job of type %s has the scratch directory %q", kind, at.Scratch)
+		}
+		if err := Stop(t.Context(), "steady"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// a worker without one makes nothing that its starter removes
+	if got := (podConfig{}).scratch(pod.ID{Role: pod.Worker}); got != "" {
+		t.Errorf("a worker's directory is %q", got)
 	}
 }

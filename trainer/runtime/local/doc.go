@@ -84,8 +84,9 @@
 //	uid            of the job, written by that command too
 //	authority.pem  certificate and key that sign the certificates of the job: its reader can
 //	               pose as any process of the job
-//	launcher.json  pid of the launcher, and the scratch directory for its workers' sockets and
-//	               packages, which is a temporary one because the path of a socket must be short.
+//	launcher.json  pid of the launcher and, if the job runs a program, the scratch directory for its
+//	               workers' sockets and packages, which is a temporary one because the path of a
+//	               socket must be short.
 //	               The launcher removes the files of a worker that has ended; if the launcher was
 //	               killed, the next job of the name removes the directory
 //	incarnation    number of masters started, written by the launcher before it starts the next

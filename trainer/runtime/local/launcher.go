@@ -38,7 +38,7 @@ type launcher struct {
 	display *display
 	output  io.WriteCloser
 	log     *slog.Logger
-	// directory for files of workers
+	// directory for the files of workers that run a program; "": the job has none
 	scratch string
 	// receives why the program has failed; "": none does
 	errorFile string
@@ -120,7 +120,7 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 		listener.Close()
 		return nil, err
 	}
-	if err = d.reserve(); err == nil {
+	if err = d.reserve(); err == nil && j.Runs() {
 		l.scratch, err = newScratch()
 	}
 	if err == nil {

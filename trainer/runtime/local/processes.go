@@ -40,7 +40,7 @@ type podConfig struct {
 	Authority *credential.Authority
 	// directory of <pod>.log
 	Logs string
-	// directory with a directory for each living worker
+	// directory with a directory for each living worker that runs a program; "": the job has none
 	Scratch string
 	// of the pods; "" = INFO
 	LogLevel string
@@ -233,8 +233,13 @@ func (c podConfig) args(p master.Pod, workers int) []string {
 	return args
 }
 
-// scratch returns the directory of a worker's files while it lives.
-func (c podConfig) scratch(id pod.ID) string { return filepath.Join(c.Scratch, id.String()) }
+// scratch returns the directory of a worker's files while it lives; "": it makes none.
+func (c podConfig) scratch(id pod.ID) string {
+	if c.Scratch == "" {
+		return ""
+	}
+	return filepath.Join(c.Scratch, id.String())
+}
 
 // watch owns a pod from its start to its end.
 func (r *processes) watch(p master.Pod, it *running, log string) {
@@ -251,7 +256,7 @@ func (r *processes) watch(p master.Pod, it *running, log string) {
 		it.killer.Stop()
 	}
 	e.Phase, e.Exit = ending(state, it.deleted)
-	if e.Exit.Signal != 0 && !it.deleted && !r.closed {
+	if e.Exit.Signal != 0 && !it.deleted && !r.closed && r.config.ErrorFiles {
 		// the job continues without the worker; missing if it has written none
 		os.Remove(r.config.errorFile(p.ID))
 	}
