@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -259,4 +261,36 @@ func TestDamagedCheckpointIsNotTakenAgain(t *testing.T) {
 	if n := len(m.checkpoints.kept); n != 1 || m.stage.Over() {
 		t.Errorf("%d checkpoints are known, the job is over: %t, want the newest alone", n, m.stage.Over())
 	}
+}
+
+// The record names a damaged checkpoint for the next master until the checkpoint is removed.
+func TestRemovedCheckpointIsNotNamed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := reign(t, ringJob(func(c *Config) {
+			rest(t, c) // checkpoints 1 and 2
+			c.Job.CheckpointSteps, c.Job.KeepCheckpointMax = 1, 2
+			shard := filepath.Join(c.Job.CheckpointDir, "commit-00000002", checkpoint.ShardFile(0, 1))
+			if err := os.WriteFile(shard, []byte("rotten"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}))
+		p := r.peer(0)
+		r.peer(1)
+		lease := r.task(0)
+		for number := int64(3); number <= 5; number++ {
+			p.says(func(b *wire.HeartbeatRequest) { of(lease, 3)(b); b.Version, b.Generation = number+4, 1 })
+			p.says(func(b *wire.HeartbeatRequest) { b.Cut = copied(number, number+4) })
+			if c := r.look().Checkpoint; c.Number != number {
+				t.Fatalf("the newest checkpoint is %v, want number %d", c, number)
+			}
+			time.Sleep(2 * recordEvery)
+			_, err := os.Stat(filepath.Join(r.config.Job.CheckpointDir, "commit-00000002"))
+			left := err == nil
+			rec, err := readRecord(r.memory.read())
+			if err != nil || left != slices.Contains(rec.Damaged, checkpoint.Name{Number: 2}) || left != (number < 4) {
+				t.Errorf("checkpoint %d is written, the damaged one is there: %t, and the record names %v: %v", number,
+					left, rec.Damaged, err)
+			}
+		}
+	})
 }

@@ -48,7 +48,8 @@ type checkpoints struct {
 	kept []kept
 	// what this generation began with
 	base kept
-	// checkpoints that could not be read. They are not kept in place of older ones.
+	// checkpoints that could not be read and are not removed yet. They are not kept in place of
+	// older ones.
 	useless map[checkpoint.Name]bool
 	// held while older checkpoints are searched
 	seeking turn
@@ -367,11 +368,21 @@ func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 		commit.Records, "took", time.Since(commit.Time).Round(time.Millisecond))
 	c.events.happen(CheckpointWritten{Number: commit.Number, Version: commit.Version, Records: commit.Records})
 	useless := maps.Clone(c.useless)
-	c.background.Go(func() {
-		if err := c.dir.Retain(c.Job.KeepCheckpointMax, useless); err != nil {
-			c.Log.Warn("Removing older checkpoints failed", "error", err)
-		}
-	})
+	c.background.Go(func() { c.retain(useless) })
+}
+
+// retain removes older checkpoints, and forgets the useless ones that are not there any more. The
+// caller does not hold the mutex.
+func (c *checkpoints) retain(useless map[checkpoint.Name]bool) {
+	removed, err := c.dir.Retain(c.Job.KeepCheckpointMax, useless)
+	if err != nil {
+		c.Log.Warn("Removing older checkpoints failed", "error", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range removed {
+		delete(c.useless, n)
+	}
 }
 
 func (c *checkpoints) discard(n checkpoint.Name) {

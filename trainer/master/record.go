@@ -33,7 +33,7 @@ type record struct {
 	Base custody.Base `json:"base,omitzero"`
 	// the highest number of a checkpoint that was begun
 	Cut int64 `json:"cut,omitempty"`
-	// checkpoints that could not be read
+	// checkpoints that could not be read and are not removed yet
 	Damaged []checkpoint.Name `json:"damaged,omitempty"`
 	Pods    pod.Snapshot      `json:"pods"`
 	Ring    *savedRing        `json:"ring,omitempty"`

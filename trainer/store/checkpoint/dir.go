@@ -225,15 +225,16 @@ func (d Dir) WriteCommit(c Commit) error {
 // Retain removes all commits but the newest that are complete, that many; 0 keeps all of those.
 // Those that are known to be damaged do not count: for each of them an older one is kept. Also what
 // is older than those and was never completed goes. It removes nothing of which it is not known
-// what it is.
-func (d Dir) Retain(keep int, damaged map[Name]bool) error {
+// what it is. It returns those of the damaged ones of which nothing is left.
+func (d Dir) Retain(keep int, damaged map[Name]bool) (removed []Name, err error) {
 	all, err := d.Commits()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	kept := 0
+	kept, left := 0, make(map[Name]bool)
 	var problems []error
 	for _, e := range all {
+		left[e.Name] = true
 		switch {
 		case e.Err != nil:
 		case e.Complete && (keep == 0 || kept < keep):
@@ -242,10 +243,16 @@ func (d Dir) Retain(keep int, damaged map[Name]bool) error {
 			}
 		case kept > 0:
 			// newer ones that have no record may be about to get it
-			problems = append(problems, d.Discard(e.Name))
+			err := d.Discard(e.Name)
+			problems, left[e.Name] = append(problems, err), err != nil
 		}
 	}
-	return errors.Join(problems...)
+	for n := range damaged {
+		if !left[n] {
+			removed = append(removed, n)
+		}
+	}
+	return removed, errors.Join(problems...)
 }
 
 // Sweep removes the commits up to a number that were given up, by the owner or under earlier

@@ -34,7 +34,7 @@ func anyNumberOfHolders(t *testing.T, p Place) {
 		if !bytes.Equal(c.Ledger.Append(nil), want.Ledger.Append(nil)) || c.ParamLayout().Match(m.layout) != nil {
 			t.Fatalf("the record is %+v", c)
 		}
-		if err := d.Retain(2, nil); err != nil {
+		if _, err := d.Retain(2, nil); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -134,7 +134,7 @@ func death(t *testing.T, p Place, late bool) {
 		weak := checkpoint.Dir{Files: dying{d.Files, t, &left, late}}
 		err := m.write(weak, 2, 3)
 		if err == nil {
-			err = weak.Retain(1, nil)
+			_, err = weak.Retain(1, nil)
 		}
 		if err != nil && (!errors.Is(err, errDisk) || !strings.Contains(err.Error(), "commit-0000000")) {
 			t.Errorf("after %d operations: %v", steps, err)
@@ -186,6 +186,7 @@ func retain(t *testing.T, p Place) {
 		{"a damaged one does not count", []int64{1, 2, 3, 4}, nil, []int64{3}, 2, []int64{4, 3, 2}},
 		{"older than all that are kept", []int64{1, 2, 3, 4}, nil, []int64{1, 2}, 2, []int64{4, 3}},
 		{"none is whole", []int64{1, 2}, nil, []int64{1, 2}, 1, []int64{2, 1}},
+		{"a damaged one is not there", []int64{3, 4}, nil, []int64{2, 3}, 1, []int64{4}},
 	} {
 		d := checkpoint.Dir{Files: p.Open(t)}
 		for _, n := range test.complete {
@@ -203,11 +204,18 @@ func retain(t *testing.T, p Place) {
 		for _, n := range test.damaged {
 			damaged[checkpoint.Name{Number: n}] = true
 		}
-		if err := d.Retain(test.keep, damaged); err != nil {
+		removed, err := d.Retain(test.keep, damaged)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := numbers(d); err != nil || !slices.Equal(got, test.want) {
+		got, err := numbers(d)
+		if err != nil || !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v are left, want %v: %v", test.name, got, test.want, err)
+		}
+		for n := range damaged {
+			if slices.Contains(removed, n) == slices.Contains(got, n.Number) {
+				t.Errorf("%s: of the damaged ones, %v are reported as removed, and %v are left", test.name, removed, got)
+			}
 		}
 	}
 }
