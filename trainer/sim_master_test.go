@@ -1,6 +1,7 @@
 package trainer_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,13 +20,15 @@ import (
 // masters is the masters of a job, one after the other, and what they leave for the next one. The
 // simulation's mutex guards it.
 type masters struct {
-	reign  *reign        // the present one, nil while there is none
-	number int           // of the last
-	record []byte        // of the last
-	deaf   time.Time     // until then nothing can be written
-	away   time.Duration // what passes until the next one
-	lost   int           // that many were
-	lostAt time.Time     // the last
+	reign  *reign    // the present one, nil while there is none
+	number int       // of the last
+	record []byte    // of the last
+	deaf   time.Time // until then nothing can be written
+	// no record that has this text can be written; "": each can
+	unwritable string
+	away       time.Duration // what passes until the next one
+	lost       int           // that many were
+	lostAt     time.Time     // the last
 	// the last was killed, and none has followed
 	killed bool
 	zombie sync.WaitGroup
@@ -55,7 +58,7 @@ func (r *reign) Write(_ context.Context, record []byte) (err error) {
 		switch {
 		case r.reign != r:
 			err = master.ErrSuperseded
-		case time.Now().Before(r.deaf):
+		case time.Now().Before(r.deaf), r.unwritable != "" && bytes.Contains(record, []byte(r.unwritable)):
 			err = errors.New("the API server does not answer")
 		default:
 			r.record = record
@@ -280,4 +283,57 @@ func TestWorldOutlivesMasters(t *testing.T) {
 	if lost < 10 || bridged < 10 {
 		t.Errorf("%d masters were killed, and %d updates were made while there was none", lost, bridged)
 	}
+}
+
+// TestUnwrittenTraining runs jobs whose first masters are killed, some of them with another pod,
+// when something was trained on that is in no record: the API server did not answer since before
+// the first lease, or since before the first world of a ring.
+func TestUnwrittenTraining(t *testing.T) {
+	for name, newJob := range map[string]func(uint64, string) *simulation{
+		"servers": newSimulation, "ring": newRingSimulation,
+	} {
+		t.Run(name, func(t *testing.T) {
+			lost, again := 0, 0
+			for seed := uint64(1); seed <= 20; seed++ {
+				t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+					s := newJob(seed, t.TempDir())
+					s.calm, s.gentle, s.stopped, s.measure, s.export = false, false, 0, 0, 0
+					s.unwritable, s.pause = `"begun":true`, 300*time.Millisecond
+					if s.ring != nil {
+						s.unwritable = `"formation":`
+					}
+					s.faults = []fault{{name: "kill the master of an unwritten training",
+						do: (*simulation).loseUnwritten}}
+					simulate(t, seed, s)
+					lost, again = lost+s.lost, again+s.highestGeneration
+				})
+			}
+			if lost < 10 || again < 5 {
+				t.Errorf("%d masters were killed, and %d models were lost with their parts", lost, again)
+			}
+		})
+	}
+}
+
+// loseUnwritten kills the master, and mostly another pod, when something was trained on that is in
+// no record. From then on records can be written.
+func (s *simulation) loseUnwritten() string {
+	trained := false
+	s.note(func() {
+		trained = s.unwritable != "" && len(s.leased) > 0
+		if trained {
+			s.unwritable = ""
+		}
+	})
+	if !trained || !s.dethrone(true, s.any(10*time.Millisecond, 10*time.Second)) {
+		return ""
+	}
+	role := pod.Worker
+	if s.hasServers() {
+		role = pod.PS
+	}
+	if s.random.IntN(4) == 0 {
+		return "kill the master"
+	}
+	return "kill the master, and " + s.kill(role, killed)
 }

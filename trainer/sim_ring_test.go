@@ -1,6 +1,7 @@
 package trainer_test
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"math"
@@ -104,6 +105,8 @@ type ringWatch struct {
 	world int64
 	// and it has made an update
 	works bool
+	// it is in no record that the present master has: what its members have is lost
+	unwritten bool
 	// nothing happens that a world could be formed for
 	stands bool
 	// updates while no master was there
@@ -165,6 +168,8 @@ func (w *ringWatch) hear(e master.Event) {
 			}
 		}
 		w.form(e.World)
+	case master.MasterBack:
+		w.unwritten = !bytes.Contains(w.record, fmt.Appendf(nil, `"formation":%d,`, w.world))
 	case master.TrainingFinished:
 		w.trained = true
 	case master.TrainingRestarted:
@@ -199,7 +204,7 @@ func (w *ringWatch) forget() {
 // bereaved hears that the model is lost. The mutex is held. A master may be lost before a world
 // hears of itself: then nobody has the model that it was to begin with.
 func (w *ringWatch) bereaved(reason string) {
-	if len(w.holders) > 0 && w.moved && !w.damaged {
+	if len(w.holders) > 0 && w.moved && !w.damaged && !w.unwritten {
 		w.complain("the training returns (%s), and %v live who had its model", reason,
 			slices.Collect(maps.Keys(w.holders)))
 	}
@@ -225,7 +230,7 @@ func (w *ringWatch) form(world rendezvous.World) {
 	if w.formed++; w.stands {
 		w.complain("%+v is formed, and nothing has happened but that the master was killed", world)
 	}
-	w.world, w.works = world.Generation, false
+	w.world, w.works, w.unwritten = world.Generation, false, false
 	w.members, w.holders = make(map[string]bool), make(map[string]bool)
 	for rank, m := range world.Members {
 		w.members[m.String()] = true

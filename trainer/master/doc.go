@@ -105,7 +105,9 @@
 //  14. A restored master credits exactly the records that the holders of the model have: those that
 //     all servers have, or those of the state with which a ring continues. No worker gets a task
 //     before they are known.
-//     If one of the holders is lost, a new generation begins, as by law 6. (restore.go)
+//     If a server is lost, or all members of a ring, or no record has the ring's world, a new
+//     generation begins, as by law 6. The generation continues only if the last record of the
+//     previous master says that nothing was trained on in it. (restore.go)
 //  15. A number that a master has assigned to a pod, a lease, a session, an order, a generation or
 //     a checkpoint is assigned by no other master.
 //

@@ -3,7 +3,6 @@ package master
 import (
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
@@ -54,7 +53,10 @@ type handover struct {
 	shared
 	work *work
 	// record of the previous master; nil: this is the first
-	record *record
+	record      *record
+	checkpoints *checkpoints
+	// notes that the generation of the model has begun; the caller holds the mutex
+	begin func()
 	// events that came before that record was restored
 	unheard       []pod.Event
 	announcements announcements
@@ -69,15 +71,40 @@ func (h *handover) behind() int64 {
 	return int64(max(1, h.Self.Header().Incarnation-h.record.By))
 }
 
-// untouched reports whether nothing was trained on in this model generation, and what the
-// generation began with is known: it is the newest checkpoint.
-func (h *handover) untouched(newest custody.Base) bool {
-	return !h.stage.Begun() && h.record.Base == newest
+// untouched reports whether it is certain that nothing was trained on in this model generation, and
+// what the generation began with is known. Only the last record of a master makes that certain: any
+// other may be older than the first lease.
+func (h *handover) untouched() bool {
+	return h.record.Last && !h.stage.Begun() && h.record.Base == h.checkpoints.newest()
 }
 
-// restoreQueue makes the queue of a model that contains the records of a ledger.
+// restoreQueue makes the queue of a model that contains the records of a ledger. If the model has
+// records that were trained on in this generation, the generation has begun, even if the record of
+// the previous master is older than its first lease.
 func (h *handover) restoreQueue(applied *ledger.Ledger) error {
-	return h.work.restore(applied, h.record.Tasks)
+	if err := h.work.restore(applied, h.record.Tasks); err != nil {
+		return err
+	}
+	if h.stage.Recovering() && h.work.queue.Stats().Done > h.checkpoints.base.records() {
+		h.begin()
+	}
+	return nil
+}
+
+// abandon notes which records the holders of a lost model had, before the next generation begins:
+// those of this generation count as lost.
+func (h *handover) abandon(had []ledger.Ledger) {
+	all := h.checkpoints.base.ledger().Clone()
+	for i := range had {
+		all.Union(&had[i])
+	}
+	// an epoch begins only when all of the epoch before is in the model
+	if open := all.Epochs(); len(open) > 1 {
+		all.Settle(open[len(open)-1] - 1)
+	}
+	if err := h.restoreQueue(&all); err != nil {
+		h.Log.Warn("Counting the records of the lost model failed", "error", err)
+	}
 }
 
 // gathered notes that it is known what is in the model, and continues the training from there. The

@@ -56,17 +56,26 @@ func TestHandoverIsBehind(t *testing.T) {
 	}
 }
 
-// A generation is untouched if no task was granted, and it began with the checkpoint that is the
-// newest now.
+// A generation is untouched if the last record of a master says that no task was granted, and it
+// began with the checkpoint that is the newest now.
 func TestHandoverIsUntouched(t *testing.T) {
 	now := time.Now()
 	stage := lifecycle.New(lifecycle.Policy{}, now)
 	stage.Plan(now)
-	h := &handover{record: &record{Base: custody.Base{Number: 2}}, shared: shared{stage: stage}}
-	if !h.untouched(custody.Base{Number: 2}) || h.untouched(custody.Base{Number: 1}) {
+	h := &handover{record: &record{Base: custody.Base{Number: 2}}, shared: shared{stage: stage},
+		checkpoints: &checkpoints{kept: []kept{{Base: custody.Base{Number: 2}}}}}
+	if h.record.Last = true; !h.untouched() {
 		t.Error("it began with checkpoint 2")
 	}
-	if stage.Grant(); h.untouched(custody.Base{Number: 2}) {
+	if h.record.Last = false; h.untouched() {
+		t.Error("the record may be older than the first lease")
+	}
+	h.record.Last = true
+	if h.record.Base.Number = 1; h.untouched() {
+		t.Error("it began with an older checkpoint")
+	}
+	h.record.Base.Number = 2
+	if stage.Grant(); h.untouched() {
 		t.Error("a task was granted")
 	}
 }

@@ -239,6 +239,7 @@ func newMaster(c Config) (*master, error) {
 	if m.checkpoints, err = newCheckpoints(m); err != nil {
 		return nil, err
 	}
+	m.handover.checkpoints = m.checkpoints
 	m.servers = newServers(m)
 	m.follow(m.servers)
 	switch {
@@ -269,7 +270,8 @@ func newShell(c Config, stage *lifecycle.Lifecycle, former *record) *master {
 		contacts: newContacts(s.clock), work: &work{shared: s}, progress: new(progress)}
 	m.fleet = newFleet(s, m.contacts)
 	m.evaluations = &evaluations{shared: s, work: m.work}
-	m.handover = &handover{shared: s, work: m.work, record: former}
+	m.handover = &handover{shared: s, work: m.work, record: former,
+		begin: func() { m.perform(stage.Grant(), time.Now()) }}
 	if c.Memory != nil {
 		m.recorder = newRecorder(c.Memory)
 	}

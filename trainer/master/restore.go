@@ -130,8 +130,10 @@ func (m *master) askHolders() {
 		case met && m.program != nil && m.program.done() && !m.ring.works():
 			m.program.recollect()
 		case met:
-		case m.handover.untouched(m.checkpoints.newest()):
+		case m.handover.untouched():
 			m.handover.gathered("no worker had the model")
+		case !m.handover.record.Last && !m.stage.Begun():
+			// the workers may have met in a world that could not be written: they bring its state
 		default:
 			m.ring.newGeneration("the master was lost before the workers met")
 		}
@@ -164,29 +166,29 @@ func (m *master) adopt(worker int, l *wire.LeaseProgress, now time.Time) error {
 // askServers asks the servers what they have, as soon as each has joined or has been lost with its
 // values.
 func (s *servers) askServers() {
-	if s.asking {
+	if s.asking || s.awaited() {
 		return
 	}
+	var holders []holder
+	for i, l := range s.lines {
+		if of, ok := s.custody.Keeps(i); ok {
+			holders = append(holders, holder{i, l.client, of})
+		}
+	}
 	switch {
-	case s.awaited():
-		return
 	case s.custody.Holds():
-	case s.handover.untouched(s.checkpoints.newest()):
-		// by the record they have nothing besides what the generation began with, and some not that
+	case s.handover.untouched():
+		// they have nothing besides what the generation began with, and some not that
 		s.custody.Renew()
 		s.handover.gathered("nothing was trained on in this model generation")
 		return
-	default:
+	case s.stage.Begun() || len(holders) == 0:
 		s.recovered(nil)
 		return
 	}
 	s.asking = true
-	clients := make([]wire.ParameterServerClient, len(s.lines))
-	for i, l := range s.lines {
-		clients[i] = l.client
-	}
 	s.background.Go(func() {
-		applied, err := ledgers(s.Self.ModelGeneration(), clients)
+		had, err := ledgers(holders)
 		if err != nil {
 			s.Log.Debug("A server did not report its records", "error", err)
 			pause(s.background.lasting, controlPause)
@@ -195,7 +197,7 @@ func (s *servers) askServers() {
 		defer s.mu.Unlock()
 		s.asking = false
 		if err == nil && s.stage.Recovering() && !s.stage.Over() {
-			s.recovered(applied)
+			s.recovered(had)
 		}
 		s.host.advance(time.Now())
 	})
@@ -213,39 +215,54 @@ func (s *servers) awaited() bool {
 	return false
 }
 
-// ledgers asks every server for its ledger, and returns the records that all have.
-func ledgers(modelGeneration int64, clients []wire.ParameterServerClient) (*ledger.Ledger, error) {
-	ctx, cancel := context.WithTimeout(rpc.InModelGeneration(context.Background(), modelGeneration), progressLimit)
+// holder is a server that has values, and the model generation that they are of.
+type holder struct {
+	index           int
+	client          wire.ParameterServerClient
+	modelGeneration int64
+}
+
+// ledgers asks servers for their ledgers.
+func ledgers(holders []holder) ([]ledger.Ledger, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), progressLimit)
 	defer cancel()
-	all, errs := make([]ledger.Ledger, len(clients)), make([]error, len(clients))
+	all, errs := make([]ledger.Ledger, len(holders)), make([]error, len(holders))
 	var asked sync.WaitGroup
-	for i, client := range clients {
+	for i, h := range holders {
 		asked.Go(func() {
-			reply, err := client.Progress(ctx, &wire.ProgressRequest{All: true}, grpc.WaitForReady(true))
+			reply, err := h.client.Progress(rpc.InModelGeneration(ctx, h.modelGeneration),
+				&wire.ProgressRequest{All: true}, grpc.WaitForReady(true))
 			if err == nil {
 				all[i], err = ledger.Parse(reply.Ledger)
 			}
 			if err != nil {
-				errs[i] = fmt.Errorf("ps-%d: %w", i, err)
+				errs[i] = fmt.Errorf("ps-%d: %w", h.index, err)
 			}
 		})
 	}
 	asked.Wait()
-	for i := range all[1:] {
-		all[0].Intersect(&all[1+i])
-	}
-	return &all[0], errors.Join(errs...)
+	return all, errors.Join(errs...)
 }
 
-// recovered continues with the records that all servers have; nil: the values of one are lost, and
-// a new generation begins.
-func (s *servers) recovered(applied *ledger.Ledger) {
-	settled := 0
-	if applied != nil {
-		settled = applied.Settled()
+// recovered continues with the records that all servers have. If the values of one are lost, a new
+// generation begins, and those that the others have are lost, too. had holds the ledgers of the
+// servers with values; nil: they were not asked.
+func (s *servers) recovered(had []ledger.Ledger) {
+	var applied ledger.Ledger
+	switch {
+	case had == nil:
+	case !s.custody.Holds():
+		s.handover.abandon(had)
+	case len(had) < len(s.lines):
+		return // another has joined meanwhile, and is asked with them
+	default:
+		applied = had[0].Clone()
+		for i := range had[1:] {
+			applied.Intersect(&had[1+i])
+		}
 	}
-	if s.custody.Recovered(settled, s.checkpoints.newest()) && applied != nil {
-		if err := s.handover.restoreQueue(applied); err != nil {
+	if s.custody.Recovered(applied.Settled(), s.checkpoints.newest()) && had != nil {
+		if err := s.handover.restoreQueue(&applied); err != nil {
 			s.host.end(job.Failed, err, time.Now())
 			return
 		}

@@ -118,14 +118,26 @@ func (r *reigned) follow() {
 // asked to.
 func (r *reigned) rejoin(holds int64) {
 	r.Helper()
-	for i, s := range r.servers {
-		if reply := r.beat(&wire.HeartbeatRequest{Role: wire.Role_PS, Index: int32(i)}); !reply.Join {
-			r.Errorf("server %d, which only the master before knew, is not asked to join again", i)
-		}
-		if _, err := r.Join(r.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: int32(i),
-			Address: s.address, Holds: holds, Process: 1}); err != nil {
-			r.Fatal(err)
-		}
+	for i := range r.servers {
+		r.rejoins(i, holds)
+	}
+}
+
+// rejoins makes one server join again.
+func (r *reigned) rejoins(i int, holds int64) {
+	r.Helper()
+	if reply := r.beat(&wire.HeartbeatRequest{Role: wire.Role_PS, Index: int32(i)}); !reply.Join {
+		r.Errorf("server %d, which only the master before knew, is not asked to join again", i)
+	}
+	r.joins(i, holds)
+}
+
+// joins makes one server join with the values of a generation, 0: none.
+func (r *reigned) joins(i int, holds int64) {
+	r.Helper()
+	if _, err := r.Join(r.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: int32(i),
+		Address: r.servers[i].address, Holds: holds, Process: 1}); err != nil {
+		r.Fatal(err)
 	}
 	synctest.Wait()
 }
@@ -215,7 +227,69 @@ func TestRecordOlderThanTheFirstLease(t *testing.T) {
 		if s := r.look(); s.RecordsDone != 3 || s.ModelGeneration != 1 || s.Anew != "" {
 			t.Errorf("the servers have 3 records, and the job is at %v", s)
 		}
+		if rec, err := readRecord(r.memory.read()); err != nil || !rec.Begun {
+			t.Errorf("the record says that nothing was trained on in this generation: %v", err)
+		}
 	})
+}
+
+// If one of several servers is lost while there is no master, and the record is older than the
+// first lease, a new generation begins: the others may have records that the new server has not.
+func TestServerLostAndRecordOlderThanTheFirstLease(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		// model generation whose values server 0 has, and its records of the first task
+		holds, has int64
+		anew       string
+	}{
+		{"the other has trained", 1, 3, "3 records were trained on"},
+		{"the other is in a generation that could not be written", 2, 3, "3 records were trained on"},
+		{"the other has not trained", 1, 0, ""},
+		{"the other has no values either", 0, 0, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := reign(t, func(c *Config) { c.Job.NumPS = 2 })
+				r.join()
+				former := r.memory.record
+				lease := r.task(0)
+				r.ends(Leave, ErrLeft)
+				r.memory.record = former
+				if c.has > 0 {
+					r.servers[0].had.Add(ledger.Task{Epoch: 1, Number: int(lease.Number)}, c.has, 4)
+				}
+				r.pods.end(ps(1), pod.Exit{Code: 137})
+				r.follow()
+				time.Sleep(2 * time.Second) // until there is another server 1
+				r.joins(1, 0)
+				if next := r.task(0); next.Kind != wire.TaskKind_WAIT {
+					t.Errorf("%v is leased before it is known what is in the model", next)
+				}
+				r.rejoins(0, c.holds)
+				s := r.look()
+				if s.ModelGeneration <= 2 || s.RecordsDone != 0 || s.Rewinds != int32(min(c.has, 1)) ||
+					!strings.Contains(s.Anew, c.anew) || c.anew == "" && s.Anew != "" {
+					t.Errorf("a server is lost, the other has %d records, and the job is at %v", c.has, s)
+				}
+				for i, server := range r.servers {
+					if o := server.last(); o.ModelGeneration != s.ModelGeneration || o.Base != nil {
+						t.Errorf("server %d is notified of %v", i, o)
+					}
+				}
+				// the lease is of a lost model
+				r.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 0, Leases: []*wire.LeaseProgress{
+					{Lease: lease.Lease, Done: 2, Epoch: 1, Number: lease.Number}}})
+				r.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 1})
+				if next := r.train(1); next.Kind != wire.TaskKind_DONE {
+					t.Fatalf("worker 1 is given %v in the end", next)
+				}
+				r.leave()
+				if r.err != nil || r.status.RecordsDone != 8 {
+					t.Errorf("the job ends with %v, %d records", r.err, r.status.RecordsDone)
+				}
+			})
+		})
+	}
 }
 
 // A server that is lost or restarted while there is no master has lost its values: a new generation

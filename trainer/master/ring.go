@@ -162,6 +162,11 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	if r.program != nil {
 		w = r.program.source(w)
 	}
+	if r.stage.Recovering() && len(w.Sources) == 0 && !r.handover.untouched() {
+		if r.unwritten(); r.stage.Left() != nil {
+			return
+		}
+	}
 	state, applied, version := r.beginning(w)
 	r.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members,
 		state), "generation", w.Generation, "reason", cmp.Or(reason, "they joined"))
@@ -289,6 +294,8 @@ func (r *ring) newGeneration(reason string) {
 	switch {
 	case r.damage != "":
 		why = r.damage
+	case r.stage.Recovering() && r.custody.World().Generation == 0:
+		why = reason
 	case r.program != nil && r.program.ended():
 		why = "a process was lost, or failed, after the training, before all processes had ended"
 	case r.program != nil && r.survives():
@@ -297,7 +304,7 @@ func (r *ring) newGeneration(reason string) {
 		why = "every worker was lost"
 	}
 	begun := r.work.queue.Stats().Done > began || r.damage != "" ||
-		r.stage.Recovering() && !r.handover.untouched(r.checkpoints.newest())
+		r.stage.Recovering() && !r.handover.untouched()
 	gone := r.custody.Lost(begun, r.checkpoints.covered())
 	r.damage = ""
 	switch now := r.custody.ModelGeneration(); {

@@ -40,6 +40,22 @@ func (r *ring) recover(beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) 
 	r.settle(r.custody.Recovered(applied))
 }
 
+// unwritten begins a model generation because the workers may have met in a world that the previous
+// master could not write. No world begins with the states that they bring from there: a worker that
+// is not back yet may have a newer one.
+func (r *ring) unwritten() {
+	var had []ledger.Ledger
+	for _, s := range r.participants {
+		// what a program has read from a checkpoint of its own is of no world
+		if r.program == nil || s.arrival.GetBeginning() > 0 {
+			l, _ := ledger.Parse(s.arrival.GetLedger()) // it was checked when it came
+			had = append(had, l)
+		}
+	}
+	r.handover.abandon(had)
+	r.newGeneration("the previous master has not written which workers had the model")
+}
+
 // hasHolders reports whether there is a world whose members have the model.
 func (r *ring) hasHolders() bool { return r.works() }
 

@@ -3,8 +3,10 @@ package master
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,6 +139,57 @@ func TestWordOfALostModel(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A world that could not be written is unknown to the next master. The records that its members
+// have trained on are lost and trained on again: none is credited, and earlier leases do not count.
+func TestWorldThatCouldNotBeWritten(t *testing.T) {
+	for _, trained := range []int64{0, 2} {
+		t.Run(fmt.Sprintf("records=%d", trained), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := reign(t, ringJob(nil))
+				r.memory.fail(errors.New("no API server"))
+				first, late := r.peer(0), r.peer(1)
+				time.Sleep(10 * time.Second)
+				first.hears("world 1.1 [0 1] from []")
+				leases := []*wire.Task{r.task(0), r.task(1)}
+				r.ends(Leave, ErrLeft)
+				r.memory.fail(nil)
+				r.follow()
+				works := func(p *peer) {
+					p.says(func(b *wire.HeartbeatRequest) {
+						l := leases[p.index]
+						b.Generation, b.Version = 1, trained
+						b.Leases = []*wire.LeaseProgress{
+							{Lease: l.Lease, Epoch: l.Epoch, Number: l.Number, Done: trained}}
+					})
+				}
+				first, late = r.stranger(0), r.stranger(1)
+				first.arrive(&wire.Arrival{Generation: 1, Process: 7, Works: true})
+				first.hears("recall 1 now")
+				works(first)
+				works(late)
+				first.arrive(&wire.Arrival{Generation: 1, Round: trained, Version: trained, Process: 7,
+					Ledger: had(1, trained, 2, trained)})
+				r.kill(worker(1))
+				time.Sleep(time.Minute)
+				word := first.word().GetWorld()
+				if word == nil || len(word.Sources) > 0 || len(word.Members) != 1 {
+					t.Fatalf("worker 0 hears %v, want a world that begins from the initial values", word)
+				}
+				for _, l := range leases {
+					if word.Floor <= l.Lease {
+						t.Errorf("lease %d of the lost model counts: the floor is %d", l.Lease, word.Floor)
+					}
+				}
+				if s := r.look(); s.RecordsDone != 0 || s.ModelGeneration <= 1 ||
+					word.ModelGeneration != s.ModelGeneration || s.Rewinds != int32(min(trained, 1)) ||
+					trained > 0 && !strings.Contains(s.Anew, "4 records") {
+					t.Errorf("%d records of each lease are lost, and the job is at %v", trained, s)
+				}
+			})
+		})
+	}
 }
 
 // A world outlives its streams and its master. Requests to its members are repeated on the next

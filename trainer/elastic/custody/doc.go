@@ -61,9 +61,10 @@
 //
 //  6. A generation begins with the base that was noted last before it began, and with nothing else.
 //
-//  7. After a restart of the master the generation continues if every server joins with its values.
-//     If not, the new generation is numbered above any that a server knows of, and any that the
-//     master's predecessor may have begun. Until that is decided no order is due.
+//  7. After a restart of the master the generation continues if every server joins with its values,
+//     or if it is certain that no record was trained on in it. If not, the new generation is
+//     numbered above any that a server knows of, and any that the master's predecessor may have
+//     begun. Until that is decided no order is due.
 //
 // Laws of Cut:
 //

@@ -114,8 +114,15 @@ func (s *Servers) Recovered(settled int, base Base) bool {
 	return false
 }
 
-// Renew ends the recovery of a model generation in which no record was trained on: a server without
-// its values gets the base by its next order.
+// Keeps reports whether a server has joined with values of this model generation, or of a later one
+// that the master's predecessor could not write, and returns that model generation.
+func (s *Servers) Keeps(index int) (modelGeneration int64, ok bool) {
+	it := s.all[index]
+	return it.holds, it.joined && it.holds >= s.modelGeneration
+}
+
+// Renew ends the recovery of a model generation in which certainly no record was trained on: a
+// server without its values gets the base by its next order.
 func (s *Servers) Renew() { s.asks = false }
 
 // Holds reports whether every server has joined with the values of this model generation.

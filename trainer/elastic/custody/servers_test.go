@@ -7,6 +7,29 @@ import (
 	"pgregory.net/rapid"
 )
 
+// A server that joins a restarted master keeps the values of the model generation that the record
+// has, or of a later one, until it is lost.
+func TestKeeps(t *testing.T) {
+	const recorded = 3
+	s := NewServers(4)
+	s.Recover(recorded, 5, Base{})
+	for i, holds := range []int64{recorded - 1, recorded, recorded + 1} {
+		if _, err := s.Join(i, 1, 1, "a", holds); err != nil {
+			t.Fatal(err)
+		}
+		if of, ok := s.Keeps(i); of != holds || ok != (holds >= recorded) {
+			t.Errorf("server %d of generation %d keeps values of %d: %t", i, holds, of, ok)
+		}
+	}
+	if _, ok := s.Keeps(3); ok {
+		t.Error("a server that has not joined keeps values")
+	}
+	s.Leave(1, 1)
+	if _, ok := s.Keeps(1); ok {
+		t.Error("a server that is lost keeps values")
+	}
+}
+
 // TestServersModel compares Servers with a model of its laws that keeps all reports.
 func TestServersModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
