@@ -313,8 +313,8 @@ func TestUnwrittenTraining(t *testing.T) {
 }
 
 // loseUnwritten kills the master, and mostly another pod, when something was trained on that is in
-// no record. From then on records can be written, and from a minute on in any case: no pod is created
-// before.
+// no record. From then on records can be written, and from a minute on in any case: no pod is
+// created before.
 func (s *simulation) loseUnwritten() string {
 	trained := false
 	s.note(func() {
