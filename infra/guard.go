@@ -157,7 +157,8 @@ func (g *Guard) beforeUpdate(inputs resource.PropertyMap) error {
 	}
 	if is == nil {
 		return fmt.Errorf("%s is to be changed, and was deleted since, by `elasticdl stop`, kubectl "+
-			"or the like: run `pulumi up --refresh`, which finds the deleted objects and creates them again", describe(o))
+			"or the like: run `pulumi up --refresh`, which finds the deleted objects and creates them again",
+			describe(o))
 	}
 	return nil
 }

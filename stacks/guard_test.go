@@ -229,7 +229,8 @@ func TestRunningJob(t *testing.T) {
 	loud("suspend", "job.suspend: true: job test-mnist has been running for 2h0m0s", "its pods would be ended by that")
 	e.set("elasticdl:job.suspend", nil)
 	e.set("elasticdl:job.numEpochs", 7)
-	loud("more epochs", "job test-mnist has been running for 2h0m0s", "ended and started over", "job.numEpochs (7, was ")
+	loud("more epochs", "job test-mnist has been running for 2h0m0s",
+		"ended and started over", "job.numEpochs (7, was ")
 	e.up()
 	quiet("the new job")
 

@@ -131,7 +131,8 @@ func TestCommand(t *testing.T) {
 		t.Fatalf("%v\n%s", err, said)
 	}
 	for _, want := range []string{
-		"[dataset][mnist][--to=claim:efs-claim/data/mnist][--namespace=team][--image_name=r/mnist@sha256:1][--kubeconfig=" + dir + "/",
+		"[dataset][mnist][--to=claim:efs-claim/data/mnist][--namespace=team][--image_name=r/mnist@sha256:1][--kubeconfig=" +
+			dir + "/",
 		"]\n" + kubeconfig + "\n-rw-------\n",
 		// and there are no credentials in the environment
 		"[--source=" + s.Data.Source + "][--context=my minikube][--image_pull_policy=Never].\n",

@@ -477,9 +477,11 @@ var laws = []law{
 				wrong = append(wrong, is(r, "forceDestroy", may)...)
 			}
 			for kind, path := range map[string]string{
-				"aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock":                                     "restrictPublicBuckets",
-				"aws:s3/bucketVersioningV2:BucketVersioningV2":                                               "versioningConfiguration.status",
-				"aws:s3/bucketServerSideEncryptionConfigurationV2:BucketServerSideEncryptionConfigurationV2": "rules[0].applyServerSideEncryptionByDefault.sseAlgorithm",
+				"aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock": "restrictPublicBuckets",
+				"aws:s3/bucketVersioningV2:BucketVersioningV2":           "versioningConfiguration.status",
+				"aws:s3/bucketServerSideEncryptionConfigurationV2:" +
+					"BucketServerSideEncryptionConfigurationV2": "rules[0]." +
+					"applyServerSideEncryptionByDefault.sseAlgorithm",
 			} {
 				all := v.of(kind)
 				wrong = append(wrong, count(all, len(v.of(bucketType)))...)

@@ -250,8 +250,9 @@ func TestKubeconfig(t *testing.T) {
 	if got := values["registry"].StringValue(); got != "us-central1-docker.pkg.dev/acme/elasticdl-test" {
 		t.Errorf("registry %s", got)
 	}
-	if got := values["iam.gke.io/gcp-service-account"].StringValue(); got != "elasticdl-test-job@acme.iam.gserviceaccount.com" {
-		t.Errorf("identity %s", got)
+	identity := values["iam.gke.io/gcp-service-account"].StringValue()
+	if identity != "elasticdl-test-job@acme.iam.gserviceaccount.com" {
+		t.Errorf("identity %s", identity)
 	}
 	if c.Login.User != "oauth2accesstoken" || c.Login.Command != "gcloud auth print-access-token" || !c.NetPolicies {
 		t.Errorf("%+v", c)

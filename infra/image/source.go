@@ -125,7 +125,8 @@ func linked(ctx context.Context, sum hash.Hash, dir, arch string) error {
 	})
 	fmt.Fprintf(sum, "%s %q %q %q\n", arch, settings, values[2:], flags)
 	out, err = askGo(ctx, dir, arch, "list", "-buildvcs=false", "-deps",
-		"-json=Dir,ImportPath,Name,DefaultGODEBUG,Standard,GoFiles,SFiles,HFiles,SysoFiles,EmbedFiles,Match,Module", ".")
+		"-json=Dir,ImportPath,Name,DefaultGODEBUG,Standard,GoFiles,SFiles,HFiles,SysoFiles,EmbedFiles,Match,Module",
+		".")
 	if err != nil {
 		return fmt.Errorf("expected a Go program that can be built: %w", err)
 	}

@@ -194,7 +194,8 @@ func TestAdopt(t *testing.T) {
 			t.Errorf("%s: ran %q", state, starts)
 		}
 		for _, words := range starts {
-			if want := "minikube start -p minikube --keep-context --interactive=false --wait=all"; strings.Join(words, " ") != want {
+			want := "minikube start -p minikube --keep-context --interactive=false --wait=all"
+			if strings.Join(words, " ") != want {
 				t.Errorf("ran %q, want %s", words, want)
 			}
 		}

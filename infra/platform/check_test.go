@@ -94,10 +94,12 @@ func TestNamespaceTakesPods(t *testing.T) {
 		{[]string{hook(`{"ps_pod_spec":{"hostIPC":true}}`)}, baseline, ""},
 		{[]string{
 			hook(
-				`{"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"capabilities":{"add":["SYS_PTRACE"]}}}]}}`)}, "", privileged},
+				`{"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"capabilities":{"add":["SYS_PTRACE"]}}}]}}`)},
+			"", privileged},
 		{[]string{
 			hook(
-				`{"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"capabilities":{"add":["NET_BIND_SERVICE"]}}}]}}`)}, "", baseline},
+				`{"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"capabilities":{"add":["NET_BIND_SERVICE"]}}}]}}`)},
+			"", baseline},
 		{[]string{
 			hook(`{"worker_pod_spec":{"volumes":[{"name":"shm","emptyDir":{"medium":"Memory"}}]}}`)}, "", baseline},
 	} {

@@ -134,7 +134,8 @@ func quota(in string, most map[string]string) *core.ResourceQuota {
 }
 
 // DevicePluginImage is the image of NVIDIA's device plugin, with the digest of its version.
-const DevicePluginImage = "nvcr.io/nvidia/k8s-device-plugin:v0.20.0@sha256:a61ba9fd8efb82f3a79f877f7580e02c1e8e7593f62473644bc9c79e315c3312"
+const DevicePluginImage = "nvcr.io/nvidia/k8s-device-plugin:v0.20.0" +
+	"@sha256:a61ba9fd8efb82f3a79f877f7580e02c1e8e7593f62473644bc9c79e315c3312"
 
 // devicePlugin returns the DaemonSet that reports the GPUs of each node to its kubelet. It is in
 // kube-system, where pods may be critical to their nodes and mount host directories.

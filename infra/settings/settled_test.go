@@ -56,9 +56,11 @@ func TestSettled(t *testing.T) {
 			"idle: -1}"}, func(s *Settings) bool {
 			return reflect.DeepEqual(s.Platform.PriorityClasses, map[string]int32{"high": 5, "low": 4, "idle": -1})
 		}},
-		{"labels in addition to the stack's own", "eks", map[string]string{"labels": "{team: ml}"}, func(s *Settings) bool {
-			return reflect.DeepEqual(s.Labels, map[string]string{"team": "ml", LabelStack: "elasticdl-test"})
-		}},
+		{"labels in addition to the stack's own", "eks",
+			map[string]string{"labels": "{team: ml}"},
+			func(s *Settings) bool {
+				return reflect.DeepEqual(s.Labels, map[string]string{"team": "ml", LabelStack: "elasticdl-test"})
+			}},
 		{"the stack's own label alone", "gke", map[string]string{"labels": ""}, func(s *Settings) bool {
 			return len(s.Labels) == 1
 		}},

@@ -40,11 +40,13 @@ func TestPlaced(t *testing.T) {
 			nil, map[string]string{"pool": "mine"}},
 		{"the job's pods select more",
 			[]string{
-				`--cluster_spec_json={"worker_pod_spec":{"nodeSelector":{"disk":"ssd"}},"pod_spec":{"labels":{"a":"b"}}}`}, on, nil, map[string]string{"disk": "ssd", "pool": "gpu"}},
+				`--cluster_spec_json={"worker_pod_spec":{"nodeSelector":{"disk":"ssd"}},"pod_spec":{"labels":{"a":"b"}}}`},
+			on, nil, map[string]string{"disk": "ssd", "pool": "gpu"}},
 		{"spot", []string{plain}, spot, nil, map[string]string{"spot": "true"}},
 		{"spot, and the job tolerates more",
 			[]string{plain,
-				`--cluster_spec_json={"worker_pod_spec":{"tolerations":[{"key":"own","operator":"Exists"}]}}`}, spot, nil, map[string]string{"spot": "true"}},
+				`--cluster_spec_json={"worker_pod_spec":{"tolerations":[{"key":"own","operator":"Exists"}]}}`},
+			spot, nil, map[string]string{"spot": "true"}},
 		{"GPUs, and spot for others", nil, both, nil, map[string]string{"pool": "gpu"}},
 		{"spot, and GPUs for others", []string{plain}, both, nil, map[string]string{"spot": "true"}},
 	} {

@@ -110,7 +110,9 @@ func (a *Args) described() (*job.Job, map[string]pulumi.StringInput) {
 func objects(j *job.Job, args *Args) (*manifest.Submission, error) {
 	s, err := manifest.Submit(j)
 	if j.TTL != nil {
-		err = errors.Join(err, fmt.Errorf("job.ttl=%v: not supported in a stack: Pulumi would create the deleted job again; remove the setting", j.TTL))
+		err = errors.Join(err, fmt.Errorf(
+			"job.ttl=%v: not supported in a stack: Pulumi would create the deleted job again; remove the setting",
+			j.TTL))
 	}
 	if err != nil {
 		return nil, err

@@ -62,9 +62,9 @@ func TestProgramCode(t *testing.T) {
 	began := time.Now()
 	out := submit("upload", upload, "python3", "main.py", "upload")
 	took(t, "elasticdl run --workdir, with the upload", began)
-	if len(
-		grep(out,
-			`^code testdata/code \(2 files, .*\) uploaded to claim:fileserver-claim/elasticdl-code/[0-9a-f]{64}\b`)) != 1 {
+	if uploads := grep(out,
+		`^code testdata/code \(2 files, .*\) uploaded to claim:fileserver-claim/elasticdl-code/[0-9a-f]{64}\b`,
+	); len(uploads) != 1 {
 		t.Errorf("elasticdl run does not say what was uploaded:\n%s", out)
 	}
 	out = submit("again", slices.Concat(upload, []string{"--suspend"}), "python3", "main.py", "again")

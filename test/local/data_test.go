@@ -74,7 +74,8 @@ func TestResumedOnReplacedData(t *testing.T) {
 	j.wait()
 	numbered(t, filepath.Join(data, "b"), 8)
 	out, err := exec.Command(program, "resume", j.name).CombinedOutput()
-	if want := "b has the same size and number of records, and other contents; restore the data"; err == nil || !strings.Contains(string(out), want) {
+	want := "b has the same size and number of records, and other contents; restore the data"
+	if err == nil || !strings.Contains(string(out), want) {
 		t.Fatalf("resume on other data: %v\n%s\nwant %q", err, out, want)
 	}
 	copied := t.TempDir()

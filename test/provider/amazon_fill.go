@@ -42,8 +42,9 @@ func fillEndpoint(r *Resource) {
 	fill(r.Is, Props{
 		"state": "available", "prefixListId": "pl-68a54001", "cidrBlocks": []any{"52.92.0.0/17"},
 		"serviceRegion": AmazonRegion,
-		"policy":        `{"Version":"2008-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"*","Resource":"*"}]}`,
-		"subnetIds":     []any{}, "securityGroupIds": []any{}, "networkInterfaceIds": []any{}, "dnsEntries": []any{},
+		"policy": `{"Version":"2008-10-17",` +
+			`"Statement":[{"Effect":"Allow","Principal":"*","Action":"*","Resource":"*"}]}`,
+		"subnetIds": []any{}, "securityGroupIds": []any{}, "networkInterfaceIds": []any{}, "dnsEntries": []any{},
 		"dnsOptions": Props{"dnsRecordIpType": "", "privateDnsOnlyForInboundResolverEndpoint": false},
 	})
 }

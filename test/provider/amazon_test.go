@@ -173,7 +173,8 @@ func TestChangesOfAmazon(t *testing.T) {
 func TestAmazonFillsIn(t *testing.T) {
 	w := newWorld(t)
 	w.eks()
-	const trust = `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"x"},"Action":["sts:AssumeRole"]}]}`
+	const trust = `{"Version":"2012-10-17",` +
+		`"Statement":[{"Effect":"Allow","Principal":{"Service":"x"},"Action":["sts:AssumeRole"]}]}`
 	for kind, in := range map[string]Props{
 		"aws:ec2/eip:Eip": {"domain": "vpc"},
 		"aws:ec2/vpcEndpoint:VpcEndpoint": {"vpcId": "vpc-1", "serviceName": "s",

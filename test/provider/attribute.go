@@ -210,32 +210,40 @@ var named = map[string]struct {
 	name string
 	flat bool
 }{
-	"aws_s3_bucket.lifecycle_rule.expiration":                                                           {"expirations", false},
-	"aws_s3_bucket.lifecycle_rule.noncurrent_version_expiration":                                        {"noncurrentVersionExpirations", false},
-	"aws_s3_bucket.logging":                                                                             {"loggings", false},
-	"aws_s3_bucket.object_lock_configuration.rule":                                                      {"rules", false},
-	"aws_s3_bucket.object_lock_configuration.rule.default_retention":                                    {"defaultRetentions", false},
-	"aws_s3_bucket.replication_configuration.rules.destination":                                         {"destinations", false},
-	"aws_s3_bucket.replication_configuration.rules.destination.access_control_translation":              {"accessControlTranslations", false},
-	"aws_s3_bucket.replication_configuration.rules.destination.metrics":                                 {"metrics", false},
-	"aws_s3_bucket.replication_configuration.rules.destination.replication_time":                        {"replicationTimes", false},
-	"aws_s3_bucket.replication_configuration.rules.filter":                                              {"filters", false},
-	"aws_s3_bucket.replication_configuration.rules.source_selection_criteria":                           {"sourceSelectionCriterias", false},
-	"aws_s3_bucket.replication_configuration.rules.source_selection_criteria.sse_kms_encrypted_objects": {"sseKmsEncryptedObjects", false},
-	"aws_s3_bucket.server_side_encryption_configuration.rule":                                           {"rules", false},
-	"aws_s3_bucket.server_side_encryption_configuration.rule.apply_server_side_encryption_by_default":   {"applyServerSideEncryptionByDefaults", false},
-	"aws_s3_bucket.replication_configuration":                                                           {"replicationConfigurations", false},
-	"aws_s3_bucket.server_side_encryption_configuration":                                                {"serverSideEncryptionConfigurations", false},
-	"aws_s3_bucket.versioning":                                                                          {"versionings", false},
-	"aws_s3_bucket.website":                                                                             {"websites", false},
-	"aws_security_group.egress":                                                                         {"egress", false},
-	"aws_security_group.ingress":                                                                        {"ingress", false},
+	"aws_s3_bucket.lifecycle_rule.expiration":                        {"expirations", false},
+	"aws_s3_bucket.lifecycle_rule.noncurrent_version_expiration":     {"noncurrentVersionExpirations", false},
+	"aws_s3_bucket.logging":                                          {"loggings", false},
+	"aws_s3_bucket.object_lock_configuration.rule":                   {"rules", false},
+	"aws_s3_bucket.object_lock_configuration.rule.default_retention": {"defaultRetentions", false},
+	"aws_s3_bucket.replication_configuration.rules.destination":      {"destinations", false},
+	"aws_s3_bucket.replication_configuration.rules.destination.access_control_translation": {
+		"accessControlTranslations", false,
+	},
+	"aws_s3_bucket.replication_configuration.rules.destination.metrics":          {"metrics", false},
+	"aws_s3_bucket.replication_configuration.rules.destination.replication_time": {"replicationTimes", false},
+	"aws_s3_bucket.replication_configuration.rules.filter":                       {"filters", false},
+	"aws_s3_bucket.replication_configuration.rules.source_selection_criteria":    {"sourceSelectionCriterias", false},
+	"aws_s3_bucket.replication_configuration.rules.source_selection_criteria.sse_kms_encrypted_objects": {
+		"sseKmsEncryptedObjects", false,
+	},
+	"aws_s3_bucket.server_side_encryption_configuration.rule": {"rules", false},
+	"aws_s3_bucket.server_side_encryption_configuration.rule.apply_server_side_encryption_by_default": {
+		"applyServerSideEncryptionByDefaults", false,
+	},
+	"aws_s3_bucket.replication_configuration":            {"replicationConfigurations", false},
+	"aws_s3_bucket.server_side_encryption_configuration": {"serverSideEncryptionConfigurations", false},
+	"aws_s3_bucket.versioning":                           {"versionings", false},
+	"aws_s3_bucket.website":                              {"websites", false},
+	"aws_security_group.egress":                          {"egress", false},
+	"aws_security_group.ingress":                         {"ingress", false},
 
 	"google_artifact_registry_repository.terraform_labels": {"pulumiLabels", false},
 	"google_compute_global_address.terraform_labels":       {"pulumiLabels", false},
 	"google_filestore_instance.terraform_labels":           {"pulumiLabels", false},
 	// Pulumi keeps this a list, which it was before it had a limit.
-	"google_container_cluster.monitoring_config.advanced_datapath_observability_config": {"advancedDatapathObservabilityConfigs", false},
+	"google_container_cluster.monitoring_config.advanced_datapath_observability_config": {
+		"advancedDatapathObservabilityConfigs", false,
+	},
 }
 
 // pulumiName returns Pulumi's name of an attribute, and whether a list of at most one element is

@@ -27,9 +27,11 @@ var google = map[string]Type{
 			return nil
 		},
 	},
-	"gcp:projects/iAMMember:IAMMember":                             {Schema: "google_project_iam_member", Delete: nodesAreGone},
-	"gcp:artifactregistry/repositoryIamMember:RepositoryIamMember": {Schema: "google_artifact_registry_repository_iam_member", Delete: nodesAreGone},
-	"gcp:serviceaccount/iAMMember:IAMMember":                       {Schema: "google_service_account_iam_member", Make: makeIdentity},
+	"gcp:projects/iAMMember:IAMMember": {Schema: "google_project_iam_member", Delete: nodesAreGone},
+	"gcp:artifactregistry/repositoryIamMember:RepositoryIamMember": {
+		Schema: "google_artifact_registry_repository_iam_member", Delete: nodesAreGone,
+	},
+	"gcp:serviceaccount/iAMMember:IAMMember": {Schema: "google_service_account_iam_member", Make: makeIdentity},
 	"gcp:serviceaccount/account:Account": {Schema: "google_service_account",
 		Make: makeAccount},
 	"gcp:compute/network:Network": {Schema: "google_compute_network",

@@ -79,7 +79,8 @@ func TestImmutableFields(t *testing.T) {
 		replaceable bool   // a preview can replace the object
 	}{
 		{class(Props{"value": 1}), class(Props{"value": 2}),
-			`PriorityClass.scheduling.k8s.io "x" is invalid: value: Forbidden: may not be changed in an update.`, false},
+			`PriorityClass.scheduling.k8s.io "x" is invalid: value: Forbidden: may not be changed in an update.`,
+			false},
 		{class(Props{"value": 1, "preemptionPolicy": "Never"}),
 			class(Props{"value": 1, "preemptionPolicy": "PreemptLowerPriority"}),
 			"preemptionPolicy: Invalid value: \"PreemptLowerPriority\": field is immutable", true},

@@ -134,12 +134,14 @@ func TestPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	for args, want := range map[string]string{
-		"-m elasticdl.python.elasticdl.client train --job_name=x --volume=a,b":                         "train|--job_name=x|--volume=a,b|",
-		"-m elasticdl.python.elasticdl.client zoo push gcr.io/p/elasticdl:mnist":                       "zoo|push|gcr.io/p/elasticdl:mnist|",
-		"elasticdl/python/elasticdl/client/client.py --job_name=x --num_epoch=1":                       "train|--job_name=x|--num_epoch=1|",
-		"elasticdl/python/data/recordio_gen/image_label.py --dataset mnist --records_per_shard 4096 .": "dataset|mnist|./mnist|--records_per_shard=4096|",
+		"-m elasticdl.python.elasticdl.client train --job_name=x --volume=a,b":   "train|--job_name=x|--volume=a,b|",
+		"-m elasticdl.python.elasticdl.client zoo push gcr.io/p/elasticdl:mnist": "zoo|push|gcr.io/p/elasticdl:mnist|",
+		"elasticdl/python/elasticdl/client/client.py --job_name=x --num_epoch=1": "train|--job_name=x|--num_epoch=1|",
+		"elasticdl/python/data/recordio_gen/image_label.py --dataset mnist " +
+			"--records_per_shard 4096 .": "dataset|mnist|./mnist|--records_per_shard=4096|",
 		"elasticdl/python/data/recordio_gen/image_label.py --dataset fashion_mnist data " +
-			"--source=http://mirror/": "dataset|fashion-mnist|data/fashion_mnist|--records_per_shard=16384|--source=http://mirror/|",
+			"--source=http://mirror/": "dataset|fashion-mnist|data/fashion_mnist|" +
+			"--records_per_shard=16384|--source=http://mirror/|",
 	} {
 		for path, want := range map[string]string{bin + ":" + os.Getenv("PATH"): want,
 			"/usr/bin:/bin": "elasticdl: not found on PATH"} {

@@ -53,7 +53,8 @@ func TestLogOfABar(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		l.Write([]byte("\nend\n"))
-		if want := "[rank 0] 100 of 250\n[rank 0] 200 of 250\n[rank 0] 250 of 250\n[rank 0] end\n"; out.String() != want {
+		want := "[rank 0] 100 of 250\n[rank 0] 200 of 250\n[rank 0] 250 of 250\n[rank 0] end\n"
+		if out.String() != want {
 			t.Errorf("%q, want %q", &out, want)
 		}
 	})

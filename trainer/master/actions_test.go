@@ -141,7 +141,8 @@ func TestDeniedReplacementEndsNothing(t *testing.T) {
 		default:
 		}
 		for _, p := range w.look().Pods[2:] {
-			if want := "cannot be created: impossible: admission webhook denied the request"; p.EndedUnixMs == 0 && p.Index != 1 && (p.State != "Pending" || p.Reason != want) {
+			want := "cannot be created: impossible: admission webhook denied the request"
+			if p.EndedUnixMs == 0 && p.Index != 1 && (p.State != "Pending" || p.Reason != want) {
 				t.Errorf("%v", p)
 			}
 		}

@@ -76,8 +76,9 @@ func TestProgramDoubts(t *testing.T) {
 		b.says(func(r *wire.HeartbeatRequest) { r.Rounds = d.generation })
 		d.doubt(0, 1) // the world completed a round
 		d.doubt(0, 4)
-		if s, want := d.end(doubt()), "rank 1 of worker-0 (pid 7): "+doubted+
-			", in 5 worlds without a completed round; the program starts again (counted)"; s.Failure != want || s.Restarts != 1 {
+		s, want := d.end(doubt()), "rank 1 of worker-0 (pid 7): "+doubted+
+			", in 5 worlds without a completed round; the program starts again (counted)"
+		if s.Failure != want || s.Restarts != 1 {
 			t.Fatalf("%d restarts, reported %q, want 1 and %q", s.Restarts, s.Failure, want)
 		}
 		d.doubt(0, 4)

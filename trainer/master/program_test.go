@@ -179,8 +179,9 @@ func TestProgramPaces(t *testing.T) {
 			}
 		}
 		s := w.look()
-		if want := "its processes wait 1m0s before they start: 12 times in a row they failed within 30s"; s.Waiting != want || s.Restarts != 0 {
-			t.Errorf("%d restarts are counted; it waits: %q, want %q", s.Restarts, s.Waiting, want)
+		reason := "its processes wait 1m0s before they start: 12 times in a row they failed within 30s"
+		if s.Waiting != reason || s.Restarts != 0 {
+			t.Errorf("%d restarts are counted; it waits: %q, want %q", s.Restarts, s.Waiting, reason)
 		}
 		if want := "; the program starts again in 1m0s, after 12 failures in a row within 30s of " +
 			"the start (not counted)"; !strings.HasSuffix(s.Failure, want) {

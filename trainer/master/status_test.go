@@ -38,7 +38,8 @@ func TestWorkerGivenUpIsShown(t *testing.T) {
 		}
 		w.cancel()
 		<-w.ended
-		if want := `msg="Pod has ended, and is not replaced: --relaunch_on_worker_failure allows no more" pod=worker-0`; !strings.Contains(lines.String(), want) {
+		want := `msg="Pod has ended, and is not replaced: --relaunch_on_worker_failure allows no more" pod=worker-0`
+		if !strings.Contains(lines.String(), want) {
 			t.Errorf("no %s in the log:\n%s", want, lines.String())
 		}
 	})
@@ -91,7 +92,8 @@ func TestProgramBeginsWithoutValues(t *testing.T) {
 		}
 		w.cancel()
 		<-w.ended
-		if want := `msg="World 1 formed: 2 workers [worker-0 worker-1], the program starts"`; !strings.Contains(lines.String(), want) || strings.Contains(lines.String(), "initial values") {
+		want := `msg="World 1 formed: 2 workers [worker-0 worker-1], the program starts"`
+		if !strings.Contains(lines.String(), want) || strings.Contains(lines.String(), "initial values") {
 			t.Errorf("no %s in the log, or initial values:\n%s", want, lines.String())
 		}
 	})

@@ -62,7 +62,8 @@ func internals(log string) (found []string) {
 
 func TestInternals(t *testing.T) {
 	for _, line := range []string{
-		`elasticdl logs: invalid argument "many" for "--tail" flag: strconv.ParseInt: parsing "many": invalid syntax`, "elasticdl status: accepts 1 arg(s), received 0",
+		`elasticdl logs: invalid argument "many" for "--tail" flag: strconv.ParseInt: parsing "many": invalid syntax`,
+		"elasticdl status: accepts 1 arg(s), received 0",
 		"pod &{ID:1}", "at 0xc000123456", "job %!v(MISSING)", "panic: nil pointer dereference",
 		"goroutine 7 [running]:", "list jobs: context deadline exceeded",
 		"rpc error: code = Unavailable desc = connection lost", `"github.com/elasticdl/elasticdl/trainer"`,

@@ -25,7 +25,8 @@ func script() *wire.JobStatus {
 // The messages between a program's output lines report each loss and its consequence once, and
 // nothing about normal starts and ends.
 func TestProgramNews(t *testing.T) {
-	const words = "rank 1 of worker-1 (pid 8): killed by SIGKILL; the others continue, it is started again (not counted)"
+	const words = "rank 1 of worker-1 (pid 8): killed by SIGKILL; " +
+		"the others continue, it is started again (not counted)"
 	change := func(f func(*wire.JobStatus)) *wire.JobStatus {
 		s := script()
 		f(s)

@@ -81,7 +81,8 @@ func TestJobsOfAStack(t *testing.T) {
 		defer server.Close()
 		kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 		text :=
-			`{"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": {"server": "` + server.URL + `"}}],
+			`{"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": {"server": "` +
+				server.URL + `"}}],
 			"users": [{"name": "u", "user": {}}], "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]}`
 		if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -489,9 +489,15 @@ func TestResultShown(t *testing.T) {
 	for want, s := range map[string]*wire.JobStatus{
 		"/m":                             {State: "Succeeded", Output: "/m"},
 		"/m, when the job has succeeded": {State: "Suspended", Output: "/m"},
-		"the model was not kept: the job had no --output and no --volume with a claim_name":     {State: "Succeeded", RecordsTotal: 1},
-		"the model will not be kept: the job has no --output and no --volume with a claim_name": {State: "Running", RecordsTotal: 1},
-		"the model is in checkpoint 7 only, in s3://b/c":                                        {State: "Succeeded", Checkpoint: &wire.Checkpoint{Number: 7, Dir: "s3://b/c"}},
+		"the model was not kept: the job had no --output and no --volume with a claim_name": {
+			State: "Succeeded", RecordsTotal: 1,
+		},
+		"the model will not be kept: the job has no --output and no --volume with a claim_name": {
+			State: "Running", RecordsTotal: 1,
+		},
+		"the model is in checkpoint 7 only, in s3://b/c": {
+			State: "Succeeded", Checkpoint: &wire.Checkpoint{Number: 7, Dir: "s3://b/c"},
+		},
 		"": {State: "Failed", Output: "/m"},
 	} {
 		if got := result(s); got != want {

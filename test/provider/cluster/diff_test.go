@@ -46,8 +46,10 @@ func TestReplacements(t *testing.T) {
 		first bool
 	}{
 		{what: "a job's template",
-			old:  `{kind: Job, metadata: {name: a}, spec: {suspend: true, template: {spec: {containers: [{image: b}]}}}}`,
-			now:  `{kind: Job, metadata: {name: a}, spec: {suspend: false, template: {spec: {containers: [{image: c}]}}}}`,
+			old: `{kind: Job, metadata: {name: a}, ` +
+				`spec: {suspend: true, template: {spec: {containers: [{image: b}]}}}}`,
+			now: `{kind: Job, metadata: {name: a}, ` +
+				`spec: {suspend: false, template: {spec: {containers: [{image: c}]}}}}`,
 			want: []string{"spec.template.spec.containers[0].image"}, first: true},
 		{what: "suspension", old: `{kind: Job, spec: {suspend: true}}`, now: `{kind: Job, spec: {suspend: false}}`},
 		{what: "data", old: `{kind: ConfigMap, data: {a: b}}`, now: `{kind: ConfigMap, data: {a: c}}`,
@@ -62,8 +64,9 @@ func TestReplacements(t *testing.T) {
 		{what: "a namespace", old: `{kind: Secret, metadata: {name: a}}`,
 			now: `{kind: Secret, metadata: {name: a, namespace: b}}`, want: []string{"metadata.namespace"}},
 		{what: "an automatic name",
-			old: `{kind: Secret, type: a, metadata: {name: a, annotations: {pulumi.com/autonamed: "true"}}}`,
-			now: `{kind: Secret, type: b, metadata: {name: a, annotations: {pulumi.com/autonamed: "true"}}}`, want: []string{"type"}},
+			old:  `{kind: Secret, type: a, metadata: {name: a, annotations: {pulumi.com/autonamed: "true"}}}`,
+			now:  `{kind: Secret, type: b, metadata: {name: a, annotations: {pulumi.com/autonamed: "true"}}}`,
+			want: []string{"type"}},
 		{what: "a volume's source", old: `{kind: PersistentVolume, spec: {nfs: {path: /a}}}`,
 			now:  `{kind: PersistentVolume, spec: {csi: {driver: b}}}`,
 			want: []string{"spec.csi", "spec.nfs"}, first: true},
@@ -99,22 +102,27 @@ func TestReplacements(t *testing.T) {
 
 func TestReady(t *testing.T) {
 	for text, want := range map[string]bool{
-		`{kind: PersistentVolumeClaim, status: {phase: Pending}}`:                                                                                    false,
-		`{kind: PersistentVolumeClaim, status: {phase: Bound}}`:                                                                                      true,
-		`{kind: PersistentVolume, status: {phase: Pending}}`:                                                                                         false,
-		`{kind: PersistentVolume, status: {phase: Available}}`:                                                                                       true,
-		`{kind: ResourceQuota, spec: {hard: {pods: "1"}}}`:                                                                                           false,
-		`{kind: ResourceQuota, spec: {hard: {pods: "1"}}, status: {hard: {pods: "1"}, used: {pods: "0"}}}`:                                           true,
-		`{kind: Pod, status: {conditions: [{type: Ready, status: "False"}]}}`:                                                                        false,
-		`{kind: Pod, status: {conditions: [{type: Ready, status: "True"}]}}`:                                                                         true,
-		`{kind: Job, status: {active: 1}}`:                                                                                                           false,
-		`{kind: Job, status: {conditions: [{type: Complete, status: "True"}]}}`:                                                                      true,
-		`{kind: DaemonSet, metadata: {generation: 1}, status: {}}`:                                                                                   false,
-		`{kind: DaemonSet, metadata: {generation: 1}, status: {observedGeneration: 1, desiredNumberScheduled: 0}}`:                                   true,
-		`{kind: DaemonSet, metadata: {generation: 1}, status: {observedGeneration: 1, desiredNumberScheduled: 1, updatedNumberScheduled: 1}}`:        false,
-		`{kind: Deployment, metadata: {generation: 1}, spec: {replicas: 1}, status: {observedGeneration: 1, readyReplicas: 1}}`:                      false,
-		`{kind: Deployment, metadata: {generation: 2}, spec: {replicas: 1}, status: {observedGeneration: 2, readyReplicas: 1, updatedReplicas: 1}}`:  true,
-		`{kind: StatefulSet, metadata: {generation: 2}, spec: {replicas: 1}, status: {observedGeneration: 1, readyReplicas: 1, updatedReplicas: 1}}`: false,
+		`{kind: PersistentVolumeClaim, status: {phase: Pending}}`:                                          false,
+		`{kind: PersistentVolumeClaim, status: {phase: Bound}}`:                                            true,
+		`{kind: PersistentVolume, status: {phase: Pending}}`:                                               false,
+		`{kind: PersistentVolume, status: {phase: Available}}`:                                             true,
+		`{kind: ResourceQuota, spec: {hard: {pods: "1"}}}`:                                                 false,
+		`{kind: ResourceQuota, spec: {hard: {pods: "1"}}, status: {hard: {pods: "1"}, used: {pods: "0"}}}`: true,
+		`{kind: Pod, status: {conditions: [{type: Ready, status: "False"}]}}`:                              false,
+		`{kind: Pod, status: {conditions: [{type: Ready, status: "True"}]}}`:                               true,
+		`{kind: Job, status: {active: 1}}`:                                                                 false,
+		`{kind: Job, status: {conditions: [{type: Complete, status: "True"}]}}`:                            true,
+		`{kind: DaemonSet, metadata: {generation: 1}, status: {}}`:                                         false,
+		`{kind: DaemonSet, metadata: {generation: 1}, ` +
+			`status: {observedGeneration: 1, desiredNumberScheduled: 0}}`: true,
+		`{kind: DaemonSet, metadata: {generation: 1}, ` +
+			`status: {observedGeneration: 1, desiredNumberScheduled: 1, updatedNumberScheduled: 1}}`: false,
+		`{kind: Deployment, metadata: {generation: 1}, spec: {replicas: 1}, ` +
+			`status: {observedGeneration: 1, readyReplicas: 1}}`: false,
+		`{kind: Deployment, metadata: {generation: 2}, spec: {replicas: 1}, ` +
+			`status: {observedGeneration: 2, readyReplicas: 1, updatedReplicas: 1}}`: true,
+		`{kind: StatefulSet, metadata: {generation: 2}, spec: {replicas: 1}, ` +
+			`status: {observedGeneration: 1, readyReplicas: 1, updatedReplicas: 1}}`: false,
 	} {
 		o := parse(t, text)
 		if got := ready(o.kind())(o); got != want {

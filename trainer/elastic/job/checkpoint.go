@@ -85,7 +85,8 @@ func (j *Job) Checkpoints() string {
 			return "no checkpoints: if all workers are lost at once the training starts over (give " +
 				"--checkpoint_dir on a --volume)"
 		}
-		return "no checkpoints: if a parameter server is lost the training starts over (give --checkpoint_dir on a --volume)"
+		return "no checkpoints: if a parameter server is lost the training starts over " +
+			"(give --checkpoint_dir on a --volume)"
 	}
 	var when []string
 	switch {

@@ -31,9 +31,11 @@ func TestCheckpoints(t *testing.T) {
 		{claim + " --checkpoint_steps=0 --keep_checkpoint_max=0", "", 0, 0, none},
 		{claim + " --checkpoint_dir=", "", 0, 0, none},
 		{claim +
-			` --cluster_spec_json={"worker_pod_spec":{"volumes":[{"name":"volume-1","persistentVolumeClaim":{"claimName":"c","readOnly":true}}]}}`, "", 0, 0, none},
+			` --cluster_spec_json={"worker_pod_spec":{"volumes":[{"name":"volume-1","persistentVolumeClaim":{"claimName":"c","readOnly":true}}]}}`,
+			"", 0, 0, none},
 		{claim +
-			` --cluster_spec_json={"worker_pod_spec":{"containers":[{"volumeMounts":[{"mountPath":"/h","readOnly":true}]}]}}`, "/data/elasticdl-j/checkpoints", 0, 30 * time.Second, "every 30s"},
+			` --cluster_spec_json={"worker_pod_spec":{"containers":[{"volumeMounts":[{"mountPath":"/h","readOnly":true}]}]}}`,
+			"/data/elasticdl-j/checkpoints", 0, 30 * time.Second, "every 30s"},
 		{claim + " --validation_data=/data", "", 0, 0, none},
 		{claim + " --validation_data=/data --checkpoint_dir=/h/c --checkpoint_steps=9", "/h/c", 9, 0,
 			"every 9 versions"},
@@ -83,14 +85,17 @@ func TestSettleCheckpointsAgain(t *testing.T) {
 
 // Pods of a cluster share a volume or a bucket, and nothing else.
 func TestCheckpointsAreShared(t *testing.T) {
-	const readOnly = `--cluster_spec_json={"ps_pod_spec":{"containers":[{"volumeMounts":[{"mountPath":"/data","readOnly":true}]}]}}`
+	const readOnly = `--cluster_spec_json=` +
+		`{"ps_pod_spec":{"containers":[{"volumeMounts":[{"mountPath":"/data","readOnly":true}]}]}}`
 	for args, want := range map[string]string{
 		"--checkpoint_dir=/tmp/c": "--checkpoint_dir=/tmp/c: expected a path that is mounted " +
 			"(--volume), s3://BUCKET/PREFIX or gs://",
 		"--checkpoint_dir=c --volume=claim_name=c,mount_path=/c": "--checkpoint_dir=c: " +
 			"expected a path that is mounted (--volume)",
-		"--checkpoint_dir=/database --volume=claim_name=c,mount_path=/data":  "--checkpoint_dir=/database: expected a path that is mounted (--volume)",
-		"--checkpoint_dir=/data/../c --volume=claim_name=c,mount_path=/data": "--checkpoint_dir=/data/../c: expected a path that is mounted (--volume)",
+		"--checkpoint_dir=/database --volume=claim_name=c,mount_path=/data": "--checkpoint_dir=/database: " +
+			"expected a path that is mounted (--volume)",
+		"--checkpoint_dir=/data/../c --volume=claim_name=c,mount_path=/data": "--checkpoint_dir=/data/../c: " +
+			"expected a path that is mounted (--volume)",
 		"--checkpoint_steps=100": "--checkpoint_steps=100: needs --checkpoint_dir, or a --volume with a claim_name",
 		"--checkpoint_interval=10s": "--checkpoint_interval=10s: needs --checkpoint_dir, or a " +
 			"--volume with a claim_name",

@@ -56,7 +56,8 @@ func TestClusterNotes(t *testing.T) {
 	const data = "--training_data=d is on no --volume: the image must contain it"
 	for args, want := range map[string]string{
 		"--output=/out": "--output=/out is on no --volume: it is deleted with the pod that writes it\n" + data,
-		"--output=/output --volume=claim_name=c,mount_path=/out":                    "--output=/output is on no --volume: it is deleted with the pod that writes it\n" + data,
+		"--output=/output --volume=claim_name=c,mount_path=/out": "--output=/output is on no --volume: " +
+			"it is deleted with the pod that writes it\n" + data,
 		"--output=/out/model --volume=claim_name=c,mount_path=/ --training_data=/d": "",
 		"--max_memory=0":            data,
 		"--cluster_spec_json={}":    "",
@@ -87,10 +88,11 @@ func TestClusterRefused(t *testing.T) {
 			"variable of that name already",
 		"--env_secret=A=b/c;A=d/e":              "A occurs twice",
 		"--env_secret=A=b/c --env_secret=A=d/e": "A occurs twice",
-		"--env_secret=A=b":                      `--env_secret=A=b: A: expected SECRET/KEY, the name of a Secret and of one of its keys, found "b"`,
-		"--env_secret=A=B/c":                    "expected SECRET/KEY",
-		"--env_secret=A=b/c/d":                  "expected SECRET/KEY",
-		"--env_secret=A-B=b/c":                  `"A-B": expected the name of a variable`,
+		"--env_secret=A=b": `--env_secret=A=b: A: expected SECRET/KEY, ` +
+			`the name of a Secret and of one of its keys, found "b"`,
+		"--env_secret=A=B/c":   "expected SECRET/KEY",
+		"--env_secret=A=b/c/d": "expected SECRET/KEY",
+		"--env_secret=A-B=b/c": `"A-B": expected the name of a variable`,
 		"--env_secret=POD_IP=b/c": "--env_secret=POD_IP=b/c: the " +
 			"processes have a variable of that name already",
 		"--env_secret=A=b/c --envs=A=1": "--env_secret=A=b/c: --envs has A, too",
@@ -98,11 +100,14 @@ func TestClusterRefused(t *testing.T) {
 		"--image_pull_secret=a;a":       "a occurs twice",
 		"--worker_pod_priority=a..b": "expected the " +
 			"name of a PriorityClass",
-		"--worker_resource_request=a..b/c=1":                                        `unknown resource "a..b/c"`,
-		"--worker_resource_request=requests.kubernetes.io/c=1":                      "unknown resource",
-		"--worker_resource_request=cpu=2 --worker_resource_limit=cpu=1500m":         "--worker_resource_limit: cpu=1500m is less than 2 of --worker_resource_request",
-		"--ps_resource_request=memory=4Gi --ps_resource_limit=memory=4095Mi":        "--ps_resource_limit: memory=4095Mi is less than 4Gi of --ps_resource_request",
-		"--master_resource_request=memory=1025Mi --master_resource_limit=memory=1G": "--master_resource_limit: memory=1G is less than 1025Mi",
+		"--worker_resource_request=a..b/c=1":                   `unknown resource "a..b/c"`,
+		"--worker_resource_request=requests.kubernetes.io/c=1": "unknown resource",
+		"--worker_resource_request=cpu=2 --worker_resource_limit=cpu=1500m": "--worker_resource_limit: " +
+			"cpu=1500m is less than 2 of --worker_resource_request",
+		"--ps_resource_request=memory=4Gi --ps_resource_limit=memory=4095Mi": "--ps_resource_limit: " +
+			"memory=4095Mi is less than 4Gi of --ps_resource_request",
+		"--master_resource_request=memory=1025Mi --master_resource_limit=memory=1G": "--master_resource_limit: " +
+			"memory=1G is less than 1025Mi",
 		"--worker_resource_request=gpu=1,cpu=1,memory=1Gi " +
 			"--worker_resource_limit=gpu=2,cpu=1,memory=2Gi": "--worker_resource_limit: " +
 			"nvidia.com/gpu=2, and 1 of --worker_resource_request: expected as many",

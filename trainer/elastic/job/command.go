@@ -309,7 +309,8 @@ func (c *Command) notePathsOffVolumes() {
 		return
 	}
 	if j.OutputInPod() {
-		c.Notes = append(c.Notes, fmt.Sprintf("--output=%s is on no --volume: it is deleted with the pod that writes it", j.Output))
+		c.Notes = append(c.Notes, fmt.Sprintf(
+			"--output=%s is on no --volume: it is deleted with the pod that writes it", j.Output))
 	}
 	if c.ClusterSpec != "" || j.ClusterSpecJSON != "" {
 		return
@@ -317,9 +318,12 @@ func (c *Command) notePathsOffVolumes() {
 	switch g := &j.Program; {
 	case !j.Runs():
 	case g.LogDir == "" && toFiles.MatchString(g.Tee):
-		c.Notes = append(c.Notes, fmt.Sprintf("--tee=%s: without --log_dir the files are in each worker's pod, and deleted with it; elasticdl logs prints the same output", g.Tee))
+		c.Notes = append(c.Notes, fmt.Sprintf(
+			"--tee=%s: without --log_dir the files are in each worker's pod, and deleted with it; elasticdl logs prints the same output",
+			g.Tee))
 	case g.LogDir != "" && j.volumeOf(g.LogDir) == nil:
-		c.Notes = append(c.Notes, fmt.Sprintf("--log_dir=%s is on no --volume: it is deleted with each worker's pod", g.LogDir))
+		c.Notes = append(c.Notes, fmt.Sprintf(
+			"--log_dir=%s is on no --volume: it is deleted with each worker's pod", g.LogDir))
 	}
 	for _, f := range []struct{ flag, path string }{{"training_data", j.TrainingData},
 		{"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {

@@ -22,7 +22,8 @@ var (
 		--volume=mount_path=/data,claim_name=fileserver-claim --distribution_strategy=ParameterServerStrategy`
 	cloudOld = strings.Replace(cloud, "--image_name=gcr.io/p/elasticdl:mnist",
 		"--image_base=elasticdl:mnist --docker_image_repository=gcr.io/p", 1)
-	minikube = `--image_name=elasticdl:mnist_ps --model_zoo=model_zoo --model_def=mnist.mnist_functional_api.custom_model
+	minikube = `--image_name=elasticdl:mnist_ps --model_zoo=model_zoo
+		--model_def=mnist.mnist_functional_api.custom_model
 		--training_data=/data/mnist/train --validation_data=/data/mnist/test --num_epochs=2
 		--master_resource_request=cpu=0.2,memory=1024Mi --master_resource_limit=cpu=1,memory=2048Mi
 		--worker_resource_request=cpu=0.4,memory=1024Mi --worker_resource_limit=cpu=1,memory=2048Mi
@@ -30,7 +31,8 @@ var (
 		--minibatch_size=64 --num_minibatches_per_task=2 --num_ps_pods=1 --num_workers=1 --evaluation_steps=50
 		--job_name=test-mnist --image_pull_policy=Never --volume=host_path=/data,mount_path=/data
 		--distribution_strategy=ParameterServerStrategy`
-	allReduce = `--image_name=elasticdl:mnist_allreduce --model_zoo=model_zoo --model_def=mnist.mnist_functional_api.custom_model
+	allReduce = `--image_name=elasticdl:mnist_allreduce --model_zoo=model_zoo
+		--model_def=mnist.mnist_functional_api.custom_model
 		--training_data=/data/mnist/train --num_epochs=1 --minibatch_size=64 --num_minibatches_per_task=2 --num_workers=2
 		--job_name=test-mnist-allreduce --image_pull_policy=Never --volume=host_path=/data,mount_path=/data
 		--distribution_strategy=AllreduceStrategy`
@@ -427,7 +429,8 @@ func TestFixedJobs(t *testing.T) {
 		{Predict, "--runtime=local " + predict +
 			" --num_ps_pods=0 --evaluation_steps=5 --grads_to_wait=3 --get_model_steps=3", ""},
 		{Predict, "--image_name=i " +
-			"--volume=claim_name=c,mount_path=/data;claim_name=d,mount_path=/out;claim_name=e,mount_path=/ckpt " + predict, ""},
+			"--volume=claim_name=c,mount_path=/data;claim_name=d,mount_path=/out;claim_name=e,mount_path=/ckpt " +
+			predict, ""},
 		{Predict, "--image_name=i --checkpoint_dir_for_init=s3://b/c " +
 			"--prediction_outputs=s3://b/o.csv --job_name=j --model_def=m --prediction_data=/d", ""},
 		{Predict, "--image_name=i --volume=claim_name=e,mount_path=/ckpt " + predict,

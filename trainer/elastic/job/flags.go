@@ -138,7 +138,8 @@ var flags = append([]Flag{
 		}},
 
 	{Name: "model_def", Topic: Model, Effect: Everywhere,
-		Usage: "model as PACKAGE.FILE.FUNCTION, such as mnist.mnist_functional_api.custom_model (required)", bind: func(c *Command) value {
+		Usage: "model as PACKAGE.FILE.FUNCTION, such as mnist.mnist_functional_api.custom_model (required)",
+		bind: func(c *Command) value {
 			return text(&c.Job.ModelDef)
 		}},
 	{Name: "model_zoo", Topic: Model, Effect: Gone,
@@ -192,11 +193,13 @@ var flags = append([]Flag{
 			return filePath(&c.Job.PredictionData)
 		}},
 	{Name: "prediction_outputs", Topic: Data, Effect: Everywhere,
-		Usage: "destination of the predictions: FILE.csv, a directory, or s3:// or gs:// with either (required)", bind: func(c *Command) value {
+		Usage: "destination of the predictions: FILE.csv, a directory, or s3:// or gs:// with either (required)",
+		bind: func(c *Command) value {
 			return filePath(&c.Job.PredictionOutputs)
 		}},
 	{Name: "data_reader_params", Topic: Data, Effect: Everywhere,
-		Usage: "parameters of the data reader: reader_type; for CSV delimiter, header, columns", bind: func(c *Command) value {
+		Usage: "parameters of the data reader: reader_type; for CSV delimiter, header, columns",
+		bind: func(c *Command) value {
 			return params(&c.Job.DataReaderParams)
 		}},
 	{Name: "shuffle", Topic: Data, Effect: Everywhere,
@@ -254,7 +257,8 @@ var flags = append([]Flag{
 			return number(&c.Job.MaxStep)
 		}},
 	{Name: "evaluation_steps", Topic: Training, Effect: Everywhere,
-		Usage: "model versions between evaluations; the final model is always evaluated [final model only]", bind: func(c *Command) value {
+		Usage: "model versions between evaluations; the final model is always evaluated [final model only]",
+		bind: func(c *Command) value {
 			return number(&c.Job.EvaluationSteps)
 		}},
 	{Name: "grads_to_wait", Topic: Training, Effect: Everywhere,
@@ -263,7 +267,8 @@ var flags = append([]Flag{
 			return number(&c.Job.GradsToWait)
 		}},
 	{Name: "use_async", Topic: Training, Effect: Everywhere,
-		Usage: "asynchronous training: apply each gradient at once, and refuse none as stale", bind: func(c *Command) value {
+		Usage: "asynchronous training: apply each gradient at once, and refuse none as stale",
+		bind: func(c *Command) value {
 			return boolean(&c.Job.UseAsync)
 		}},
 	{Name: "sync_version_tolerance", Topic: Training, Effect: Everywhere,
@@ -288,7 +293,8 @@ var flags = append([]Flag{
 			return number(&c.Job.NumThreads)
 		}},
 	{Name: "data_encryption", Topic: Training, Effect: Everywhere,
-		Usage: "tls (default), or off: authenticate peers but send gradients unencrypted", bind: func(c *Command) value {
+		Usage: "tls (default), or off: authenticate peers but send gradients unencrypted",
+		bind: func(c *Command) value {
 			return text(&c.Job.DataEncryption)
 		}},
 
@@ -307,7 +313,8 @@ var flags = append([]Flag{
 			return duration(&c.Job.TaskTimeout)
 		}},
 	{Name: "heartbeat_timeout", Topic: Tolerance, Effect: Everywhere,
-		Usage: "time without heartbeats after which a worker is replaced; not with parameter servers", bind: func(c *Command) value {
+		Usage: "time without heartbeats after which a worker is replaced; not with parameter servers",
+		bind: func(c *Command) value {
 			return duration(&c.Job.HeartbeatTimeout)
 		}},
 
@@ -325,7 +332,8 @@ var flags = append([]Flag{
 			return number(&c.Job.CheckpointSteps)
 		}},
 	{Name: "checkpoint_interval", Topic: Chkpoints, Effect: Everywhere,
-		Usage: "time between checkpoints; 0 disables them [30s without --checkpoint_steps]", bind: func(c *Command) value {
+		Usage: "time between checkpoints; 0 disables them [30s without --checkpoint_steps]",
+		bind: func(c *Command) value {
 			return duration(&c.Job.CheckpointInterval)
 		}},
 	{Name: "keep_checkpoint_max", Topic: Chkpoints, Effect: Everywhere,
@@ -333,7 +341,8 @@ var flags = append([]Flag{
 			return number(&c.Job.KeepCheckpointMax)
 		}},
 	{Name: "checkpoint_dir_for_init", Topic: Chkpoints, Effect: Everywhere,
-		Usage: "initial model: a checkpoint directory, one checkpoint, or an exported model", bind: func(c *Command) value {
+		Usage: "initial model: a checkpoint directory, one checkpoint, or an exported model",
+		bind: func(c *Command) value {
 			return filePath(&c.Job.CheckpointDirForInit)
 		}},
 	{Name: "checkpoint_dir_take_over", Topic: Chkpoints, Effect: Everywhere,
@@ -432,7 +441,8 @@ var podFlags = []Flag{
 			return names(&c.Job.ImagePullSecrets)
 		}},
 	{Name: "populate_env_names", Topic: Pods, Effect: Cluster,
-		Usage: "regular expression of the master's environment variables to copy to the other pods", bind: func(c *Command) value {
+		Usage: "regular expression of the master's environment variables to copy to the other pods",
+		bind: func(c *Command) value {
 			return text(&c.Job.PopulateEnvNames)
 		}},
 	{Name: "cluster_spec", Topic: Pods, Effect: Cluster,
@@ -440,7 +450,8 @@ var podFlags = []Flag{
 			return filePath(&c.ClusterSpec)
 		}},
 	{Name: "cluster_spec_json", Topic: Pods, Effect: Cluster,
-		Usage: "fields to merge into the manifests: {\"worker_pod_spec\": {...}, \"service_spec\": {...}}", bind: func(c *Command) value {
+		Usage: "fields to merge into the manifests: {\"worker_pod_spec\": {...}, \"service_spec\": {...}}",
+		bind: func(c *Command) value {
 			return object(&c.Job.ClusterSpecJSON)
 		}},
 	{Name: "max_memory", Topic: Pods, Effect: Cluster,
@@ -475,7 +486,8 @@ var podFlags = []Flag{
 			return duration(&c.Job.Deadline)
 		}},
 	{Name: "pending_timeout", Topic: Pods, Effect: Cluster,
-		Usage: "time for which pods may be unschedulable before the job fails; 0 disables it [1h]", bind: func(c *Command) value {
+		Usage: "time for which pods may be unschedulable before the job fails; 0 disables it [1h]",
+		bind: func(c *Command) value {
 			return optionalDuration(&c.Job.PendingTimeout)
 		}},
 	{Name: "ttl", Topic: Pods, Effect: Cluster,
@@ -491,7 +503,8 @@ var podFlags = []Flag{
 			return filePath(&c.Kubeconfig)
 		}},
 	{Name: "retry_timeout", Topic: Pods, Effect: Cluster,
-		Usage: "time for which unanswered requests to the cluster are retried; 0 disables retries", bind: func(c *Command) value {
+		Usage: "time for which unanswered requests to the cluster are retried; 0 disables retries",
+		bind: func(c *Command) value {
 			return duration(&c.RetryTimeout)
 		}},
 	{Name: "job_command", Topic: Pods, Effect: Everywhere,

@@ -47,9 +47,11 @@ func agrees(got string, err error, want string) bool {
 
 func TestParseVolumes(t *testing.T) {
 	for in, want := range map[string]string{
-		"mount_path=/data,claim_name=fileserver-claim":                 "claim_name=fileserver-claim,mount_path=/data",
-		"host_path=/c0,mount_path=/path0;claim_name=c1,mount_path=/p1": "host_path=/c0,mount_path=/path0;claim_name=c1,mount_path=/p1",
-		"host_path=/d, type=Directory, mount_path=/d, sub_path=s;":     "host_path=/d,type=Directory,mount_path=/d,sub_path=s",
+		"mount_path=/data,claim_name=fileserver-claim": "claim_name=fileserver-claim,mount_path=/data",
+		"host_path=/c0,mount_path=/path0;claim_name=c1,mount_path=/p1": "host_path=/c0,mount_path=/path0;" +
+			"claim_name=c1,mount_path=/p1",
+		"host_path=/d, type=Directory, mount_path=/d, sub_path=s;": "host_path=/d,type=Directory," +
+			"mount_path=/d,sub_path=s",
 		"":              "",
 		"mount_path=/d": "!expected either claim_name or host_path",
 		"claim_name=c,host_path=/h,mount_path=/d": "!expected either claim_name or host_path",
@@ -180,7 +182,8 @@ func TestParseDuration(t *testing.T) {
 func FuzzParsers(f *testing.F) {
 	for _, s := range []string{"cpu=250m,memory=32Mi,gpu=1",
 		"claim_name=c,mount_path=/d;host_path=/h,mount_path=/h", "high=0.5", "0.3", "A=b=c,D=e,f",
-		"key=nvidia.com/gpu,operator=Exists,effect=NoSchedule;key=k,value=v,effect=NoExecute,seconds=60", "disktype=ssd,example.com/zone=a", "A=b/c;D=e/f", "a;b"} {
+		"key=nvidia.com/gpu,operator=Exists,effect=NoSchedule;key=k,value=v,effect=NoExecute,seconds=60",
+		"disktype=ssd,example.com/zone=a", "A=b/c;D=e/f", "a;b"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -94,7 +94,8 @@ func TestWorkdir(t *testing.T) {
 		"--workdir=/code: the processes start in code=": func(g *Program) {
 			g.Workdir = "/code"
 		},
-		`code.tar: expected the path of a .tar on a volume, and its checksum in codeSHA256, found "" there`: func(g *Program) {
+		`code.tar: expected the path of a .tar on a volume, ` +
+			`and its checksum in codeSHA256, found "" there`: func(g *Program) {
 			g.CodeSHA256 = ""
 		},
 		`and its checksum in codeSHA256, found "0" there`: func(g *Program) {

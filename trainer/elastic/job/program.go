@@ -92,7 +92,8 @@ var programFlags = []Flag{
 			return nodes(c)
 		}},
 	{Name: "max_restarts", Topic: Processes, Effect: Everywhere,
-		Usage: "retry budget: failures of the program before the job fails; world changes do not count [0]", bind: func(c *Command) value {
+		Usage: "retry budget: failures of the program before the job fails; world changes do not count [0]",
+		bind: func(c *Command) value {
 			return number(&c.Job.Program.MaxRestarts)
 		}},
 	{Name: "module", Short: "m", Topic: Processes, Effect: Everywhere,
@@ -104,15 +105,18 @@ var programFlags = []Flag{
 			return boolean(&c.Job.Program.NoPython)
 		}},
 	{Name: "start_method", Topic: Processes, Effect: Everywhere,
-		Usage: "start of a process: fork of a process that has imported torch, or exec of a new one", bind: func(c *Command) value {
+		Usage: "start of a process: fork of a process that has imported torch, or exec of a new one",
+		bind: func(c *Command) value {
 			return startMethod(&c.Job.Program.StartMethod)
 		}},
 	{Name: "restart_on_join", Topic: Processes, Effect: Everywhere,
-		Usage: "when a new worker restarts processes that keep no state: now, checkpoint (after the next) or never", bind: func(c *Command) value {
+		Usage: "when a new worker restarts processes that keep no state: now, checkpoint (after the next) or never",
+		bind: func(c *Command) value {
 			return text(&c.Job.Program.RestartOnJoin)
 		}},
 	{Name: "checkpoint_file", Topic: Processes, Effect: Everywhere,
-		Usage: "checkpoint files of the program, for progress and --restart_on_join; * and ? are wildcards", bind: func(c *Command) value {
+		Usage: "checkpoint files of the program, for progress and --restart_on_join; * and ? are wildcards",
+		bind: func(c *Command) value {
 			return filePath(&c.Job.Program.Checkpoint)
 		}},
 	{Name: "restart_grace", Topic: Processes, Effect: Everywhere,
@@ -120,7 +124,8 @@ var programFlags = []Flag{
 			return duration(&c.Job.Program.Grace)
 		}},
 	{Name: "gather_timeout", Topic: Processes, Effect: Everywhere,
-		Usage: "maximum wait for all workers at the start, or for a replacement; 0 disables the wait", bind: func(c *Command) value {
+		Usage: "maximum wait for all workers at the start, or for a replacement; 0 disables the wait",
+		bind: func(c *Command) value {
 			return duration(&c.Job.Program.Gather)
 		}},
 	{Name: "role", Topic: Processes, Effect: Everywhere,
@@ -138,7 +143,8 @@ var programFlags = []Flag{
 			return text(&c.Job.Program.Redirects)
 		}},
 	{Name: "tee", Short: "t", Topic: Processes, Effect: Everywhere,
-		Usage: "streams that go to files and to the worker's log; values as for --redirects", bind: func(c *Command) value {
+		Usage: "streams that go to files and to the worker's log; values as for --redirects",
+		bind: func(c *Command) value {
 			return text(&c.Job.Program.Tee)
 		}},
 	{Name: "local_ranks_filter", Topic: Processes, Effect: Everywhere,

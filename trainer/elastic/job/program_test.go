@@ -308,8 +308,9 @@ func TestLogsOfPods(t *testing.T) {
 	for args, want := range map[string]string{
 		"--redirects=3":           "--redirects=3: without --log_dir the output would be deleted with the pods; give a directory on a --volume, or --tee, by which the workers' logs have it, too",
 		"--redirects=0:1 --tee=3": "--redirects=0:1: without --log_dir ", "--redirects=0:0": "",
-		"--tee=0:2":                          "note: --tee=0:2: without --log_dir the files are in each worker's pod, and deleted with it; elasticdl logs prints the same output",
-		"--log_dir=/data/logs --tee=3":       "note: --log_dir=/data/logs is on no --volume: it is deleted with each worker's pod",
+		"--tee=0:2": "note: --tee=0:2: without --log_dir the files are in each worker's pod, and deleted with it; elasticdl logs prints the same output",
+		"--log_dir=/data/logs --tee=3": "note: --log_dir=/data/logs is on no --volume: " +
+			"it is deleted with each worker's pod",
 		"--log_dir=/c/logs --redirects=3":    "",
 		"--log_dir=/c/logs --tee=1":          "",
 		"--cluster_spec_json={} --tee=1":     "",

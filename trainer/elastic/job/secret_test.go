@@ -140,7 +140,8 @@ func TestNoPlainSecrets(t *testing.T) {
 		{"--", "main.py", "--max_tokens", "4096", "--token_file", "/var/run/token", "--tokenizer=gpt2", "--key=user"},
 		{"--envs=TOKENIZERS_PARALLELISM=false,AWS_WEB_IDENTITY_TOKEN_FILE=/var/run/t",
 			"--env_secret=HF_TOKEN=hub/token", "--", "main.py", "--password"},
-		{`--cluster_spec_json={"pod_spec": {"env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}]}}`, "--", "main.py"},
+		{`--cluster_spec_json={"pod_spec": {"env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}]}}`,
+			"--", "main.py"},
 	} {
 		if _, err := Parse(Run, append([]string{"--image_name=i"}, args...)); err != nil {
 			t.Errorf("%q: %v", args, err)

@@ -267,7 +267,8 @@ func FuzzRestore(f *testing.F) {
 	f.Add(text, []byte{1, 4, 2, 4, 2, 5, 9, 7})
 	f.Add(
 		[]byte(
-			`{"next":3,"workers":3,"servers":[{"i":0,"launch":2}],"lines":[{"i":1,"slot":4,"due":5},{"i":2,"charged":9}],"over":true,"leaveBy":-7}`), []byte{0, 4})
+			`{"next":3,"workers":3,"servers":[{"i":0,"launch":2}],"lines":[{"i":1,"slot":4,"due":5},{"i":2,"charged":9}],"over":true,"leaveBy":-7}`),
+		[]byte{0, 4})
 	f.Fuzz(func(t *testing.T, text, pods []byte) {
 		var s Snapshot
 		if json.Unmarshal(text, &s) != nil {

@@ -67,7 +67,8 @@ func TestErrorFile(t *testing.T) {
 	}{
 		"of @record": {Exit{Code: -9,
 			Failure: own(
-				`{"message": {"message": "a<b", "extraInfo": {"timestamp": "1", "x": 1}}, "more": true}`)}, `{"message":{"errorCode":-9,"extraInfo":{"timestamp":"1","x":1},"message":"a<b"},"more":true}`},
+				`{"message": {"message": "a<b", "extraInfo": {"timestamp": "1", "x": 1}}, "more": true}`)},
+			`{"message":{"errorCode":-9,"extraInfo":{"timestamp":"1","x":1},"message":"a<b"},"more":true}`},
 		"plain": {Exit{Code: 1, Failure: own(`{"message": "text", "timestamp": 2}`)},
 			`{"message":"text","timestamp":2}`},
 		"none": {Exit{Code: 7, At: at, Words: "ValueError: bad"},

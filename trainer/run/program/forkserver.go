@@ -25,7 +25,8 @@ var forkServerSource string
 
 // forkServerBoot is the Python code on the command line. The rest of the source comes through a
 // pipe, so that ps shows the program's arguments behind a short text.
-const forkServerBoot = `import os;exec(compile(os.fdopen(4).read(),"<elasticdl fork server>","exec"),{"__name__":"elasticdl_fork_server"})`
+const forkServerBoot = `import os;` +
+	`exec(compile(os.fdopen(4).read(),"<elasticdl fork server>","exec"),{"__name__":"elasticdl_fork_server"})`
 
 // mostForked is the largest number of processes in one message: the kernel passes at most 253
 // descriptors, and each has three.

@@ -124,7 +124,8 @@ func TestWords(t *testing.T) {
 		{"redirected", "3", "", "yes | head -c 200000 >&2; echo no data >&2; exit 3", "no data (exit code 3)"},
 		{"on standard output", "", "", "echo no data; exit 3", "exit code 3"},
 		{"error file", "", "",
-			`echo other >&2; echo '{"message": "no label", "timestamp": 5}' > $TORCHELASTIC_ERROR_FILE; exit 3`, "no label"},
+			`echo other >&2; echo '{"message": "no label", "timestamp": 5}' > $TORCHELASTIC_ERROR_FILE; exit 3`,
+			"no label"},
 		{"killed", "", "", "echo other >&2; kill -9 $$", "Signal 9 (SIGKILL) received by PID "},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -177,7 +177,9 @@ func (c *Client) again(ctx context.Context, name string, root *batch.Job) error 
 	}
 	switch {
 	case err != nil && j.Runs():
-		return fmt.Errorf("resume job %s: %w; start it again with elasticdl run: files of the program stay in their place", name, err)
+		return fmt.Errorf(
+			"resume job %s: %w; start it again with elasticdl run: files of the program stay in their place",
+			name, err)
 	case err != nil:
 		return fmt.Errorf("resume job %s: %w; its checkpoints are in %s: start a job with "+
 			"--checkpoint_dir_for_init", name, err, j.CheckpointDir)

@@ -16,7 +16,8 @@ import (
 // The launcher's error file gets the failure that came first, or the job's reason; that of a job
 // that has not failed nothing.
 func TestErrorFileOfTheLauncher(t *testing.T) {
-	const early, late = `{"message":{"message":"E","errorCode":7,"extraInfo":{"timestamp":"1700000000"}}}`, `{"message":{"message":"L","extraInfo":{"timestamp":"1700000001"}}}`
+	const early = `{"message":{"message":"E","errorCode":7,"extraInfo":{"timestamp":"1700000000"}}}`
+	const late = `{"message":{"message":"L","extraInfo":{"timestamp":"1700000001"}}}`
 	for name, c := range map[string]struct {
 		state job.State
 		files map[int]string // by worker

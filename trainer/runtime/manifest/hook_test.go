@@ -13,12 +13,13 @@ import (
 func TestHooksRefused(t *testing.T) {
 	for spec, want := range map[string]string{
 		`{"pods":{}}`: `unknown field "pods"`,
-		`{"worker_pod_spec":{"containers":[{"name":"worker","imagee":"x"}]}}`: `unknown field "worker_pod_spec.containers[0].imagee"`,
-		`{"service_spec":{"clusterip":"None"}}`:                               `unknown field "service_spec.clusterip"`,
-		`{"pod_spec":{"env":[{"name":"A","val":"x"}]}}`:                       `unknown field "pod_spec.env[0].val"`,
-		`{"pod_spec":{"tolerations":[{"operater":"Exists"}]}}`:                `unknown field "pod_spec.tolerations[0].operater"`,
-		`{"ps_pod_spec":{"spec":{}}}`:                                         `unknown field "ps_pod_spec.spec"`,
-		`{"pod_spec":{"$patch":"delete"}}`:                                    `unknown field "pod_spec.$patch"`,
+		`{"worker_pod_spec":{"containers":[{"name":"worker","imagee":"x"}]}}`: `unknown field ` +
+			`"worker_pod_spec.containers[0].imagee"`,
+		`{"service_spec":{"clusterip":"None"}}`:                `unknown field "service_spec.clusterip"`,
+		`{"pod_spec":{"env":[{"name":"A","val":"x"}]}}`:        `unknown field "pod_spec.env[0].val"`,
+		`{"pod_spec":{"tolerations":[{"operater":"Exists"}]}}`: `unknown field "pod_spec.tolerations[0].operater"`,
+		`{"ps_pod_spec":{"spec":{}}}`:                          `unknown field "ps_pod_spec.spec"`,
+		`{"pod_spec":{"$patch":"delete"}}`:                     `unknown field "pod_spec.$patch"`,
 		`{"pod_spec":{"priority":"high"}}`: "pod_spec.priority: " +
 			"expected a number, found a JSON string",
 		`{"pod_spec":[]}`: "pod_spec: expected " +
@@ -26,7 +27,8 @@ func TestHooksRefused(t *testing.T) {
 		`{"pod_spec":{"hostIPC":true,"hostIPC":false}}`: `duplicate field "pod_spec.hostIPC"`,
 		`{"pod_spec":{"labels":{"app":"x"}}}`: "pod_spec.labels.app: elasticdl " +
 			"selects the job's objects by this label",
-		`{"service_spec":{"labels":{"elasticdl-job-name":"x"}}}`: "service_spec.labels.elasticdl-job-name: elasticdl selects the job's objects by this label",
+		`{"service_spec":{"labels":{"elasticdl-job-name":"x"}}}`: "service_spec.labels.elasticdl-job-name: " +
+			"elasticdl selects the job's objects by this label",
 		`{"job_spec":{"labels":{"app":"x"}}}`: "job_spec.labels.app: elasticdl " +
 			"selects the job's objects by this label",
 		`{"job_spec":{"backoffLimit":3}}`:                `unknown field "job_spec.backoffLimit"`,
@@ -44,7 +46,8 @@ func TestHooksRefused(t *testing.T) {
 func TestClusterSpecFile(t *testing.T) {
 	got, err := ClusterSpec([]byte("# comment\nworker_pod_spec:\n  nodeSelector: {a: b}\n  env:\n  " +
 		"- {name: A, value: \"1\"}\n"))
-	if want := `{"worker_pod_spec":{"env":[{"name":"A","value":"1"}],"nodeSelector":{"a":"b"}}}`; err != nil || got != want {
+	want := `{"worker_pod_spec":{"env":[{"name":"A","value":"1"}],"nodeSelector":{"a":"b"}}}`
+	if err != nil || got != want {
 		t.Errorf("%s, %v; want %s", got, err, want)
 	}
 	if got, err = ClusterSpec([]byte(`{"service_spec": {"type": "NodePort"}}`)); err != nil ||

@@ -27,8 +27,9 @@ var update = flag.Bool("update", false, "write the golden files again")
 
 // everything has each flag that a manifest shows; little is the tutorial's second job.
 const (
-	everything = `--image_name=registry.example/elasticdl:mnist --worker_image=registry.example/elasticdl:gpu --namespace=research
-		--model_def=mnist.mnist_functional_api.custom_model --training_data=/data/mnist/train --validation_data=/data/mnist/test
+	everything = `--image_name=registry.example/elasticdl:mnist --worker_image=registry.example/elasticdl:gpu
+		--namespace=research --model_def=mnist.mnist_functional_api.custom_model
+		--training_data=/data/mnist/train --validation_data=/data/mnist/test
 		--job_name=test-mnist --num_ps_pods=2 --num_workers=4 --evaluation_steps=200 --output=/data/model
 		--master_resource_request=cpu=0.2,memory=1024Mi --master_resource_limit=cpu=1,memory=2048Mi --master_pod_priority=high
 		--ps_resource_request=cpu=2,memory=2G,disk=1Gi --ps_pod_priority=high
@@ -39,7 +40,8 @@ const (
 		--tolerations=key=team,value=vision,effect=NoSchedule;key=node.kubernetes.io/unreachable,operator=Exists,effect=NoExecute,seconds=60
 		--node_selector=disktype=ssd,example.com/zone=a --ttl=1h --deadline=86400 --suspend
 		--cluster_spec_json={"pod_spec":{"labels":{"team":"vision"},"annotations":{"note":"all"},"env":[{"name":"B","value":"2"}],"imagePullSecrets":[{"name":"pull"}]},"master_pod_spec":{"serviceAccountName":"strong"},"worker_pod_spec":{"env":[{"name":"A","value":"3"}],"tolerations":[{"key":"spot","operator":"Exists"}],"affinity":{"podAntiAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,"podAffinityTerm":{"topologyKey":"kubernetes.io/hostname","labelSelector":{"matchLabels":{"team":"vision"}}}}]}},"containers":[{"name":"worker","resources":{"limits":{"cpu":"3"}}}],"volumes":[{"name":"shm","emptyDir":{"medium":"Memory"}}]},"service_spec":{"clusterIP":"None","annotations":{"note":"headless"}},"job_spec":{"labels":{"kueue.x-k8s.io/queue-name":"research"}}}`
-	little = `--image_name=elasticdl:mnist_allreduce --model_zoo=model_zoo --model_def=mnist.mnist_functional_api.custom_model
+	little = `--image_name=elasticdl:mnist_allreduce --model_zoo=model_zoo
+		--model_def=mnist.mnist_functional_api.custom_model
 		--training_data=/data/mnist/train --num_workers=2 --job_name=test-mnist-allreduce --image_pull_policy=Never
 		--volume=host_path=/data,mount_path=/data --distribution_strategy=AllreduceStrategy`
 )

@@ -76,7 +76,8 @@ func TestMemoryLimits(t *testing.T) {
 		{[]string{"--envs=GOMEMLIMIT=1GiB", "--max_memory=8Gi"}, worker(0), 1, "1GiB"},
 		{[]string{"--populate_env_names=GOMEM.*"}, worker(0), 0, "3865470480"}, // not the master's
 		{[]string{
-			`--cluster_spec_json={"worker_pod_spec":{"containers":[{"name":"worker","resources":{"limits":{"memory":"100"}}}]}}`}, worker(0), 0, "90"},
+			`--cluster_spec_json={"worker_pod_spec":{"containers":[{"name":"worker","resources":{"limits":{"memory":"100"}}}]}}`},
+			worker(0), 0, "90"},
 	} {
 		j := parse(t, little, test.more...)
 		var c core.Container

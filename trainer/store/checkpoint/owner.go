@@ -161,7 +161,9 @@ func (d Dir) use(me Owner, p Permit, l lastClaim) (Use, string, error) {
 	}
 	use, why := MayUse(me, p, l.claim, l.released, standing)
 	if use == Refuse {
-		return use, why, fmt.Errorf("%w: it %s; expected a directory for this job alone; if that job no longer exists, confirm with --checkpoint_dir_take_over", ErrOwned, why)
+		return use, why, fmt.Errorf(
+			"%w: it %s; expected a directory for this job alone; if that job no longer exists, confirm with --checkpoint_dir_take_over",
+			ErrOwned, why)
 	}
 	return use, why, nil
 }

@@ -95,7 +95,10 @@ def misfit(cut: Optional[Cut], data: DataSet, ledger: Ledger, settled: int) -> s
     if cut is None:
         if not is_open:
             return ""
-        return "it has records of an open epoch and does not name their data set, as an older version of this package wrote it"
+        return (
+            "it has records of an open epoch and does not name their data set, "
+            "as an older version of this package wrote it"
+        )
     now = data.cut()
     if not cut["shuffle"] and not now["shuffle"]:
         now["seed"] = cut["seed"]  # has no effect

@@ -28,7 +28,8 @@ def check() -> None:
     """Raise Error if no NCCL group can be made with this torch on this machine."""
     if torch_version() < TORCH:
         raise Error(
-            "init(backend=\"nccl\") needs torch 2.7 or newer, and this is torch %s: install a newer one, or call init(\"gloo\")"
+            "init(backend=\"nccl\") needs torch 2.7 or newer, and this is torch %s: "
+            "install a newer one, or call init(\"gloo\")"
             % torch.__version__
         )
     if not dist.is_nccl_available():
@@ -38,7 +39,8 @@ def check() -> None:
         )
     if not torch.cuda.is_available():
         raise Error(
-            "init(backend=\"nccl\"): this process sees no GPU: give the worker one, look at CUDA_VISIBLE_DEVICES, or call init(\"gloo\")"
+            "init(backend=\"nccl\"): this process sees no GPU: "
+            "give the worker one, look at CUDA_VISIBLE_DEVICES, or call init(\"gloo\")"
         )
 
 

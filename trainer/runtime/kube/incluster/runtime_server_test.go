@@ -266,7 +266,8 @@ func (s *apiServer) answer(r *http.Request, kind, name string) (any, error) {
 		return p, nil
 	case "GET pods":
 		if r.URL.Query().Get("resourceVersion") == "0" {
-			s.Errorf("asked for the pods that the server happens to remember, which may be older than what was reported")
+			s.Errorf(
+				"asked for the pods that the server happens to remember, which may be older than what was reported")
 		}
 		list := &core.PodList{ListMeta: version}
 		for _, p := range s.pods {

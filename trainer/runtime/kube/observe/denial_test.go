@@ -28,7 +28,8 @@ func TestDenied(t *testing.T) {
 		{fmt.Errorf("create: %w",
 			api.NewForbidden(roles, "r",
 				errors.New(
-					`user "jane" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held`))), NoPermission, "roles"},
+					`user "jane" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held`))),
+			NoPermission, "roles"},
 		{api.NewForbidden(pods, "p", errors.New("exceeded quota: q, requested: pods=1, used: "+
 			"pods=10, limited: pods=10")), OverQuota, "pods"},
 		{api.NewForbidden(pods, "p", errors.New("no PriorityClass with name high was found")), AgainstRule, "pods"},

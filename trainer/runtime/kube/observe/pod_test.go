@@ -170,7 +170,8 @@ func TestObserve(t *testing.T) {
 		"oom": {ended("Failed", "{exitCode: 137, reason: OOMKilled}"),
 			pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 137, OOM: true}}},
 		"oom, with a limit": {
-			"spec: {containers: [{name: mesh}, {name: worker, resources: {limits: {memory: 24Mi}}}]}\n" + ended("Failed", "{exitCode: 137, reason: OOMKilled, message: 'Worker started'}"),
+			"spec: {containers: [{name: mesh}, {name: worker, resources: {limits: {memory: 24Mi}}}]}\n" +
+				ended("Failed", "{exitCode: 137, reason: OOMKilled, message: 'Worker started'}"),
 			pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 137, OOM: true, Reason: "its limit is 24Mi"}},
 		},
 		"panic": {
