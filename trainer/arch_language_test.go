@@ -78,24 +78,28 @@ func TestLanguageFindsItsPatterns(t *testing.T) {
 	}
 }
 
-// The docstring of a Python function is in the imperative, as PEP 257 asks: "Return the sum." So
-// its first word is no verb in the third person, which ends in s.
-func TestPythonDocstringsAreImperative(t *testing.T) {
+// Docstrings are as PEP 257 asks. That of a function is in the imperative: "Return the sum." So its
+// first word is no verb in the third person, which ends in s. Each begins with a summary of one
+// line.
+func TestPythonDocstringsFollowPEP257(t *testing.T) {
 	all := 0
 	for _, name := range texts(t, ".py") {
-		if !strings.HasPrefix(name, "trainer/run/") || strings.Contains(name, "/testdata/") {
+		if strings.Contains(name, "/testdata/") {
 			continue // a user's script
 		}
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		words := docstrings(string(text))
+		words, long := docstrings(string(text))
 		all += len(words)
 		for _, line := range slices.Sorted(maps.Keys(words)) {
 			if isThirdPerson(words[line]) {
 				t.Errorf("%s:%d: the docstring begins with %q: write the imperative", name, line, words[line])
 			}
+		}
+		for _, line := range long {
+			t.Errorf("%s:%d: the summary of the docstring continues on the next line: write one line", name, line)
 		}
 	}
 	if all < 100 {
@@ -104,7 +108,9 @@ func TestPythonDocstringsAreImperative(t *testing.T) {
 }
 
 func TestDocstringsAreThoseOfFunctions(t *testing.T) {
-	const text = `"""Words of a module."""
+	const text = `# a comment
+"""Words of a module,
+continued."""
 
 class A(B):
     """Names of a class."""
@@ -123,10 +129,18 @@ class A(B):
 
         Returns nothing.
         """
+
+    def h(self):
+        """Process x
+        and more.
+        """
 `
-	got, want := docstrings(text), map[int]string{8: "Returns", 16: "Process"}
-	if !maps.Equal(got, want) {
+	got, long := docstrings(text)
+	if want := map[int]string{10: "Returns", 18: "Process", 24: "Process"}; !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	if want := []int{2, 24}; !slices.Equal(long, want) {
+		t.Errorf("got the summaries of lines %v, want %v", long, want)
 	}
 	for word, want := range map[string]bool{"Returns": true, "Does": true, "Return": false, "Process": false} {
 		if isThirdPerson(word) != want {
@@ -143,18 +157,26 @@ func isThirdPerson(word string) bool {
 
 // docstring finds the first word of a docstring, function the head of a Python function.
 var (
-	docstring = regexp.MustCompile(`^ +"""(\pL+)`)
+	docstring = regexp.MustCompile(`^ *"""(\pL+)`)
 	function  = regexp.MustCompile(`^ *(async )?def `)
 )
 
-// docstrings returns the first word of the docstring of each function of Python code, by line.
-func docstrings(text string) map[int]string {
-	all := make(map[int]string)
+// docstrings returns the first word of the docstring of each function of Python code, by line, and
+// the lines of all docstrings, also those of classes and of the module, whose summary is longer.
+func docstrings(text string) (all map[int]string, long []int) {
+	all = make(map[int]string)
 	lines := strings.Split(text, "\n")
+	// behind the comments at the beginning of the file
+	begun := false
 	for i, line := range lines {
 		word := docstring.FindStringSubmatch(line)
-		if word == nil || i == 0 || !strings.HasSuffix(lines[i-1], ":") {
+		isOfModule := !begun && word != nil
+		begun = begun || line != "" && !strings.HasPrefix(line, "#")
+		if word == nil || !isOfModule && !strings.HasSuffix(lines[i-1], ":") {
 			continue
+		}
+		if strings.Count(line, `"""`) == 1 && i+1 < len(lines) && strings.Trim(lines[i+1], ` "`) != "" {
+			long = append(long, i+1)
 		}
 		// The head begins at the last line that is indented less, apart from a closing bracket.
 		indent := strings.IndexByte(line, '"')
@@ -167,7 +189,7 @@ func docstrings(text string) map[int]string {
 			}
 		}
 	}
-	return all
+	return all, long
 }
 
 // pattern is a line of testdata/patterns.txt.

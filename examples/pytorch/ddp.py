@@ -1,4 +1,4 @@
-"""Trains a line with DistributedDataParallel; the smallest script that survives a restart.
+"""Train a line with DistributedDataParallel; the smallest script that survives a restart.
 
 Nothing in it knows of ElasticDL: it reads what torchrun sets, keeps a snapshot, and continues where
 that ends.
@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def load(path, model, optimizer):
-    """Returns the step to continue with."""
+    """Return the step to continue with."""
     if not os.path.exists(path):
         return 0
     saved = torch.load(path, map_location="cpu")

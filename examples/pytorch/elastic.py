@@ -1,8 +1,7 @@
-"""Trains with the package `elasticdl`, which keeps this process and its state when workers come and
-go.
+"""Train with the package `elasticdl`.
 
-Every record is in the model once, also when processes are lost. Under `elasticdl run` the package
-is there; nothing is installed.
+It keeps this process and its state when workers come and go. Every record is in the model once,
+also when processes are lost. Under `elasticdl run` the package is there; nothing is installed.
 """
 import argparse
 
@@ -14,7 +13,7 @@ import elasticdl
 
 
 def drawn(records):
-    """Returns points of three classes, around three centres."""
+    """Return points of three classes, around three centres."""
     source = torch.Generator().manual_seed(1)
     labels = torch.randint(3, (records,), generator=source)
     centres = torch.tensor([[2.0, 0.0], [-1.0, 1.7], [-1.0, -1.7]])

@@ -1,9 +1,8 @@
-"""Trains a residual network on a directory of pictures, in the shape of torchelastic's first
-example.
+"""Train a residual network on a directory of pictures.
 
-The pictures are in a directory for each class, at any depth below it, as torchvision's ImageFolder
-has them; PIL reads them. `elasticdl dataset tiny-imagenet` and `elasticdl dataset images-synthetic`
-write such directories.
+The script has the shape of torchelastic's first example. The pictures are in a directory for each
+class, at any depth below it, as torchvision's ImageFolder has them; PIL reads them. `elasticdl
+dataset tiny-imagenet` and `elasticdl dataset images-synthetic` write such directories.
 """
 import argparse
 import os

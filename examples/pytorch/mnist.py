@@ -1,4 +1,4 @@
-"""Trains a small convolutional network on digits, or on pictures that it draws itself.
+"""Train a small convolutional network on digits, or on pictures that it draws itself.
 
 A checkpoint is kept for each epoch, and when the process is asked to end (SIGTERM, as before a
 preemption). The script continues with the epoch of the checkpoint from its beginning: records of an
@@ -19,7 +19,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 
 class Folder(Dataset):
-    """Reads DIR/DIGIT/*.png, as `elasticdl dataset mnist-png` writes them."""
+    """Read DIR/DIGIT/*.png, as `elasticdl dataset mnist-png` writes them."""
 
     def __init__(self, root):
         self.files = [(os.path.join(root, label, name), int(label))
@@ -40,7 +40,7 @@ class Folder(Dataset):
 
 
 def drawn(records, seed):
-    """Returns pictures of ten classes: a bright bar at the place of the class, in noise."""
+    """Return pictures of ten classes: a bright bar at the place of the class, in noise."""
     source = torch.Generator().manual_seed(seed)
     labels = torch.randint(10, (records,), generator=source)
     images = torch.rand(records, 1, 28, 28, generator=source) * 0.3

@@ -1,5 +1,7 @@
-"""Says what PyTorch needs of this machine: `object PATH`, a shared object or the interpreter, and
-`tree PATH`, of Python code."""
+"""Print what PyTorch needs of this machine.
+
+The lines are `object PATH`, a shared object or the interpreter, and `tree PATH`, of Python code.
+"""
 import os
 import sys
 import sysconfig

@@ -1,9 +1,9 @@
-"""Writes empty libraries in place of those of CUDA that PyTorch is linked with and that no CPU
-calls.
+"""Write empty libraries in place of those of CUDA that PyTorch is linked with.
 
-On PyPI there is no build of PyTorch for CPUs on Linux; the libraries that its wheel is linked with
-are 2 GB of downloads. All that the loader asks for is that they have the right names and functions.
-Each of these functions returns 1, which is an error in every one of the libraries.
+No CPU calls them. On PyPI there is no build of PyTorch for CPUs on Linux; the libraries that its
+wheel is linked with are 2 GB of downloads. All that the loader asks for is that they have the right
+names and functions. Each of these functions returns 1, which is an error in every one of the
+libraries.
 """
 
 import importlib.util
@@ -22,8 +22,10 @@ def run(*command):
 
 
 def undefined():
-    """Returns the missing libraries with their symbols' versions, and the symbols that none of
-    those that are there defines."""
+    """Return the missing libraries with their symbols' versions, and the undefined symbols.
+
+    None of the libraries that are there defines these symbols.
+    """
     there = {p.name: p for d in (TORCH, *TORCH.parent.parent.glob("nvidia/*/lib")) for p in d.glob("*.so*")}
     libraries, wanted, defined = {}, set(), set()
     loaded, queue = set(), ["libtorch_python.so"]
@@ -47,7 +49,7 @@ def undefined():
 
 
 def write(library, versions, symbols):
-    """Writes a library that defines the functions; versions names those that have one."""
+    """Write a library that defines the functions; versions names those that have one."""
     script = "\n".join(f"{v} {{ global: {' '.join(f + ';' for f in sorted(versions[v]))} }};" for v in sorted(versions))
     with tempfile.TemporaryDirectory() as directory:
         c, map_ = pathlib.Path(directory, "empty.c"), pathlib.Path(directory, "versions")

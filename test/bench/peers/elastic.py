@@ -1,11 +1,11 @@
-"""A script that knows nothing of who starts it: DDP over gloo trains the MNIST CNN, or a model of
-that many megabytes of parameters.
+"""Train with DDP over gloo, in a script that knows nothing of its launcher.
 
     elastic.py UNTIL DIRECTORY MEGABYTES
 
-Each process writes "STEP SIZE WORLD UNIXTIME" to DIRECTORY/PID.steps after every applied step;
-WORLD is the pid of rank 0. The script saves nothing and loads nothing after a restart, which a real
-job has to do in addition. It ends on its own at UNTIL.
+The model is the MNIST CNN, or has that many megabytes of parameters. Each process writes "STEP SIZE
+WORLD UNIXTIME" to DIRECTORY/PID.steps after every applied step; WORLD is the pid of rank 0. The
+script saves nothing and loads nothing after a restart, which a real job has to do in addition. It
+ends on its own at UNTIL.
 """
 import os
 

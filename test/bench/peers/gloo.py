@@ -1,9 +1,9 @@
-"""gloo's side of the all-reduce benchmarks: torch.distributed on loopback, or each rank in a
-network namespace with an eth0.
+"""Run gloo's side of the all-reduce benchmarks.
 
     gloo.py SIZE [NAMESPACE…]
 
-Reads lines "FLOATS CALLS BATCHES" and answers each with the seconds that one all-reduce of that
+torch.distributed runs on loopback, or each rank in a network namespace with an eth0. The script
+reads lines "FLOATS CALLS BATCHES" and answers each with the seconds that one all-reduce of that
 many float32 takes: of the median of BATCHES batches of CALLS, one after the other, on SIZE
 processes.
 """

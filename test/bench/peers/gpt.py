@@ -1,9 +1,9 @@
-"""DDP over gloo trains a small GPT on a synthetic text, as nanoGPT does on a CPU: 4 layers, 4
-heads, 128 channels, 64 tokens, 12 texts a rank.
+"""Train a small GPT on a synthetic text with DDP over gloo, as nanoGPT does on a CPU.
 
     gpt.py UNTIL DIRECTORY MEGABYTES
 
-It writes steps as elastic.py does, and sleeps in none.
+The model has 4 layers, 4 heads and 128 channels; a rank has 12 texts of 64 tokens. The script
+writes steps as elastic.py does, and sleeps in none.
 """
 import os
 

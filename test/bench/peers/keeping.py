@@ -1,5 +1,7 @@
-"""The script of elastic.py with the package elasticdl: its process and its state stay when the
-world changes."""
+"""Train as elastic.py does, with the package elasticdl.
+
+The process and its state stay when the world changes.
+"""
 import sys
 
 import torch

@@ -1,9 +1,9 @@
-"""torch.distributed.tensor.parallel splits a perceptron over all ranks, column by column and row by
-row, and trains it over gloo.
+"""Train a perceptron that torch.distributed.tensor.parallel splits over all ranks.
 
     parallel.py UNTIL DIRECTORY MEGABYTES
 
-It writes steps as elastic.py does, and sleeps in none.
+It is split column by column and row by row, and trained over gloo. The script writes steps as
+elastic.py does, and sleeps in none.
 """
 import os
 

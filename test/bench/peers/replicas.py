@@ -1,5 +1,7 @@
-"""The script of elastic.py with torchft: each process is a replica group of its own; their
-lighthouse is in TORCHFT_LIGHTHOUSE."""
+"""Train as elastic.py does, with torchft.
+
+Each process is a replica group of its own; their lighthouse is in TORCHFT_LIGHTHOUSE.
+"""
 import os
 from datetime import timedelta
 

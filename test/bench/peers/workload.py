@@ -15,7 +15,7 @@ PAUSE = 0.02
 
 
 def make():
-    """Returns model, loss, and a minibatch."""
+    """Return model, loss, and a minibatch."""
     if MEGABYTES == 0:
         net = nn.Sequential(
             nn.Conv2d(1, 32, 3), nn.ReLU(inplace=True),

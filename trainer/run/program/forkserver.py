@@ -54,8 +54,10 @@ def tell(**message):
 
 
 def receive():
-    """Return the next message and the descriptors that came with it. Exit if the agent has
-    ended."""
+    """Return the next message and the descriptors that came with it.
+
+    Exit if the agent has ended.
+    """
     text, fds = b"", array.array("i")
     while not text.endswith(b"\n"):
         data, extra, _, _ = sock.recvmsg(1 << 16, socket.CMSG_SPACE(253 * fds.itemsize))
@@ -83,8 +85,10 @@ def title(arguments):
 
 
 def threads():
-    """Count threads. Libraries that are prepared for forks (OpenBLAS) end theirs before one, so one
-    is tried."""
+    """Count threads.
+
+    Libraries that are prepared for forks (OpenBLAS) end theirs before one, so one is tried.
+    """
     if len(os.listdir("/proc/self/task")) > 1:
         pid = os.fork()
         if pid == 0:
@@ -94,8 +98,10 @@ def threads():
 
 
 def hazard():
-    """Return what this process has that a process forked from it could not use, None if there is
-    nothing."""
+    """Return what this process has that a process forked from it could not use.
+
+    None: there is nothing.
+    """
     n = threads()
     if n > 1:
         return "%d threads" % n
@@ -154,14 +160,15 @@ def recorded(load):
 
 
 def read_early(name):
-    """Report whether a variable is read when a module is imported, or by a library when it is
-    loaded."""
+    """Report whether a variable is read when a module is imported or a library is loaded."""
     return name in READ or name.startswith(START) and not name.startswith("TORCH_NCCL_")
 
 
 def hidden():
-    """Return the names of the modules that are found again when the script imports them: torch, and
-    those from site-packages."""
+    """Return the names of the modules that are found again when the script imports them.
+
+    They are torch, and those from site-packages.
+    """
     own = {}
     names = []
     for name in list(sys.modules):
@@ -175,8 +182,10 @@ def hidden():
 
 @recorded
 def load(hello):
-    """Import torch, and the modules from site-packages that the program imported before. Tell the
-    agent the result."""
+    """Import torch, and the modules from site-packages that the program imported before.
+
+    Tell the agent the result.
+    """
     try:
         import torch  # noqa: F401
     except ImportError as e:
@@ -205,8 +214,10 @@ def load(hello):
 
 
 def shadowed(path):
-    """Return a file of the directory that plain Python would have imported instead of a module that
-    is imported here."""
+    """Return a file of the directory that hides a module that is imported here.
+
+    Plain Python would have imported the file instead of the module.
+    """
     suffixes = importlib.machinery.all_suffixes()
     try:
         entries = os.listdir(path)
@@ -233,8 +244,10 @@ def constant(node):
 
 
 def settings(statement):
-    """Yield the names and values of the variables that a statement of a script sets, if they are in
-    its text. None: not there."""
+    """Yield the names and values of the variables that a statement of a script sets.
+
+    None: not in its text.
+    """
     for node in ast.walk(statement):
         pairs = []
         if isinstance(node, ast.Assign):
@@ -262,8 +275,10 @@ def named(node):
 
 
 def sets_early(script, env):
-    """Return a variable that a script sets before it imports a module that reads it then, None if
-    its text has none."""
+    """Return a variable that a script sets before it imports a module that reads it then.
+
+    None: its text has none.
+    """
     try:
         with open(script, "rb") as file:
             statements = ast.parse(file.read()).body
@@ -298,8 +313,10 @@ def refusal(order):
 
 
 def start(order, fds):
-    """Fork the processes, tell their pids, and let them run. Return in each of them its number, in
-    this process None."""
+    """Fork the processes, tell their pids, and let them run.
+
+    Return in each of them its number, in this process None.
+    """
     why = refusal(order)
     if why:
         tell(error=why, pids=[])
@@ -356,8 +373,7 @@ def start(order, fds):
 
 
 def settle(process, index, fds, go):
-    """Give this process the descriptors that the agent ordered, wait for "go", then set its
-    environment."""
+    """Set descriptors as the agent ordered, wait for "go", then set the environment."""
     sock.close()
     for stream in range(3):
         os.dup2(fds[3 * index + stream], stream)
@@ -390,8 +406,10 @@ def settle(process, index, fds, go):
 
 
 class Listener:
-    """Write the names of the modules that imports look for to a file, for the next fork server. It
-    finds no module itself."""
+    """Writer of the names of the modules that imports look for to a file.
+
+    The file is for the next fork server. The listener itself finds no module.
+    """
 
     def __init__(self, path):
         self.path, self.seen = path, set(sys.modules)
@@ -468,12 +486,11 @@ class Found:
 
 
 def rest():
-    """Wait, a second at most, until all threads that are not Python's sleep, at three looks in a
-    row.
+    """Wait until all threads that are not Python's sleep, a second at most.
 
-    A thread of gloo's drops the tensors of its last collective some time after its waiter has
-    continued. Before 3.14, Python ends a thread that wants its lock while the interpreter ends, and
-    inside C++ that aborts the process.
+    They sleep at three looks in a row. A thread of gloo's drops the tensors of its last collective
+    some time after its waiter has continued. Before 3.14, Python ends a thread that wants its lock
+    while the interpreter ends, and inside C++ that aborts the process.
     """
     end, asleep = time.monotonic() + 1, 0
     while asleep < 3 and time.monotonic() < end and len(os.listdir("/proc/self/task")) > 1:

@@ -263,7 +263,7 @@ def _rest() -> None:
 def _settle() -> None:
     """Wait until gloo's threads have dropped their tensors.
 
-    That is when all threads that are not Python's sleep, at three looks in a row. Give up after
+    They have when all threads that are not Python's sleep, at three looks in a row. Give up after
     ``SETTLE``.
     """
     end = time.monotonic() + SETTLE.total_seconds()
