@@ -9,10 +9,10 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// Here returns a path that is relative to Pulumi.yaml as a path relative to the program's working
-// directory, in which its commands start. The result is the same on every machine that has the
-// stack.
-func Here(s *settings.Settings, path string) (string, error) {
+// LocalPath returns a path that is relative to Pulumi.yaml as a path relative to the program's
+// working directory, in which its commands start. The result is the same on every machine that has
+// the stack.
+func LocalPath(s *settings.Settings, path string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err

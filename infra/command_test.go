@@ -27,7 +27,7 @@ func TestHere(t *testing.T) {
 	root := t.TempDir()
 	t.Chdir(root)
 	for path, want := range map[string]string{"digits": "../digits", filepath.Join(root, "digits"): "digits"} {
-		if got, err := Here(&settings.Settings{Root: ".."}, path); err != nil || got != want {
+		if got, err := LocalPath(&settings.Settings{Root: ".."}, path); err != nil || got != want {
 			t.Errorf("%s: %s, want %s; %v", path, got, want, err)
 		}
 	}

@@ -25,7 +25,7 @@ type where int
 
 const (
 	both where = iota
-	besideServers
+	withServers
 	inRing
 	inProgram
 )
@@ -45,11 +45,11 @@ var faults = []fault{
 		return s.kill(pod.Worker, pod.Exit{Preempted: true, Code: 143})
 	}},
 	{name: "crash", rare: 4, do: (*simulation).crash},
-	{name: "kill a server", rare: 6, where: besideServers, do: func(s *simulation) string {
+	{name: "kill a server", rare: 6, where: withServers, do: func(s *simulation) string {
 		return s.kill(pod.PS, killed)
 	}},
 	{name: "restart in place", rare: 2, do: func(s *simulation) string { return s.restart(pod.Worker) }},
-	{name: "restart a server in place", rare: 8, where: besideServers, do: func(s *simulation) string {
+	{name: "restart a server in place", rare: 8, where: withServers, do: func(s *simulation) string {
 		return s.restart(pod.PS)
 	}},
 	{name: "lose a node", rare: 8, do: (*simulation).loseNode},
@@ -61,15 +61,15 @@ var faults = []fault{
 		return said(len(ids) > 0, "kill everything but the master")
 	}},
 	{name: "haunt", rare: 4, do: func(s *simulation) string { return s.haunt(pod.Worker) }},
-	{name: "haunt a server", rare: 12, where: besideServers, do: func(s *simulation) string { return s.haunt(pod.PS) }},
+	{name: "haunt a server", rare: 12, where: withServers, do: func(s *simulation) string { return s.haunt(pod.PS) }},
 	{name: "stop", do: func(s *simulation) string { return s.stop(pod.Worker, 100*time.Millisecond, 4*time.Second) }},
 	{name: "stop for any time", rare: 3, do: func(s *simulation) string {
 		return s.stop(pod.Worker, 100*time.Millisecond, 2*time.Minute)
 	}},
-	{name: "stop a server", where: besideServers, do: func(s *simulation) string {
+	{name: "stop a server", where: withServers, do: func(s *simulation) string {
 		return s.stop(pod.PS, 100*time.Millisecond, 3*time.Second)
 	}},
-	{name: "stop a server for any time", rare: 8, where: besideServers, do: func(s *simulation) string {
+	{name: "stop a server for any time", rare: 8, where: withServers, do: func(s *simulation) string {
 		return s.stop(pod.PS, 100*time.Millisecond, 2*time.Minute)
 	}},
 	{name: "cut the master off", rare: 16, do: func(s *simulation) string {
@@ -154,7 +154,7 @@ var ambushes = []fault{
 	{name: "kill at a lease", do: func(s *simulation) string { return s.ambush(leased, s.killThat) }},
 	{name: "kill at an evaluation", rare: 2, do: func(s *simulation) string { return s.ambush(evaluates, s.killAny) }},
 	{name: "kill at an epoch's end", rare: 2, do: func(s *simulation) string { return s.ambush(epochEnd, s.killAny) }},
-	{name: "partition at an epoch's end", where: besideServers, do: func(s *simulation) string {
+	{name: "partition at an epoch's end", where: withServers, do: func(s *simulation) string {
 		return s.ambush(lastLeases, s.partitionServer)
 	}},
 	{name: "kill at the end", do: func(s *simulation) string { return s.ambush(trainingEnd, s.killAny) }},
@@ -278,8 +278,8 @@ func said(ok bool, format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// calm is when nothing goes wrong any more: some seeds are so bad that no record would ever be
-// done.
+// calm is the time from which nothing goes wrong any more: some seeds are so bad that no record
+// would ever be done.
 const calm = 2 * time.Minute
 
 // inject makes things go wrong until then, or until ctx is done.

@@ -64,7 +64,7 @@ func newLink(p *fakeProcess, heard func(told), hello map[string]any) *link {
 	l.conn, err = p.network.dial(p.host)(p.ctx, p.address)
 	p.stand()
 	if err != nil {
-		p.exits(codeAgentGone)
+		p.exits(codeAgentLost)
 	}
 	context.AfterFunc(p.ctx, func() {
 		l.mu.Lock()
@@ -79,7 +79,7 @@ func newLink(p *fakeProcess, heard func(told), hello map[string]any) *link {
 
 // Exit codes of the package.
 const (
-	codeAgentGone = 80
+	codeAgentLost = 80
 	codeDoubt     = 81
 )
 
@@ -166,7 +166,7 @@ func (l *link) read() {
 	l.lost = true
 	l.changed.Broadcast()
 	l.mu.Unlock()
-	l.process.exits(codeAgentGone)
+	l.process.exits(codeAgentLost)
 }
 
 // agentStore is the store of a world, through the agent.

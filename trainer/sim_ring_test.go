@@ -168,7 +168,7 @@ func (w *ringWatch) hear(e master.Event) {
 			}
 		}
 		w.form(e.World)
-	case master.MasterBack:
+	case master.MasterReplaced:
 		w.unwritten = !bytes.Contains(w.record, fmt.Appendf(nil, `"formation":%d,`, w.world))
 	case master.TrainingFinished:
 		w.trained = true

@@ -150,9 +150,9 @@ func newSimulation(seed uint64, output string) *simulation {
 	}
 	s := newSimulationOf(r, j)
 	s.shape = shape{parts: j.NumPS, columns: columns, records: s.training.total * int64(j.NumEpochs)}
-	s.draw(r, besideServers)
+	s.draw(r, withServers)
 	s.drawCheckpoints(seed)
-	s.drawMasters(seed, besideServers)
+	s.drawMasters(seed, withServers)
 	return s
 }
 

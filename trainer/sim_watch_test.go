@@ -95,7 +95,7 @@ func (s *simulation) hear(e master.Event) {
 			if s.epochs != s.job.NumEpochs {
 				s.complain("the training finished after %d epochs of %d", s.epochs, s.job.NumEpochs)
 			}
-		case master.MasterBack:
+		case master.MasterReplaced:
 			s.back, s.follows, s.returned = true, true, time.Now()
 			// a server may not have joined since it had ended
 			s.cause = s.cause || !s.endedAt.IsZero() && time.Since(s.endedAt) < serverReturn

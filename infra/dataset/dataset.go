@@ -83,7 +83,7 @@ func command(s *settings.Settings, cluster *infra.Cluster, on *platform.Platform
 		}
 	}
 	if source != "" && !s.Data.Remote() {
-		if source, err = infra.Here(s, source); err != nil {
+		if source, err = infra.LocalPath(s, source); err != nil {
 			return nil, err
 		}
 	}

@@ -466,7 +466,7 @@ var laws = []law{
 		return append(wrong, is(l[0], "name", "/aws/eks/"+text(c[0], "name")+"/cluster")...)
 	}, func(v *view) { set(v.named(logType, "cluster")[0], "name", "/aws/eks/other/cluster") }},
 
-	{"E21 what protects storage says from the first up whether it may go when it is full",
+	{"E21 what protects storage says from the first up whether it may be deleted when it is full",
 		func(v *view) (wrong []string) {
 			may := fmt.Sprint(!v.s.ProtectStorage)
 			for _, r := range v.of(repoType) {

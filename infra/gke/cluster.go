@@ -108,16 +108,16 @@ func (p *parts) connect(args *container.ClusterArgs) {
 	// GKE turns this on in new clusters, and it cannot be turned off again: with the provider's
 	// default, false, every `pulumi up` of such a cluster would replace it.
 	args.EnableL4IlbSubsetting = pulumi.Bool(true)
-	var who container.ClusterMasterAuthorizedNetworksConfigCidrBlockArray
+	var networks container.ClusterMasterAuthorizedNetworksConfigCidrBlockArray
 	for _, n := range p.g.AuthorizedNetworks {
 		block := &container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgs{CidrBlock: pulumi.String(n.CIDR)}
 		if n.Name != "" {
 			block.DisplayName = pulumi.String(n.Name)
 		}
-		who = append(who, block)
+		networks = append(networks, block)
 	}
 	args.MasterAuthorizedNetworksConfig = &container.ClusterMasterAuthorizedNetworksConfigArgs{
-		CidrBlocks: who, GcpPublicCidrsAccessEnabled: pulumi.Bool(false),
+		CidrBlocks: networks, GcpPublicCidrsAccessEnabled: pulumi.Bool(false),
 	}
 	if p.g.PrivateNodes {
 		args.PrivateClusterConfig = &container.ClusterPrivateClusterConfigArgs{

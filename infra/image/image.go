@@ -91,7 +91,7 @@ func command(ctx context.Context, s *settings.Settings, cluster *infra.Cluster) 
 	if info, err := os.Stat(source); err == nil && !info.IsDir() {
 		at, what = filepath.Dir(source), "./"+filepath.Base(source)
 	}
-	dir, err := infra.Here(s, at)
+	dir, err := infra.LocalPath(s, at)
 	if err != nil {
 		return nil, err
 	}

@@ -26,10 +26,10 @@ type Options struct {
 
 // Rule forbids one thing, and has a name.
 type Rule struct {
-	Name   string
-	What   string // what the rule forbids
-	Why    string
-	Remedy string // what to do instead
+	Name    string
+	Forbids string // what the rule forbids
+	Why     string
+	Remedy  string // what to do instead
 
 	// judge returns the problems of a resource; all has the resources requested so far.
 	judge func(r Resource, all []Resource) []string

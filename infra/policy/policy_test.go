@@ -193,7 +193,7 @@ func TestDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range Rules {
-		row := fmt.Sprintf("| `%s` | %s | %s | %s |\n", r.Name, r.What, r.Why, r.Remedy)
+		row := fmt.Sprintf("| `%s` | %s | %s | %s |\n", r.Name, r.Forbids, r.Why, r.Remedy)
 		if !strings.Contains(string(page), row) {
 			t.Errorf("policy.md has not\n%s", row)
 		}

@@ -22,12 +22,12 @@ import (
 func checkpointBenchmarks() []benchmark {
 	return []benchmark{
 		{name: "checkpoint/server", long: true, run: func(ctx context.Context, b *bench) error {
-			return besideTraining(ctx, b, "server", job.ParameterServer, 1)
+			return trainingRatio(ctx, b, "server", job.ParameterServer, 1)
 		}},
 		{name: "checkpoint/ring", long: true, run: func(ctx context.Context, b *bench) error {
-			return besideTraining(ctx, b, "ring's worker", job.AllReduce, 2)
+			return trainingRatio(ctx, b, "ring's worker", job.AllReduce, 2)
 		}},
-		{name: "checkpoint/disk", run: besideDisk},
+		{name: "checkpoint/disk", run: diskRatio},
 	}
 }
 
@@ -42,10 +42,10 @@ const (
 // own figures.
 const publishedStall = 0.2
 
-// besideTraining measures a job of a model of 1 GB, values and slots, that makes a checkpoint every
+// trainingRatio measures a job of a model of 1 GB, values and slots, that makes a checkpoint every
 // 30 s: how long the training waits for a checkpoint, by how much it slows down, and by how much
 // the process that copies grows.
-func besideTraining(ctx context.Context, b *bench, who string, strategy job.Strategy, workers int) error {
+func trainingRatio(ctx context.Context, b *bench, who string, strategy job.Strategy, workers int) error {
 	checkpoints := b.n(3)
 	without, _, err := b.largeJob(ctx, strategy, workers, 0)
 	if err != nil {
@@ -142,10 +142,10 @@ func rate(steps []step, from, to time.Time) float64 {
 	return (done(to) - done(from)) / to.Sub(from).Seconds()
 }
 
-// besideDisk writes and restores 1 GB as a shard of a checkpoint, and compares with a plain file of
+// diskRatio writes and restores 1 GB as a shard of a checkpoint, and compares with a plain file of
 // the same size that is written in large pieces and synced, and read. Reads come from the disk, not
 // from the cache.
-func besideDisk(_ context.Context, b *bench) error {
+func diskRatio(_ context.Context, b *bench) error {
 	dir := filepath.Join(b.dir, "disk")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -62,7 +62,7 @@ func serverComesBack(ctx context.Context, b *bench) error {
 		}
 		var back time.Time
 		err = l.await(ctx, "step of all workers from the checkpoint", func() bool {
-			begun := l.lines("ps-*.log", goesBack, killed)
+			begun := l.lines("ps-*.log", rolledBack, killed)
 			if len(begun) < 2 { // both servers
 				return false
 			}
@@ -205,7 +205,7 @@ func (b *bench) manyRecords(ctx context.Context, records int) (string, error) {
 
 // Lines of logs.
 var (
-	goesBack   = regexp.MustCompile(`(?m)^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* The model returns to a checkpoint `)
+	rolledBack = regexp.MustCompile(`(?m)^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* The model returns to a checkpoint `)
 	taskLeased = regexp.MustCompile(`(?m)^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* Task leased `)
 )
 

@@ -177,7 +177,7 @@ func (b *bench) print() {
 
 // report is the content of a file of results.
 type report struct {
-	Where   machine  `json:"where"`
+	Machine machine  `json:"where"`
 	Results []Result `json:"results"`
 }
 

@@ -190,7 +190,7 @@ func tables(reports []report) string {
 	}
 	text.WriteString("\n## Where and when\n\n")
 	for i, r := range reports {
-		fmt.Fprintf(&text, "- %s%s\n", mark(i, len(reports)), r.Where)
+		fmt.Fprintf(&text, "- %s%s\n", mark(i, len(reports)), r.Machine)
 	}
 	return text.String()
 }

@@ -293,8 +293,8 @@ func programBenchmarks() []benchmark {
 			return b.freezes(ctx, name, p.path)
 		}})
 	}
-	all = append(all, benchmark{name: "run/steps, PyTorch 2.x", long: true, run: besideTorchrunsSteps})
-	return append(all, benchmark{name: "run/torchft", long: true, run: besideTorchft})
+	all = append(all, benchmark{name: "run/steps, PyTorch 2.x", long: true, run: torchrunStepRatio})
+	return append(all, benchmark{name: "run/torchft", long: true, run: torchftRatio})
 }
 
 // tuned has flags with which torchrun polls often, and waits only briefly for other nodes; its
@@ -327,16 +327,16 @@ func (b *bench) programs(ctx context.Context, name, path string, megabytes int) 
 		for _, what := range []string{processKilled, nodeKilled, joins} {
 			b.within(fmt.Sprintf("%s: %s", name, what), found[i][what], s.middle, s.worst)
 		}
-		for _, a := range []struct{ what, target string }{{processKilled, "<= 0.2"},
+		for _, a := range []struct{ event, target string }{{processKilled, "<= 0.2"},
 			{processWhole, "<= 0.5"}, {nodeKilled, "<= 0.05"}, {joins, "<= 0.2"}, {newcomer, "<= 0.5"},
 			{undisturbed, ""}} {
-			if len(found[i][a.what]) == 0 || len(found[2][a.what]) == 0 {
+			if len(found[i][a.event]) == 0 || len(found[2][a.event]) == 0 {
 				// a step takes longer than the limit of these measurements
 				continue
 			}
-			b.compared(Result{Name: fmt.Sprintf("%s: %s", name, a.what), Unit: "s", Peer: "torchrun " +
+			b.compared(Result{Name: fmt.Sprintf("%s: %s", name, a.event), Unit: "s", Peer: "torchrun " +
 				python.version + ", tuned", Target: a.target},
-				found[i][a.what], found[2][a.what])
+				found[i][a.event], found[2][a.event])
 		}
 	}
 	return nil
@@ -344,24 +344,24 @@ func (b *bench) programs(ctx context.Context, name, path string, megabytes int) 
 
 // frozen is a way to freeze something, and the time that is measured then.
 type frozen struct {
-	name, what string
-	freeze     event
+	name, event string
+	freeze      event
 }
 
 // torchrunFrozen freezes a part of a job of torchrun, once for all benchmarks that need the result.
 func (b *bench) torchrunFrozen(ctx context.Context, python python, f frozen) (peer string,
 	seconds []float64, err error) {
 	peer = "torchrun " + python.version + ", tuned"
-	at := python.version + f.what
+	at := python.version + f.event
 	if b.torchrunsFrozen[at] == nil {
 		found, err := b.measure(ctx, newTorchrun, setting{python: python, script: "elastic.py",
 			size: 4}, tuned, 1, f.freeze)
 		if errors.Is(err, errNever) {
-			found = map[string][]float64{f.what: {frozenLimit.Seconds()}}
+			found = map[string][]float64{f.event: {frozenLimit.Seconds()}}
 		} else if err != nil {
 			return "", nil, err
 		}
-		b.torchrunsFrozen[at] = found[f.what]
+		b.torchrunsFrozen[at] = found[f.event]
 	}
 	if seconds = b.torchrunsFrozen[at]; seconds[0] == frozenLimit.Seconds() {
 		peer += ", not yet after"
@@ -393,9 +393,9 @@ func (b *bench) freezes(ctx context.Context, name, path string) error {
 			return err
 		}
 		for i, script := range []string{"unmodified", "package"} {
-			row := fmt.Sprintf("%s, --heartbeat_timeout=1s, %s: %s", name, script, f.what)
-			b.within(row, found[i][f.what], silence+0.5, silence+2)
-			b.compared(Result{Name: row, Unit: "s", Peer: peer, Target: "<= 0.05"}, found[i][f.what], theirs)
+			row := fmt.Sprintf("%s, --heartbeat_timeout=1s, %s: %s", name, script, f.event)
+			b.within(row, found[i][f.event], silence+0.5, silence+2)
+			b.compared(Result{Name: row, Unit: "s", Peer: peer, Target: "<= 0.05"}, found[i][f.event], theirs)
 		}
 	}
 	return nil

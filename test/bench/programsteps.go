@@ -16,10 +16,10 @@ const (
 	stepsFor = 10 * time.Second
 )
 
-// besideTorchrunsSteps compares the time of a step of undisturbed scripts with torchrun's, two
+// torchrunStepRatio compares the time of a step of undisturbed scripts with torchrun's, two
 // processes on this machine each, in turns. `elasticdl run` has its defaults; torchrun's processes
 // have as many threads as those of `elasticdl run` get.
-func besideTorchrunsSteps(ctx context.Context, b *bench) error {
+func torchrunStepRatio(ctx context.Context, b *bench) error {
 	const name = "run/steps, PyTorch 2.x"
 	python, err := findPython(ctx, pypi, "torch")
 	if err != nil {
@@ -29,7 +29,7 @@ func besideTorchrunsSteps(ctx context.Context, b *bench) error {
 		return fmt.Errorf("OMP_NUM_THREADS is set: expected the defaults of elasticdl run; unset it")
 	}
 	threads := max(1, runtime.NumCPU()/2)
-	for _, script := range []struct{ file, what string }{{"gpt.py", "a small GPT, DDP"},
+	for _, script := range []struct{ file, model string }{{"gpt.py", "a small GPT, DDP"},
 		{"parallel.py", "tensor parallel"}} {
 		ours := setting{python: python, script: script.file, size: 2, env: []string{}}
 		theirs := ours
@@ -46,7 +46,7 @@ func besideTorchrunsSteps(ctx context.Context, b *bench) error {
 			}
 		}
 		b.paired(Result{
-			Name: fmt.Sprintf("%s: %s", name, script.what), Unit: "s", Peer: "torchrun " +
+			Name: fmt.Sprintf("%s: %s", name, script.model), Unit: "s", Peer: "torchrun " +
 				python.version + ", tuned", Target: "<= 1.05",
 			Threads: threads,
 		}, found[0], found[1])

@@ -13,17 +13,17 @@ func recoveryBenchmarks() []benchmark {
 		{name: "recovery/kill", run: recoveryKill},
 		{name: "recovery/stop", run: recoveryStop},
 		{name: "recovery/torchrun default", long: true, run: func(ctx context.Context, b *bench) error {
-			return b.besideTorchrun(ctx, "default", "<= 0.01")
+			return b.torchrunRatio(ctx, "default", "<= 0.01")
 		}},
 		{name: "recovery/torchrun tuned", long: true, run: func(ctx context.Context, b *bench) error {
-			return b.besideTorchrun(ctx, "tuned", "<= 0.05", tuned...)
+			return b.torchrunRatio(ctx, "tuned", "<= 0.05", tuned...)
 		}},
 	}
 }
 
-// besideTorchrun compares losses of ElasticDL's workers, each of which is a process and a pod, with
+// torchrunRatio compares losses of ElasticDL's workers, each of which is a process and a pod, with
 // those of torchrun's processes and nodes.
-func (b *bench) besideTorchrun(ctx context.Context, how, target string, flags ...string) error {
+func (b *bench) torchrunRatio(ctx context.Context, how, target string, flags ...string) error {
 	ours, err := b.ringKills(ctx)
 	if err != nil {
 		return err

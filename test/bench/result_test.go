@@ -58,7 +58,7 @@ func TestTurns(t *testing.T) {
 func TestPage(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, results ...Result) string {
-		text, err := json.Marshal(report{Where: machine{CPU: "the " + name}, Results: results})
+		text, err := json.Marshal(report{Machine: machine{CPU: "the " + name}, Results: results})
 		if err != nil {
 			t.Fatal(err)
 		}

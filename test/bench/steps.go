@@ -305,7 +305,7 @@ func peakStep(_ context.Context, b *bench) error {
 		return err
 	}
 	defer end()
-	return b.besidePeak("peak/mnist_cnn", mnistCNNFlops, ">= 0.55", step)
+	return b.peakRatio("peak/mnist_cnn", mnistCNNFlops, ">= 0.55", step)
 }
 
 // peakOfTwo compares the limit of two threads of the machine with that of one: two processors may
@@ -338,12 +338,12 @@ func peakOfTwo(_ context.Context, b *bench) error {
 func peakGemm(_ context.Context, b *bench) error {
 	const m, n, k = 256, 1024, 1024
 	multiply := gemm(m, n, k)
-	return b.besidePeak("peak/gemm 256x1024x1024", 2*m*n*k, ">= 0.70", func() error { multiply(); return nil })
+	return b.peakRatio("peak/gemm 256x1024x1024", 2*m*n*k, ">= 0.70", func() error { multiply(); return nil })
 }
 
-// besidePeak compares the rate of a function with a known number of floating-point operations with
+// peakRatio compares the rate of a function with a known number of floating-point operations with
 // the peak.
-func (b *bench) besidePeak(name string, flops float64, target string, f func() error) error {
+func (b *bench) peakRatio(name string, flops float64, target string, f func() error) error {
 	found, err := turns(b.n(7), func() (float64, error) {
 		ms, err := typical(5, f)
 		return flops / ms / 1e6, err

@@ -81,9 +81,9 @@ func (t *torchft) end(context.Context) {
 // words returns the last lines of the processes' logs.
 func (t *torchft) words() string { return lastWords(t.dir, "*.log") }
 
-// besideTorchft compares losses of processes that keep their state with losses of torchft's replica
+// torchftRatio compares losses of processes that keep their state with losses of torchft's replica
 // groups, for the same kind of script.
-func besideTorchft(ctx context.Context, b *bench) error {
+func torchftRatio(ctx context.Context, b *bench) error {
 	const name = "run/small, package"
 	python, err := findPython(ctx, fault, "torchft-nightly")
 	if err != nil {
@@ -104,14 +104,14 @@ func besideTorchft(ctx context.Context, b *bench) error {
 		return err
 	}
 	peer := fmt.Sprintf("torchft-nightly %s of PyTorch %s, tuned", version, python.version)
-	for _, a := range []struct{ what, target string }{{nodeKilled, "<= 1"}, {joins, "<= 1"},
+	for _, a := range []struct{ event, target string }{{nodeKilled, "<= 1"}, {joins, "<= 1"},
 		{newcomer, "<= 1"}, {undisturbed, ""}} {
-		if len(found[0][a.what]) == 0 || len(found[1][a.what]) == 0 {
+		if len(found[0][a.event]) == 0 || len(found[1][a.event]) == 0 {
 			// a step takes longer than the limit of these measurements
 			continue
 		}
-		b.compared(Result{Name: name + ": " + a.what, Unit: "s", Peer: peer, Target: a.target},
-			found[0][a.what], found[1][a.what])
+		b.compared(Result{Name: name + ": " + a.event, Unit: "s", Peer: peer, Target: a.target},
+			found[0][a.event], found[1][a.event])
 	}
 	return nil
 }

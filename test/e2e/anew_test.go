@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// begunAnew checks that a job that lost a part of its model reports that everywhere, and that its
+// startedOver checks that a job that lost a part of its model reports that everywhere, and that its
 // final model is trained.
-func (j *submitted) begunAnew(epochs int64) {
+func (j *submitted) startedOver(epochs int64) {
 	j.t.Helper()
 	s := j.ends(epochs)
 	if s.ModelGeneration < 2 || !strings.Contains(s.Anew, "lost") {
@@ -97,7 +97,7 @@ func TestAllButTheMasterDeleted(t *testing.T) {
 	if now := j.uids("master"); !slices.Equal(now, kept) {
 		t.Errorf("the master was disturbed: %v, before %v", now, kept)
 	}
-	j.begunAnew(epochs)
+	j.startedOver(epochs)
 }
 
 // onBoth submits a job as spread does, and moves server 1 to the other node, so that each node has
@@ -186,5 +186,5 @@ func TestKubeletLossWithServer(t *testing.T) {
 	j.goesOn(trainingDigits / 10)
 	back()
 	j.hurries()
-	j.begunAnew(epochs)
+	j.startedOver(epochs)
 }

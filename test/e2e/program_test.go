@@ -141,17 +141,17 @@ func (r *running) all(size int, since time.Time, without ...string) steppers {
 			return true
 		})
 		found = steppers{pid: make(map[string]int)}
-		type seat struct {
+		type slot struct {
 			rank   int
 			worker string
 		}
 		// a rank may have belonged to another worker in the world before
-		first, last := make(map[seat]stepped), make(map[int]stepped)
+		first, last := make(map[slot]stepped), make(map[int]stepped)
 		for _, s := range r.steps() {
 			if s.world != size || !s.at.After(since) || slices.Contains(without, s.worker) {
 				continue
 			}
-			at := seat{s.rank, s.worker}
+			at := slot{s.rank, s.worker}
 			if was, ok := first[at]; !ok || s.at.Before(was.at) {
 				first[at] = s
 			}
@@ -162,7 +162,7 @@ func (r *running) all(size int, since time.Time, without ...string) steppers {
 		}
 		for rank, s := range last {
 			found.pid[s.worker] = s.pid
-			if began := first[seat{rank, s.worker}].at; began.After(found.at) {
+			if began := first[slot{rank, s.worker}].at; began.After(found.at) {
 				found.at = began
 			}
 		}

@@ -34,11 +34,11 @@ var amazon = map[string]Type{
 	"aws:ec2/internetGateway:InternetGateway": aws("aws_internet_gateway", Type{Delete: noNAT}),
 	"aws:ec2/eip:Eip":                         aws("aws_eip", Type{Fill: fillEIP, Drift: driftEIP}),
 	natGateway: aws("aws_nat_gateway",
-		Type{Make: makeNAT, Fill: fillNAT, Delete: groupsAreGone}),
+		Type{Make: makeNAT, Fill: fillNAT, Delete: noGroupsLeft}),
 	"aws:ec2/routeTable:RouteTable": aws("aws_route_table", Type{Drift: driftRoutes}),
-	route:                           aws("aws_route", Type{Delete: groupsAreGone}),
+	route:                           aws("aws_route", Type{Delete: noGroupsLeft}),
 	"aws:ec2/routeTableAssociation:RouteTableAssociation": aws("aws_route_table_association",
-		Type{Delete: groupsAreGone}),
+		Type{Delete: noGroupsLeft}),
 	"aws:ec2/vpcEndpoint:VpcEndpoint": aws("aws_vpc_endpoint", Type{Fill: fillEndpoint}),
 	"aws:ec2/securityGroup:SecurityGroup": aws("aws_security_group",
 		Type{Name: "name", Make: amazonARN("ec2", "security-group/"), Drift: driftRules}),
@@ -56,7 +56,7 @@ var amazon = map[string]Type{
 		Type{Delete: deleteAttachment}),
 	logGroup: aws("aws_cloudwatch_log_group",
 		Type{Name: "name", Exists: logsExist, Make: amazonARN("logs", "log-group:"), Fill: fillLogs,
-			Delete: deleteLogs, Gone: logsReturn}),
+			Delete: deleteLogs, AfterDelete: logsReturn}),
 	eksCluster: aws("aws_eks_cluster",
 		Type{Name: "name", Make: makeEKS, Fill: fillEKS, Drift: driftEKS, Delete: deleteEKS}),
 	eksGroup: aws("aws_eks_node_group",
@@ -83,7 +83,7 @@ var amazon = map[string]Type{
 	"aws:efs/accessPoint:AccessPoint": aws("aws_efs_access_point",
 		Type{Make: amazonARN("elasticfilesystem", "access-point/")}),
 	mountTarget: aws("aws_efs_mount_target",
-		Type{Make: makeTarget, Delete: groupsAreGone}),
+		Type{Make: makeTarget, Delete: noGroupsLeft}),
 	"aws:s3/bucketV2:BucketV2": aws("aws_s3_bucket", Type{
 		Name: "bucket", Global: true, Make: makeBucket, Fill: fillBucket, Drift: driftBucket,
 		Delete: func(_ context.Context, r *Resource) error { return emptied(r, "forceDestroy", "BucketNotEmpty") },
@@ -301,9 +301,9 @@ func deleteAttachment(_ context.Context, r *Resource) error {
 	return nil
 }
 
-// groupsAreGone refuses to delete what nodes need while there are groups of nodes. Resources of
+// noGroupsLeft refuses to delete what nodes need while there are groups of nodes. Resources of
 // single subnets or routes are needed only by the groups in these subnets.
-func groupsAreGone(_ context.Context, r *Resource) error {
+func noGroupsLeft(_ context.Context, r *Resource) error {
 	for g := range r.cloud.all(eksGroup) {
 		in := list(g.In, "subnetIds")
 		subnet := text(r.In, "subnetId")

@@ -276,9 +276,9 @@ func makeTemplate(_ context.Context, r *Resource, op Op) (Props, error) {
 	}
 	out := Props{"arn": arn, "latestVersion": latest, "defaultVersion": r.Is["defaultVersion"]}
 	switch {
-	case op == Preview && r.changesBeside(noNewLatest):
+	case op == Preview && r.changesOther(noNewLatest):
 		out["latestVersion"] = Unknown
-	case op == Update && r.changesBeside(notOfData):
+	case op == Update && r.changesOther(notOfData):
 		out["latestVersion"] = latest + 1
 	}
 	if r.In["updateDefaultVersion"] == true {

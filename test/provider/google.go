@@ -27,9 +27,9 @@ var google = map[string]Type{
 			return nil
 		},
 	},
-	"gcp:projects/iAMMember:IAMMember": {Schema: "google_project_iam_member", Delete: nodesAreGone},
+	"gcp:projects/iAMMember:IAMMember": {Schema: "google_project_iam_member", Delete: noNodesLeft},
 	"gcp:artifactregistry/repositoryIamMember:RepositoryIamMember": {
-		Schema: "google_artifact_registry_repository_iam_member", Delete: nodesAreGone,
+		Schema: "google_artifact_registry_repository_iam_member", Delete: noNodesLeft,
 	},
 	"gcp:serviceaccount/iAMMember:IAMMember": {Schema: "google_service_account_iam_member", Make: makeIdentity},
 	"gcp:serviceaccount/account:Account": {Schema: "google_service_account",
@@ -40,12 +40,12 @@ var google = map[string]Type{
 	"gcp:compute/router:Router": {Schema: "google_compute_router",
 		Name: "name", Make: googleLink},
 	"gcp:compute/routerNat:RouterNat": {Schema: "google_compute_router_nat", Name: "name",
-		Delete: nodesAreGone},
+		Delete: noNodesLeft},
 	"gcp:compute/globalAddress:GlobalAddress": {Schema: "google_compute_global_address", Name: "name"},
 	"gcp:artifactregistry/repository:Repository": {Schema: "google_artifact_registry_repository",
 		Name: "repositoryId", Fill: fillLabels},
 	"gcp:filestore/instance:Instance": {Schema: "google_filestore_instance", Name: "name",
-		Make: makeFilestore, Fill: fillFilestore, Delete: nodesAreGone},
+		Make: makeFilestore, Fill: fillFilestore, Delete: noNodesLeft},
 	"gcp:container/cluster:Cluster": {Schema: "google_container_cluster",
 		Name: "name", Make: makeGKE, Fill: fillGKE, Drift: driftGKE, Delete: deleteGKE},
 	"gcp:container/nodePool:NodePool": {Schema: "google_container_node_pool", Name: "name",
@@ -196,9 +196,9 @@ func makePool(_ context.Context, r *Resource, op Op) (Props, error) {
 
 func gpus(r *Resource) bool { return len(list(r.In, "nodeConfig", "guestAccelerators")) > 0 }
 
-// nodesAreGone refuses to delete what nodes need while they exist: their route to the internet,
+// noNodesLeft refuses to delete what nodes need while they exist: their route to the internet,
 // their permissions, the volumes of their pods. A file system may also be deleted when no job runs.
-func nodesAreGone(_ context.Context, r *Resource) error {
+func noNodesLeft(_ context.Context, r *Resource) error {
 	if r.Type == "gcp:filestore/instance:Instance" && !r.cloud.Kubernetes.trains() {
 		return nil
 	}

@@ -46,8 +46,8 @@ type Type struct {
 	Drift func(r *Resource)
 	// Delete returns an error if the resource cannot be deleted.
 	Delete func(ctx context.Context, r *Resource) error
-	// Gone simulates what the cloud does after a resource is deleted.
-	Gone func(r *Resource)
+	// AfterDelete simulates what the cloud does after a resource is deleted.
+	AfterDelete func(r *Resource)
 }
 
 // Op is an operation on a resource.
@@ -362,8 +362,8 @@ func (r *Resource) changes(properties ...string) bool {
 	return slices.ContainsFunc(r.changed, func(path string) bool { return slices.Contains(properties, firstOf(path)) })
 }
 
-// changesBeside reports whether an update changes a property other than those.
-func (r *Resource) changesBeside(properties []string) bool {
+// changesOther reports whether an update changes a property other than those.
+func (r *Resource) changesOther(properties []string) bool {
 	return slices.ContainsFunc(r.changed, func(path string) bool { return !slices.Contains(properties, firstOf(path)) })
 }
 
@@ -467,7 +467,7 @@ func (p *Provider) Delete(ctx context.Context, q *pulumirpc.DeleteRequest) (*emp
 	}
 	p.calls = append(p.calls, Call{"delete", r.Type, r.Name, r.ID})
 	delete(p.live, kind+" "+r.ID)
-	if gone := p.types[kind].Gone; gone != nil {
+	if gone := p.types[kind].AfterDelete; gone != nil {
 		gone(r)
 	}
 	return &emptypb.Empty{}, nil

@@ -32,8 +32,8 @@ type Merge struct {
 type merged struct {
 	next Line
 	// next is there
-	there bool
-	ended bool
+	hasNext bool
+	ended   bool
 	// of the last line: no line is older than the one before it
 	at time.Time
 	// since when there is no next line
@@ -47,7 +47,7 @@ func (m *Merge) Add(now time.Time) int {
 }
 
 // Wants reports whether the next line of a log is to be put.
-func (m *Merge) Wants(log int) bool { return !m.logs[log].there && !m.logs[log].ended }
+func (m *Merge) Wants(log int) bool { return !m.logs[log].hasNext && !m.logs[log].ended }
 
 // Put sets the next line of a log that wants one.
 func (m *Merge) Put(log int, line Line) {
@@ -55,7 +55,7 @@ func (m *Merge) Put(log int, line Line) {
 	if line.At.After(l.at) {
 		l.at = line.At
 	}
-	l.next, l.there = line, true
+	l.next, l.hasNext = line, true
 }
 
 // End notes that a log has no further line.
@@ -66,7 +66,7 @@ func (m *Merge) End(log int) { m.logs[log].ended = true }
 func (m *Merge) Next(now time.Time) (line Line, log int, ok bool, wait time.Duration) {
 	log = -1
 	for i := range m.logs {
-		if l := &m.logs[i]; l.there && (log < 0 || l.at.Before(m.logs[log].at)) {
+		if l := &m.logs[i]; l.hasNext && (log < 0 || l.at.Before(m.logs[log].at)) {
 			log = i
 		}
 	}
@@ -76,7 +76,7 @@ func (m *Merge) Next(now time.Time) (line Line, log int, ok bool, wait time.Dura
 	wait, waits := -1, false
 	for i := range m.logs {
 		l := &m.logs[i]
-		if l.there || l.ended || l.at.After(m.logs[log].at) {
+		if l.hasNext || l.ended || l.at.After(m.logs[log].at) {
 			continue
 		}
 		if m.Window == 0 {
@@ -98,6 +98,6 @@ func (m *Merge) Next(now time.Time) (line Line, log int, ok bool, wait time.Dura
 		return Line{}, -1, false, wait
 	}
 	l := &m.logs[log]
-	line, l.next, l.there, l.since = l.next, Line{}, false, now
+	line, l.next, l.hasNext, l.since = l.next, Line{}, false, now
 	return line, log, true, 0
 }

@@ -291,5 +291,5 @@ func (m *master) lost(ctx context.Context, a pod.Action) {
 	if a.Counted {
 		fault = a.Reason
 	}
-	m.strategy.takeBack(ctx, a.ID.Index, fault)
+	m.strategy.returnLeases(ctx, a.ID.Index, fault)
 }

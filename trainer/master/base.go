@@ -373,11 +373,11 @@ func (c *checkpoints) rewind(now time.Time) kept {
 	return c.base
 }
 
-// back sets the version of the model in the current generation, even if a newer one was reported
-// before.
-func (c *checkpoints) back(version int64) {
+// rollback sets the version of the model in the current generation, even if a newer one was
+// reported before.
+func (c *checkpoints) rollback(version int64) {
 	if c.on() {
-		c.cut.Back(version)
+		c.cut.Rollback(version)
 	}
 }
 

@@ -16,9 +16,9 @@ type Event interface{ event() }
 // Leased tells that a worker was granted a task for the first time.
 type Leased struct{ Lease task.Lease }
 
-// TakenBack tells that a lease was taken from its worker unsettled. Its Done records are in the
+// LeaseReturned tells that a lease was taken from its worker unsettled. Its Done records are in the
 // model and credited, the others are to be leased again.
-type TakenBack struct{ Lease task.Lease }
+type LeaseReturned struct{ Lease task.Lease }
 
 // PodReplaced tells that a pod is to be deleted because it makes no progress or is silent. Its end
 // follows as [PodEnded].
@@ -116,8 +116,8 @@ type CheckpointDamaged struct {
 	Reason string
 }
 
-// MasterBack tells that this master has replaced another one.
-type MasterBack struct {
+// MasterReplaced tells that this master has replaced another one.
+type MasterReplaced struct {
 	Incarnation int
 	// the other one has left as planned, as when the job was suspended
 	Planned bool
@@ -147,7 +147,7 @@ type Ended struct {
 }
 
 func (Leased) event()              {}
-func (TakenBack) event()           {}
+func (LeaseReturned) event()       {}
 func (PodReplaced) event()         {}
 func (PodRefused) event()          {}
 func (PodUnwanted) event()         {}
@@ -161,7 +161,7 @@ func (Resumed) event()             {}
 func (CheckpointWritten) event()   {}
 func (CheckpointFailed) event()    {}
 func (CheckpointDamaged) event()   {}
-func (MasterBack) event()          {}
+func (MasterReplaced) event()      {}
 func (ProgramFailed) event()       {}
 func (Evaluated) event()           {}
 func (EvaluationWithdrawn) event() {}

@@ -21,7 +21,7 @@ func TestEvents(t *testing.T) {
 				switch e := e.(type) {
 				case Leased:
 					told = append(told, fmt.Sprintf("lease %d of %d", e.Lease.ID, e.Lease.Worker))
-				case TakenBack:
+				case LeaseReturned:
 					told = append(told, fmt.Sprintf("lease %d taken back from %d", e.Lease.ID, e.Lease.Worker))
 				case PodEnded:
 					told = append(told, fmt.Sprintf("%v ended, counted %v", e.ID, e.Counted))

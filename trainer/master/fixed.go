@@ -143,8 +143,8 @@ func (f *fixed) heard(pod.ID, int64, *wire.HeartbeatRequest, *wire.HeartbeatRepl
 
 func (f *fixed) stragglers(overdue []int) []int { return overdue }
 
-// takeBack takes back the leases of a worker that has ended. None of their records counts.
-func (f *fixed) takeBack(_ context.Context, worker int, fault string) {
+// returnLeases takes back the leases of a worker that has ended. None of their records counts.
+func (f *fixed) returnLeases(_ context.Context, worker int, fault string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stage.Over() {

@@ -100,7 +100,7 @@ func (h *history) hear(e Event, now time.Time) {
 		note(incidentModel, e.Words())
 	case CheckpointDamaged:
 		note(incidentModel, fmt.Sprintf("checkpoint %d cannot be read: %s", e.Number, e.Reason))
-	case MasterBack:
+	case MasterReplaced:
 		if !e.Planned {
 			note(incidentMaster, fmt.Sprintf("the master was lost, and came back as its incarnation %d", e.Incarnation))
 		}

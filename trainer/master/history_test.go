@@ -34,8 +34,8 @@ func TestHistoryOfEvents(t *testing.T) {
 		{[]Event{TrainingRestarted{Reason: "ps-0 was lost"}}, "model: the training started over: ps-0 was lost"},
 		{[]Event{RolledBack{Checkpoint: 3, Reason: "ps-0 was lost"}},
 			"model: the training returned to checkpoint 3: ps-0 was lost"},
-		{[]Event{MasterBack{Incarnation: 2}}, "master: the master was lost, and came back as its incarnation 2"},
-		{[]Event{MasterBack{Incarnation: 2, Planned: true}}, ""},
+		{[]Event{MasterReplaced{Incarnation: 2}}, "master: the master was lost, and came back as its incarnation 2"},
+		{[]Event{MasterReplaced{Incarnation: 2, Planned: true}}, ""},
 		{[]Event{Evaluated{}, Ended{Err: errors.New("x")}, EpochFinished{}}, ""},
 	} {
 		var h history

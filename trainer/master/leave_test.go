@@ -144,7 +144,7 @@ func TestLeaverWritesItsCheckpoint(t *testing.T) {
 				p[1].hears("world 1.1 [0 1 2] from []", "recall 1", "world 2.2 [1 2] from [0 1]")
 				w.wantTask(w.task(1), lease.Start, 2)
 				if p[0].says(asked).Unknown {
-					t.Fatal("its checkpoint goes with it")
+					t.Fatal("its checkpoint is lost with it")
 				}
 				p[0].says(writes(phase))
 				if !p[0].says(asked).Unknown {
@@ -179,7 +179,7 @@ func TestLastOfARingStays(t *testing.T) {
 		lease := w.task(0)
 		asked := func(r *wire.HeartbeatRequest) { r.Leave = wire.Leave_ASKED }
 		if p[0].says(asked).Unknown {
-			t.Fatal("the model goes with it")
+			t.Fatal("the model is lost with it")
 		}
 		if more := p[0].word(); more != nil {
 			t.Fatalf("it hears %q, and nobody has come", say(more))

@@ -34,7 +34,7 @@ func (w *world) rewound() {
 // A process that was restarted has read its checkpoint, and is to take the state of another worker,
 // which is lost before it has passed that on: the training returns to the checkpoint, and so do
 // the records.
-func TestProgramGoesBackToACheckpoint(t *testing.T) {
+func TestProgramReturnsToACheckpoint(t *testing.T) {
 	for _, when := range []string{"before the world", "in it"} {
 		t.Run(when, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestProgramGoesBackToACheckpoint(t *testing.T) {
 
 // A newcomer that has read a checkpoint is in a world whose other members are lost before it has
 // taken their state.
-func TestProgramGoesBackToANewcomersCheckpoint(t *testing.T) {
+func TestProgramReturnsToANewcomersCheckpoint(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
 		trainAll(w)

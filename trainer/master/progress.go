@@ -29,10 +29,14 @@ func (p *progress) resumedWith(records int64) { p.resumed = records }
 func (p *progress) restart() { p.speed = speed{} }
 
 // restore sets what the previous master has left.
-func (p *progress) restore(r *record) { p.resumed, p.reason, p.rewinds = r.Resumed, r.Anew, r.Rewinds }
+func (p *progress) restore(r *record) {
+	p.resumed, p.reason, p.rewinds = r.Resumed, r.RollbackReason, r.Rewinds
+}
 
 // save writes to a record what restore takes.
-func (p *progress) save(r *record) { r.Resumed, r.Anew, r.Rewinds = p.resumed, p.reason, p.rewinds }
+func (p *progress) save(r *record) {
+	r.Resumed, r.RollbackReason, r.Rewinds = p.resumed, p.reason, p.rewinds
+}
 
 // speed is records per second over a sliding window.
 type speed struct{ samples []sample }

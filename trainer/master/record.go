@@ -48,7 +48,7 @@ type record struct {
 	Resumed  int64 `json:"resumed,omitempty"`
 	Rejected int64 `json:"rejected,omitempty"`
 	// why the training last returned
-	Anew string `json:"anew,omitempty"`
+	RollbackReason string `json:"anew,omitempty"`
 	// how often the training returned
 	Rewinds int `json:"rewinds,omitempty"`
 	// the newest incidents

@@ -104,7 +104,7 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	m.handover.announcements.expect(workers)
 	m.Log.Info("Master restored", "incarnation", m.Self.Header().Incarnation, "model_generation",
 		r.ModelGeneration, "pods", len(table.List()))
-	m.events.happen(MasterBack{Incarnation: m.Self.Header().Incarnation, Planned: r.Last})
+	m.events.happen(MasterReplaced{Incarnation: m.Self.Header().Incarnation, Planned: r.Last})
 	m.enqueue(actions)
 	if m.ring != nil {
 		m.enqueue(m.ring.ended())

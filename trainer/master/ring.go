@@ -185,7 +185,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		}
 	}
 	r.settle(r.custody.Formed(w, applied, version))
-	r.checkpoints.back(version)
+	r.checkpoints.rollback(version)
 	// before the world is announced, or the next master would not know it
 	if !r.host.recorded() {
 		return

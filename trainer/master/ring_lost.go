@@ -114,8 +114,8 @@ func (r *ring) dismiss(id pod.ID, reason string) {
 	r.reclaim(id.Index, "")
 }
 
-// takeBack takes back the leases of a worker that has ended.
-func (r *ring) takeBack(_ context.Context, worker int, fault string) {
+// returnLeases takes back the leases of a worker that has ended.
+func (r *ring) returnLeases(_ context.Context, worker int, fault string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.stage.Over() {

@@ -238,9 +238,9 @@ func (s *servers) lost(id pod.ID, incarnation int, reason string) {
 	}
 }
 
-// takeBack takes back the leases of a worker that has ended, when the servers have said which of
-// their records they have.
-func (s *servers) takeBack(ctx context.Context, worker int, fault string) {
+// returnLeases takes back the leases of a worker that has ended, when the servers have said which
+// of their records they have.
+func (s *servers) returnLeases(ctx context.Context, worker int, fault string) {
 	s.mu.Lock()
 	held := s.work.queue.Held(worker)
 	if s.stage.Over() {

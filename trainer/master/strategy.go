@@ -10,8 +10,8 @@ import (
 )
 
 // strategy is the holder of the model, servers or the workers of a ring, and the source of the
-// master's knowledge of its content. The caller of every method but takeBack holds the mutex. The
-// master asks [ring] about its members.
+// master's knowledge of its content. The caller of every method but returnLeases holds the mutex.
+// The master asks [ring] about its members.
 type strategy interface {
 	// version returns the newest known version.
 	version() int64
@@ -30,9 +30,9 @@ type strategy interface {
 	heard(id pod.ID, modelGeneration int64, r *wire.HeartbeatRequest, reply *wire.HeartbeatReply)
 	// lost notes that an incarnation of a pod has ended.
 	lost(id pod.ID, incarnation int, reason string)
-	// takeBack takes back the leases of a worker that has ended, when it is known which of their
-	// records are in the model.
-	takeBack(ctx context.Context, worker int, fault string)
+	// returnLeases takes back the leases of a worker that has ended, when it is known which of
+	// their records are in the model.
+	returnLeases(ctx context.Context, worker int, fault string)
 	// blocked reports whether workers wait for something that is missing: a server, or the storage
 	// that they begin from. Meanwhile no worker is a straggler.
 	blocked() bool

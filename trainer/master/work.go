@@ -71,7 +71,7 @@ func (w *work) restore(applied *ledger.Ledger, saved task.Snapshot) error {
 func (w *work) lose(worker int, progress map[int64]int64, fault string) {
 	for _, l := range w.queue.Lose(worker, progress, fault, w.clock.at(time.Now())) {
 		w.Log.Info("Lease taken back", "lease", l.ID, "worker", l.Worker, "task", l.Task, "done", l.Done)
-		w.events.happen(TakenBack{l})
+		w.events.happen(LeaseReturned{l})
 	}
 	w.waiters.wake()
 }

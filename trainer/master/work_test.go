@@ -40,7 +40,7 @@ func TestWorkIsLost(t *testing.T) {
 	default:
 		t.Error("no call looks again")
 	}
-	if len(*events) != 1 || (*events)[0].(TakenBack).Lease.Done != 5 || w.queue.Stats().Done != 5 {
+	if len(*events) != 1 || (*events)[0].(LeaseReturned).Lease.Done != 5 || w.queue.Stats().Done != 5 {
 		t.Errorf("%+v, %+v", *events, w.queue.Stats())
 	}
 	if again, _ := w.queue.Lease(4, time.Now()); again.Number != lease.Number || again.Done != 5 {

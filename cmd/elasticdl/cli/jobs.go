@@ -23,8 +23,8 @@ import (
 
 // Errors of commands that have waited for --timeout.
 var (
-	errWaited = errors.New("the job has not ended in time")
-	errGone   = errors.New("timed out waiting for deletion; the remaining pods are deleted in the background")
+	errWaited     = errors.New("the job has not ended in time")
+	errNotDeleted = errors.New("timed out waiting for deletion; the remaining pods are deleted in the background")
 )
 
 func listCommand() *cobra.Command {
@@ -397,12 +397,12 @@ have --grace_period to save their state.`,
 		ValidArgsFunction: location.complete,
 		PreRunE:           checks(location.check, timeout.check),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			ctx, cancel := timeout.limit(cmd.Context(), errGone)
+			ctx, cancel := timeout.limit(cmd.Context(), errNotDeleted)
 			defer cancel()
 			var failed []error
 			for _, name := range args {
 				err := stop(ctx, cmd, &location, name)
-				if errors.Is(err, errGone) {
+				if errors.Is(err, errNotDeleted) {
 					return failure{fmt.Errorf("job %s: %w", name, err), exitTimeout}
 				}
 				failed = append(failed, err)

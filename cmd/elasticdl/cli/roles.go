@@ -39,7 +39,7 @@ func launcherCommand() *cobra.Command {
 
 func masterCommand() *cobra.Command {
 	var name, namespace string
-	var here local.MasterConfig
+	var config local.MasterConfig
 	cmd := &cobra.Command{
 		Use:    "master",
 		Short:  "Run the master of a job (started by its launcher, or by the job's pod)",
@@ -51,16 +51,16 @@ func masterCommand() *cobra.Command {
 					incluster.MasterConfig{Job: name, Namespace: namespace, Environ: os.Environ(),
 						Output: cmd.ErrOrStderr()})
 			}
-			if here.Incarnation < 1 {
-				return fmt.Errorf("--launch=%d: expected 1 or more", here.Incarnation)
+			if config.Incarnation < 1 {
+				return fmt.Errorf("--launch=%d: expected 1 or more", config.Incarnation)
 			}
-			here.Log = cmd.ErrOrStderr()
-			return local.RunMaster(cmd.Context(), here)
+			config.Log = cmd.ErrOrStderr()
+			return local.RunMaster(cmd.Context(), config)
 		}),
 	}
-	cmd.Flags().StringVar(&here.JobDir, "job_dir", "", "state directory of the job, for --runtime=local")
-	cmd.Flags().IntVar(&here.Incarnation, "launch", 1, "incarnation of the master, from 1")
-	cmd.Flags().BoolVar(&here.Resume, "resume", false, "continue from the newest checkpoint")
+	cmd.Flags().StringVar(&config.JobDir, "job_dir", "", "state directory of the job, for --runtime=local")
+	cmd.Flags().IntVar(&config.Incarnation, "launch", 1, "incarnation of the master, from 1")
+	cmd.Flags().BoolVar(&config.Resume, "resume", false, "continue from the newest checkpoint")
 	cmd.Flags().StringVar(&name, "job_name", "", "name of the job, on a cluster")
 	cmd.Flags().StringVar(&namespace, "namespace", "default", "namespace of the job")
 	cmd.MarkFlagsOneRequired("job_dir", "job_name")

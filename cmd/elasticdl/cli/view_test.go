@@ -230,7 +230,7 @@ func TestCheckpointShown(t *testing.T) {
 }
 
 // Each time that the training starts over, this is reported once, in every output.
-func TestAnew(t *testing.T) {
+func TestStartedOver(t *testing.T) {
 	const words = "the training started over: ps-1 was lost with its part of the model: node lost; " +
 		"50,000 records were trained on till then"
 	for _, before := range []*wire.JobStatus{nil, running()} {

@@ -109,7 +109,7 @@ func (z *zooInit) findCheckout(version, binary string) error {
 		}
 		z.packages, z.local = z.local, ""
 	}
-	if version != "dev" || z.there() {
+	if version != "dev" || z.exists() {
 		return nil
 	}
 	for _, from := range []string{filepath.Dir(binary), "."} {
@@ -194,8 +194,8 @@ func executable() string {
 	return path
 }
 
-// there reports whether the module exists.
-func (z *zooInit) there() bool {
+// exists reports whether the module exists.
+func (z *zooInit) exists() bool {
 	_, err := os.Stat(filepath.Join(z.zoo, "go.mod"))
 	return err == nil
 }
@@ -206,7 +206,7 @@ func (z *zooInit) notes() (notes []string) {
 	case z.packages != "":
 		notes = append(notes, fmt.Sprintf("--local_pkg_dir=%s has no checkout of %s; an image needs "+
 			"no Python packages of ElasticDL, and every image has AllReduce", z.packages, modulePath))
-	case z.local != "" && z.there():
+	case z.local != "" && z.exists():
 		notes = append(notes, fmt.Sprintf("--local_pkg_dir=%s; the module %s exists", z.local, z.zoo))
 	}
 	if z.pypi != "" {
@@ -224,7 +224,7 @@ func (z *zooInit) run(cmd *cobra.Command) error {
 		fmt.Fprintf(cmd.ErrOrStderr(), "note: no effect: %s\n", note)
 	}
 	what := "already exists, left unchanged"
-	if !z.there() {
+	if !z.exists() {
 		if what = "written"; z.local != "" {
 			what = "written, to be built with the checkout " + z.local
 		}

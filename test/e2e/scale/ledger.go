@@ -9,8 +9,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// errAnew refuses a message about another model generation.
-var errAnew = errors.New("the model has started over")
+// errGeneration refuses a message about another model generation.
+var errGeneration = errors.New("the model has started over")
 
 // Ledger is the model of a job, as all of its servers have it: which records it contains, how
 // often. A push is on every server or on none. Like a real server, it has the first records of each
@@ -21,7 +21,7 @@ type Ledger struct {
 	// all records of the epochs up to this one are in the model
 	settled int32
 	// number of records that are in the model, from each task's start
-	had map[key]int64
+	applied map[key]int64
 	// how many times each record was pushed
 	shards map[shard][]int
 	pushes int64
@@ -48,20 +48,20 @@ func NewLedger() *Ledger {
 
 func (l *Ledger) clear(modelGeneration int64) {
 	l.modelGeneration, l.settled, l.pushes = modelGeneration, 0, 0
-	l.had, l.shards = make(map[key]int64), make(map[shard][]int)
+	l.applied, l.shards = make(map[key]int64), make(map[shard][]int)
 }
 
 // push adds the records [from, to) of a task, in its order, and returns how many records of the
 // task are in the model. If that is less than to, the push does not begin at the ledger's end of
-// the task, and adds nothing. It returns errAnew if the model is in another generation.
+// the task, and adds nothing. It returns errGeneration if the model is in another generation.
 func (l *Ledger) push(modelGeneration int64, t *wire.Task, from, to int64) (had int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of := key{t.Epoch, t.Number}
-	had = l.had[of]
+	had = l.applied[of]
 	switch {
 	case modelGeneration != l.modelGeneration:
-		return 0, fmt.Errorf("%w: a push of generation %d in generation %d", errAnew, modelGeneration,
+		return 0, fmt.Errorf("%w: a push of generation %d in generation %d", errGeneration, modelGeneration,
 			l.modelGeneration)
 	case t.Epoch <= l.settled:
 		return to, nil
@@ -76,7 +76,7 @@ func (l *Ledger) push(modelGeneration int64, t *wire.Task, from, to int64) (had 
 	for i := t.Start + from; i < t.Start+to; i++ {
 		records[i]++
 	}
-	l.had[of] = to
+	l.applied[of] = to
 	l.pushes++
 	return to, nil
 }
@@ -87,7 +87,7 @@ func (l *Ledger) progress(tasks []*wire.TaskKey) []int64 {
 	defer l.mu.Unlock()
 	var all []int64
 	for _, t := range tasks {
-		all = append(all, l.had[key{t.Epoch, t.Number}])
+		all = append(all, l.applied[key{t.Epoch, t.Number}])
 	}
 	return all
 }
@@ -102,15 +102,16 @@ func (l *Ledger) begin(modelGeneration int64) {
 }
 
 // settle records that all records of the epochs up to this one are in the model, in that
-// generation. It returns errAnew if the model is in another generation.
+// generation. It returns errGeneration if the model is in another generation.
 func (l *Ledger) settle(modelGeneration int64, epochs int32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if modelGeneration != l.modelGeneration {
-		return fmt.Errorf("%w: an order of generation %d in generation %d", errAnew, modelGeneration, l.modelGeneration)
+		return fmt.Errorf("%w: an order of generation %d in generation %d", errGeneration, modelGeneration,
+			l.modelGeneration)
 	}
 	l.settled = max(l.settled, epochs)
-	maps.DeleteFunc(l.had, func(k key, _ int64) bool { return k.epoch <= l.settled })
+	maps.DeleteFunc(l.applied, func(k key, _ int64) bool { return k.epoch <= l.settled })
 	return nil
 }
 

@@ -157,7 +157,7 @@ func TestPlayersDoAJob(t *testing.T) {
 
 // The loss of a server loses the model: it starts over, and later pushes of the former generation
 // are refused.
-func TestPlayersBeginAnew(t *testing.T) {
+func TestPlayersStartOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		status := perform(t, func(ctx context.Context, s *stage) {
 			for victim := range 2 {
@@ -199,7 +199,7 @@ func TestLedger(t *testing.T) {
 	check(10, false)
 	push(1, first, 6, 10, 10, nil)
 	check(10, true)
-	push(2, first, 0, 6, 0, errAnew)
+	push(2, first, 0, 6, 0, errGeneration)
 	// a task with other bounds: record 10 is in both
 	l.push(1, &wire.Task{Number: 7, Shard: "s", Start: 0, End: 11, Epoch: 1}, 0, 11)
 	check(20, false)
@@ -210,10 +210,10 @@ func TestLedger(t *testing.T) {
 	push(1, first, 0, 6, 6, nil) // everything is in the ledger
 	l.begin(2)
 	l.begin(1) // this call is late
-	if err := l.settle(1, 5); !errors.Is(err, errAnew) {
+	if err := l.settle(1, 5); !errors.Is(err, errGeneration) {
 		t.Errorf("an order of the generation before: %v", err)
 	}
-	push(1, first, 0, 6, 0, errAnew)
+	push(1, first, 0, 6, 0, errGeneration)
 	push(2, first, 0, 6, 6, nil)
 	if v := l.version(); v != 1 {
 		t.Errorf("version %d in the second generation", v)

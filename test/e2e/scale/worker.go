@@ -18,7 +18,7 @@ import (
 const (
 	heartbeat = 500 * time.Millisecond // interval of heartbeats, as in real pods
 	// pause before a worker asks for the state in another model generation
-	anewPause = 100 * time.Millisecond
+	generationPause = 100 * time.Millisecond
 )
 
 // errReplaced ends a simulated pod that another has replaced.
@@ -52,11 +52,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	beating.Go(func() { cancel(beat(ctx, w.Master, w.state)) })
 	for {
 		err := w.work(ctx)
-		if !errors.Is(err, errAnew) {
+		if !errors.Is(err, errGeneration) {
 			return err
 		}
 		// the servers may not know of the new generation yet
-		if err := sleep(ctx, anewPause); err != nil {
+		if err := sleep(ctx, generationPause); err != nil {
 			return err
 		}
 		if err := w.join(ctx); err != nil {
@@ -186,7 +186,7 @@ func retry(ctx context.Context, f func() error) error {
 		case codes.NotFound:
 			return errReplaced
 		case codes.Aborted:
-			return fmt.Errorf("%w: %v", errAnew, err)
+			return fmt.Errorf("%w: %v", errGeneration, err)
 		case codes.FailedPrecondition, codes.InvalidArgument, codes.Unauthenticated, codes.PermissionDenied:
 			return err
 		}

@@ -169,10 +169,10 @@ func (c *Cut) Wanted(version int64, now time.Time) bool {
 // Covers reports whether a complete cut has that version of the model or a later one.
 func (c *Cut) Covers(version int64) bool { return version <= c.covered }
 
-// Back notes that the model fell back to a version, because all workers that had a newer one are
-// lost. Cuts of newer versions, under way or on disk, no longer cover these versions: the model
+// Rollback notes that the model fell back to a version, because all workers that had a newer one
+// are lost. Cuts of newer versions, under way or on disk, no longer cover these versions: the model
 // reaches them again with other values.
-func (c *Cut) Back(version int64) {
+func (c *Cut) Rollback(version int64) {
 	c.begun, c.covered = min(c.begun, version), min(c.covered, version)
 }
 

@@ -160,7 +160,7 @@ func TestCutModel(t *testing.T) {
 				if rapid.IntRange(0, 9).Draw(t, "rarely") == 0 {
 					version = max(0, version-rapid.Int64Range(0, 2).Draw(t, "steps"))
 					begun, covered = min(begun, version), min(covered, version)
-					c.Back(version)
+					c.Rollback(version)
 				}
 			},
 			"lost": func(t *rapid.T) {

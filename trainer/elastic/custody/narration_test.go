@@ -373,7 +373,7 @@ func (s *cutStage) event(c *narration.Command) []string {
 			return []string{"given up"}
 		}
 	case "back":
-		s.c.Back(int64(c.IntOf("version", 0)))
+		s.c.Rollback(int64(c.IntOf("version", 0)))
 	case "rewind":
 		s.c.Rewind(int64(c.IntOf("version", 0)), s.now)
 	case "unwritten":

@@ -15,7 +15,7 @@ type SavedRing struct {
 	// version of the newest snapshot that a worker has
 	Snapshot int64 `json:"snapshot,omitempty"`
 	// version that the model generation began with
-	Began int64 `json:"began,omitempty"`
+	StartVersion int64 `json:"began,omitempty"`
 	// the accumulated gradients are to be applied
 	Flushing bool `json:"flushing,omitempty"`
 	// number of the last order to apply them
@@ -26,7 +26,7 @@ type SavedRing struct {
 
 // Save returns the state that [RestoreRing] continues from.
 func (r *Ring) Save() SavedRing {
-	return SavedRing{First: r.first, Newest: r.newest, Snapshot: r.snapshot, Began: r.began,
+	return SavedRing{First: r.first, Newest: r.newest, Snapshot: r.snapshot, StartVersion: r.startVersion,
 		Flushing: r.flushing, Flush: r.flush, Flushed: r.flushed}
 }
 
@@ -35,9 +35,9 @@ func (r *Ring) Save() SavedRing {
 // the model ([Ring.Recovered]) or the next world is formed. The next model generation is numbered
 // above highestGeneration.
 func RestoreRing(modelGeneration, highestGeneration int64, world rendezvous.World, s SavedRing) *Ring {
-	r := NewRing(modelGeneration, s.Began)
+	r := NewRing(modelGeneration, s.StartVersion)
 	r.highestGeneration = max(modelGeneration, highestGeneration)
-	r.world, r.first, r.newest, r.snapshot = world, s.First, max(s.Newest, s.Began), s.Snapshot
+	r.world, r.first, r.newest, r.snapshot = world, s.First, max(s.Newest, s.StartVersion), s.Snapshot
 	r.flushing, r.flush, r.flushed = s.Flushing, s.Flush, s.Flushed
 	r.version = r.newest
 	// so that a member's report does not make the world safe: only Recovered and Formed do

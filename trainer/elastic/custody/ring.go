@@ -30,7 +30,7 @@ type Ring struct {
 	snapshot int64
 
 	// version that this model generation began with
-	began int64
+	startVersion int64
 	// records in the state that the last world began with
 	ledger ledger.Ledger
 	// fault of each lost worker whose leases wait until a safe world without it tells which of
@@ -62,7 +62,7 @@ type Settlement struct {
 // begins with a model at that version.
 func NewRing(modelGeneration, version int64) *Ring {
 	return &Ring{modelGeneration: modelGeneration, highestGeneration: modelGeneration, newest: version,
-		version: version, began: version, lost: make(map[int]string)}
+		version: version, startVersion: version, lost: make(map[int]string)}
 }
 
 // ModelGeneration returns the model generation.
@@ -176,8 +176,8 @@ func (r *Ring) Heard(s State) (snapshot int64, settled []Settlement) {
 func (r *Ring) Lost(begun bool, version int64) (gone map[int]string) {
 	r.first = math.MaxInt64 // until the next world is formed
 	gone, r.lost = r.lost, make(map[int]string)
-	if begun || r.newest > r.began {
-		r.newest, r.version, r.began, r.snapshot, r.flushing, r.ledger = version, version, version, 0,
+	if begun || r.newest > r.startVersion {
+		r.newest, r.version, r.startVersion, r.snapshot, r.flushing, r.ledger = version, version, version, 0,
 			false, ledger.Ledger{}
 		r.highestGeneration++
 		r.modelGeneration = r.highestGeneration

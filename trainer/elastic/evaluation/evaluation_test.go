@@ -297,21 +297,21 @@ func TestFoldIsTheConcatenation(t *testing.T) {
 type holder struct {
 	version, held int64
 	// which snapshots are released, by its last notice; one that was started again knows of none
-	told int64
+	released int64
 }
 
 func (h *holder) update(to int64) {
-	if h.version = to; to%2 == 0 && h.held == 0 && to > h.told {
+	if h.version = to; to%2 == 0 && h.held == 0 && to > h.released {
 		h.held = to
 	}
 }
 
 // order tells the release, once: if it repeats the last one, the holder hears nothing.
 func (h *holder) order(release int64) {
-	if release == h.told {
+	if release == h.released {
 		return
 	}
-	if h.told = release; h.held <= release {
+	if h.released = release; h.held <= release {
 		h.held = 0
 	}
 }
@@ -376,7 +376,7 @@ func (l *lawsTest) control(t *rapid.T) {
 
 func (l *lawsTest) restart(t *rapid.T) {
 	_, h := l.one(t)
-	h.held, h.told = 0, 0
+	h.held, h.released = 0, 0
 }
 
 func (l *lawsTest) check(t *rapid.T) {

@@ -272,23 +272,23 @@ func (c *Command) invalid(p problems) problems {
 
 // noteFlagsWithoutEffect adds notes about given flags that have no effect in this job or runtime.
 func (c *Command) noteFlagsWithoutEffect() {
-	var here, cluster, gone, idle []string
+	var localOnly, cluster, ignored, idle []string
 	for _, f := range c.given {
 		switch {
 		case !f.With(c.Job.Type):
 			if f.Kind() != "PATH" || c.Job.Runs() || f.ofProgram() { // Validate refuses the others
 				idle = append(idle, "--"+f.Name)
 			}
-		case f.Effect == Here && c.Runtime == "kubernetes":
-			here = append(here, "--"+f.Name)
+		case f.Effect == LocalOnly && c.Runtime == "kubernetes":
+			localOnly = append(localOnly, "--"+f.Name)
 		case f.Effect == Cluster && c.Runtime == "local":
 			cluster = append(cluster, "--"+f.Name)
-		case f.Effect == Gone:
-			gone = append(gone, fmt.Sprintf("--%s (%s)", f.Name, f.Usage))
+		case f.Effect == Ignored:
+			ignored = append(ignored, fmt.Sprintf("--%s (%s)", f.Name, f.Usage))
 		}
 	}
-	if len(here) > 0 {
-		c.Notes = append(c.Notes, "no effect on Kubernetes, where it is always on: "+strings.Join(here, ", "))
+	if len(localOnly) > 0 {
+		c.Notes = append(c.Notes, "no effect on Kubernetes, where it is always on: "+strings.Join(localOnly, ", "))
 	}
 	if len(idle) > 0 {
 		c.Notes = append(c.Notes, fmt.Sprintf("no effect with %s: %s", c.Job.Type, strings.Join(idle, ", ")))
@@ -296,8 +296,8 @@ func (c *Command) noteFlagsWithoutEffect() {
 	if len(cluster) > 0 {
 		c.Notes = append(c.Notes, "no effect with --runtime=local: "+strings.Join(cluster, ", "))
 	}
-	if len(gone) > 0 {
-		c.Notes = append(c.Notes, "no effect: "+strings.Join(gone, ", "))
+	if len(ignored) > 0 {
+		c.Notes = append(c.Notes, "no effect: "+strings.Join(ignored, ", "))
 	}
 }
 

@@ -42,11 +42,11 @@ type Effect int
 const (
 	Everywhere Effect = iota + 1
 	// with --runtime=local only: on Kubernetes it is always on, which a note reports
-	Here
+	LocalOnly
 	// on Kubernetes only: a note reports that it has no effect with --runtime=local
 	Cluster
 	// no effect, because it is always on or has lost its meaning: a note reports that
-	Gone
+	Ignored
 	// not available in this version: a value other than the default is refused
 	Later
 )
@@ -105,7 +105,7 @@ var flags = append([]Flag{
 		Usage: "where pods run: kubernetes, or local (processes of this machine)", bind: func(c *Command) value {
 			return text(&c.Runtime)
 		}},
-	{Name: "detach", Topic: General, Effect: Here, Usage: "start the job in the background, and return",
+	{Name: "detach", Topic: General, Effect: LocalOnly, Usage: "start the job in the background, and return",
 		bind: func(c *Command) value {
 			return boolean(&c.Detach)
 		}},
@@ -142,7 +142,7 @@ var flags = append([]Flag{
 		bind: func(c *Command) value {
 			return text(&c.Job.ModelDef)
 		}},
-	{Name: "model_zoo", Topic: Model, Effect: Gone,
+	{Name: "model_zoo", Topic: Model, Effect: Ignored,
 		Usage: "elasticdl zoo build compiles the models into the image", bind: func(c *Command) value {
 			return filePath(&c.Job.ModelZoo)
 		}},
@@ -562,22 +562,22 @@ var oldFlags = []Flag{
 		Usage: "--worker_resource_limit=memory=...", bind: func(c *Command) value {
 			return quantity(&c.Job.Worker.Limit, "memory")
 		}},
-	{Name: "need_elasticdl_job_service", Topic: Remnants, Effect: Gone, Usage: "always on", bind: toBool},
-	{Name: "need_task_manager", Topic: Remnants, Effect: Gone, Usage: "always on", bind: toBool},
-	{Name: "need_pod_manager", Topic: Remnants, Effect: Gone, Usage: "always on", bind: toBool},
-	{Name: "task_fault_tolerance", Topic: Remnants, Effect: Gone, Usage: "always on", bind: toBool},
-	{Name: "relaunch_timeout_worker", Topic: Remnants, Effect: Gone,
+	{Name: "need_elasticdl_job_service", Topic: Remnants, Effect: Ignored, Usage: "always on", bind: toBool},
+	{Name: "need_task_manager", Topic: Remnants, Effect: Ignored, Usage: "always on", bind: toBool},
+	{Name: "need_pod_manager", Topic: Remnants, Effect: Ignored, Usage: "always on", bind: toBool},
+	{Name: "task_fault_tolerance", Topic: Remnants, Effect: Ignored, Usage: "always on", bind: toBool},
+	{Name: "relaunch_timeout_worker", Topic: Remnants, Effect: Ignored,
 		Usage: "always on; see --task_timeout", bind: toBool},
-	{Name: "force_use_kube_config_file", Topic: Remnants, Effect: Gone,
+	{Name: "force_use_kube_config_file", Topic: Remnants, Effect: Ignored,
 		Usage: "an existing file is always used first", bind: toBool},
-	{Name: "custom_training_loop", Topic: Remnants, Effect: Gone, Usage: "a program has its own loop", bind: toBool},
-	{Name: "codec_type", Topic: Remnants, Effect: Gone, Usage: "records are not encoded", bind: toNowhere},
-	{Name: "use_go_ps", Topic: Remnants, Effect: Gone, Usage: "always on", bind: toBool},
-	{Name: "push_image", Topic: Remnants, Effect: Gone, Usage: "train builds no image", bind: toBool},
-	{Name: "extra_pypi_index", Topic: Remnants, Effect: Gone, Usage: "train installs no packages", bind: toNowhere},
-	{Name: "docker_base_url", Topic: Remnants, Effect: Gone, Usage: "Docker is not used", bind: toNowhere},
-	{Name: "docker_tlscert", Topic: Remnants, Effect: Gone, Usage: "Docker is not used", bind: toNowhere},
-	{Name: "docker_tlskey", Topic: Remnants, Effect: Gone, Usage: "Docker is not used", bind: toNowhere},
+	{Name: "custom_training_loop", Topic: Remnants, Effect: Ignored, Usage: "a program has its own loop", bind: toBool},
+	{Name: "codec_type", Topic: Remnants, Effect: Ignored, Usage: "records are not encoded", bind: toNowhere},
+	{Name: "use_go_ps", Topic: Remnants, Effect: Ignored, Usage: "always on", bind: toBool},
+	{Name: "push_image", Topic: Remnants, Effect: Ignored, Usage: "train builds no image", bind: toBool},
+	{Name: "extra_pypi_index", Topic: Remnants, Effect: Ignored, Usage: "train installs no packages", bind: toNowhere},
+	{Name: "docker_base_url", Topic: Remnants, Effect: Ignored, Usage: "Docker is not used", bind: toNowhere},
+	{Name: "docker_tlscert", Topic: Remnants, Effect: Ignored, Usage: "Docker is not used", bind: toNowhere},
+	{Name: "docker_tlskey", Topic: Remnants, Effect: Ignored, Usage: "Docker is not used", bind: toNowhere},
 	{Name: "log_file_path", Topic: Remnants, Effect: Later, Usage: "file that logs are copied to",
 		Instead: "; see elasticdl logs", bind: toNowhere},
 	{Name: "aux_params", Topic: Remnants, Effect: Later, Usage: "further parameters",

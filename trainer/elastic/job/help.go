@@ -42,7 +42,7 @@ func (f *Flag) help(b *strings.Builder, t Type) {
 	if f.Name == "job_name" && t == Run {
 		usage = strings.Replace(usage, "(required)", "[name of the script]", 1)
 	}
-	if f.Effect == Gone {
+	if f.Effect == Ignored {
 		usage = "no effect: " + usage
 	}
 	if def := f.Default(t); def != "" && def != "0" && def != "0s" && def != "false" {

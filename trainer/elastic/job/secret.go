@@ -230,7 +230,7 @@ func PlainSecrets(v any) (found []string) {
 func PlainSecret(name, value string) (why string) {
 	for _, form := range secretForms {
 		if form.is.MatchString(value) {
-			return form.what
+			return form.name
 		}
 	}
 	if harmless.MatchString(value) {
@@ -265,7 +265,7 @@ var (
 
 // secretForms match values that are secrets, whatever their name.
 var secretForms = []struct {
-	what string
+	name string
 	is   *regexp.Regexp
 }{
 	{"a private key", regexp.MustCompile(`-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----`)},

@@ -16,14 +16,14 @@ const records = 3
 // dumb is a ledger as a table: how many records of each task are had.
 type dumb struct {
 	settled int
-	had     map[Task]int64
+	merged  map[Task]int64
 }
 
 func (d *dumb) get(t Task) int64 {
 	if t.Epoch <= d.settled {
 		return records
 	}
-	return d.had[t]
+	return d.merged[t]
 }
 
 var numbers = []int{0, 1, 2, 63, 64, 200}
@@ -72,7 +72,7 @@ func agree(t *rapid.T, l *Ledger, d *dumb) {
 
 // draw makes a ledger by random calls, and its table.
 func draw(t *rapid.T) (*Ledger, *dumb) {
-	l, d := new(Ledger), &dumb{had: make(map[Task]int64)}
+	l, d := new(Ledger), &dumb{merged: make(map[Task]int64)}
 	for range rapid.IntRange(0, 30).Draw(t, "calls") {
 		task := rapid.SampledFrom(tasks()).Draw(t, "task")
 		if rapid.IntRange(0, 9).Draw(t, "settle") == 0 {
@@ -82,7 +82,7 @@ func draw(t *rapid.T) (*Ledger, *dumb) {
 		}
 		n := rapid.Int64Range(0, records).Draw(t, "records")
 		l.Add(task, n, records)
-		d.had[task] = max(d.had[task], n)
+		d.merged[task] = max(d.merged[task], n)
 	}
 	agree(t, l, d)
 	return l, d
@@ -93,9 +93,9 @@ func TestLedger(t *testing.T) {
 		a, da := draw(t)
 		b, db := draw(t)
 		covers := true
-		both := &dumb{settled: max(da.settled, db.settled), had: make(map[Task]int64)}
+		both := &dumb{settled: max(da.settled, db.settled), merged: make(map[Task]int64)}
 		for _, task := range tasks() {
-			both.had[task] = max(da.get(task), db.get(task))
+			both.merged[task] = max(da.get(task), db.get(task))
 			covers = covers && da.get(task) >= db.get(task)
 		}
 		// how many tasks an epoch has is not known: only a settled one is complete
@@ -112,9 +112,9 @@ func TestLedger(t *testing.T) {
 		if !u.Covers(a) || !u.Covers(b) {
 			t.Fatal("the union does not cover what it was made of")
 		}
-		least := &dumb{settled: min(da.settled, db.settled), had: make(map[Task]int64)}
+		least := &dumb{settled: min(da.settled, db.settled), merged: make(map[Task]int64)}
 		for _, task := range tasks() {
-			least.had[task] = min(da.get(task), db.get(task))
+			least.merged[task] = min(da.get(task), db.get(task))
 		}
 		i := a.Clone()
 		i.Intersect(b)

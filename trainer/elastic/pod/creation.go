@@ -19,7 +19,7 @@ type creation struct {
 // is done, and the workers only hold what others could use.
 const refusals = 10 * time.Minute
 
-// Refusal is why a Create could not be performed.
+// Refusal is the reason why a Create could not be performed.
 type Refusal struct {
 	Reason string
 	// for want of room, so that the end of another pod may help

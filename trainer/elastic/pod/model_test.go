@@ -13,7 +13,7 @@ import (
 // life is one incarnation of a pod in the cluster.
 type life struct {
 	Event
-	told []Event // what happened to it, in order
+	reported []Event // what happened to it, in order
 }
 
 // cluster performs actions, in order but late, and ends pods.
@@ -47,7 +47,7 @@ type cluster struct {
 	// creations of masters before that were under way when they ended
 	flight []Action
 	// ended while no master was there, or came late
-	untold map[*life]bool
+	unreported map[*life]bool
 	// reported lost to a master before
 	again map[*life]bool
 	// lines of workers
@@ -74,7 +74,7 @@ func newCluster(t *rapid.T) *cluster {
 			MaxOOMs: map[Role]int{PS: rapid.IntRange(0, 2).Draw(t, "PS OOMs"), Worker: 2},
 		},
 		rejected: make(map[*line]rejection), ran: make(map[Role]bool), before: make(map[string]Phase),
-		untold: make(map[*life]bool), again: make(map[*life]bool),
+		unreported: make(map[*life]bool), again: make(map[*life]bool),
 		lost: make(map[string]int), asked: make(map[*life]bool), created: make(map[*line]time.Time),
 		counted: make(map[*line]int),
 	}
@@ -177,7 +177,7 @@ func (c *cluster) Perform(t *rapid.T) {
 		}
 		for _, l := range c.live() {
 			switch {
-			case l.ID == a.ID && c.untold[l]:
+			case l.ID == a.ID && c.unreported[l]:
 				// a pod of a master before that came late: it has to go
 				l.Phase = Deleted
 				c.take(c.table.Refused(a.ID, a.Incarnation, Refusal{Reason: "its predecessor has " +
@@ -227,10 +227,10 @@ func (c *cluster) deny(t *rapid.T, a Action) {
 // happen changes a pod's phase and tells the table.
 func (c *cluster) happen(l *life, p Phase, e Exit) {
 	l.Phase, l.Exit = p, e
-	if p == Running && !c.untold[l] {
+	if p == Running && !c.unreported[l] {
 		c.ran[l.ID.Role] = true
 	}
-	l.told = append(l.told, l.Event)
+	l.reported = append(l.reported, l.Event)
 	c.take(c.table.Observe(l.Event, c.now))
 }
 
@@ -324,11 +324,11 @@ func (c *cluster) Again(t *rapid.T) {
 		t.Skip("no pod yet")
 	}
 	l := rapid.SampledFrom(c.lives).Draw(t, "pod")
-	if len(l.told) == 0 {
+	if len(l.reported) == 0 {
 		t.Skip("not to this master")
 	}
-	ev := rapid.SampledFrom(l.told).Draw(t, "event")
-	if e := c.table.byID[l.ID]; c.untold[l] && (e == nil || e.Phase == Cancelled) {
+	ev := rapid.SampledFrom(l.reported).Draw(t, "event")
+	if e := c.table.byID[l.ID]; c.unreported[l] && (e == nil || e.Phase == Cancelled) {
 		t.Skip("a deletion is ordered as often as it exists")
 	}
 	if actions := c.table.Observe(ev, c.now); len(actions) > 0 {
@@ -495,7 +495,7 @@ func TestLaws(t *testing.T) {
 			t.Fatalf("%d pods are left after the end", len(c.live()))
 		}
 		for _, l := range c.lives {
-			if c.lost[incarnationName(l.ID, l.Incarnation)] != 1 && !c.untold[l] && !c.again[l] {
+			if c.lost[incarnationName(l.ID, l.Incarnation)] != 1 && !c.unreported[l] && !c.again[l] {
 				t.Fatalf("%v was not reported lost", l.ID)
 			}
 		}

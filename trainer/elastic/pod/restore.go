@@ -43,9 +43,10 @@ type Line struct {
 	Rejected    int `json:"rejected,omitempty"`
 	// of a server: where it listens again
 	Address string `json:"address,omitempty"`
-	// Due is when its current pod is to be created, if it was not yet; zero: it may be there.
+	// Due is the time at which its current pod is to be created, if it was not yet; zero: it may
+	// be there.
 	Due int64 `json:"due,omitempty"`
-	// Since is when that creation was refused first; zero: it was not.
+	// Since is the time at which that creation was refused first; zero: it was not.
 	Since int64 `json:"since,omitempty"`
 }
 
@@ -129,7 +130,8 @@ func (s *Snapshot) validate(p Policy) error {
 	return errors.Join(problems...)
 }
 
-// absent is why a pod is lost that was there, or may have been, when the snapshot was taken.
+// absent is the reason of the loss of a pod that was there, or may have been, when the snapshot was
+// taken.
 const absent = "it ended while the master was away"
 
 // Restore makes the table of a master that comes back. Observed is all pods of the job that the

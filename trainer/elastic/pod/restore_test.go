@@ -47,17 +47,17 @@ func (c *cluster) restart(t *rapid.T) {
 	}
 	var ended []Event
 	for _, l := range c.live() {
-		if c.untold[l] { // it was no pod of the last master's
+		if c.unreported[l] { // it was no pod of the last master's
 			continue
 		}
 		switch rapid.IntRange(0, 5).Draw(t, "meanwhile") {
 		case 0: // it vanished
-			l.Phase, c.untold[l] = Deleted, true
+			l.Phase, c.unreported[l] = Deleted, true
 		case 1:
 			exit := rapid.SampledFrom(exits).Draw(t, "exit")
 			exit.Deleted = c.asked[l] // as its pod says
 			l.Phase, l.Exit = Failed, exit
-			c.untold[l] = true
+			c.unreported[l] = true
 			ended = append(ended, l.Event)
 		}
 	}
@@ -82,7 +82,7 @@ func (c *cluster) comeBack(ended []Event) {
 	c.table, c.todo, c.before, c.ran = table, nil, make(map[string]Phase), maps.Clone(table.ran)
 	for _, l := range c.lives {
 		// what the runtime said before is reported to nobody again
-		l.told = nil
+		l.reported = nil
 		if c.lost[incarnationName(l.ID, l.Incarnation)] > 0 {
 			c.again[l] = true // or reported again, by this master
 		}
@@ -90,10 +90,10 @@ func (c *cluster) comeBack(ended []Event) {
 	c.lost = make(map[string]int)
 	c.rekey(before, old)
 	c.take(actions)
-	for l := range c.untold {
+	for l := range c.unreported {
 		if !l.Phase.Ended() && table.byID[l.ID] != nil && table.byID[l.ID].Incarnation == l.Incarnation &&
 			table.byID[l.ID].Phase != Cancelled {
-			delete(c.untold, l)
+			delete(c.unreported, l)
 		}
 	}
 	if !c.over && c.saved.Workers != c.wanted {
@@ -155,7 +155,7 @@ func (c *cluster) Land(t *rapid.T) {
 	}
 	l := &life{Event: Event{ID: a.ID, Incarnation: a.Incarnation, Phase: Creating}}
 	c.lives = append(c.lives, l)
-	c.untold[l] = true
+	c.unreported[l] = true
 	c.happen(l, Pending, Exit{})
 }
 
@@ -167,7 +167,7 @@ func (c *cluster) Replace(t *rapid.T) {
 			t.Skip("a creation is under way")
 		}
 	}
-	if slices.ContainsFunc(c.live(), func(l *life) bool { return c.untold[l] }) {
+	if slices.ContainsFunc(c.live(), func(l *life) bool { return c.unreported[l] }) {
 		t.Skip("something is there that the table has cancelled")
 	}
 	before := c.table

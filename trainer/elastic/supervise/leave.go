@@ -52,17 +52,17 @@ func (s *Supervisor) returns() bool {
 
 // settled reports whether all processes that keep their state have come back, or were waited for.
 func (s *Supervisor) settled() bool {
-	if s.firstBack.IsZero() {
-		s.firstBack = s.now
+	if s.firstReturn.IsZero() {
+		s.firstReturn = s.now
 	}
-	return !s.now.Before(s.firstBack.Add(partLimit)) || !s.some((*process).absent)
+	return !s.now.Before(s.firstReturn.Add(partLimit)) || !s.some((*process).absent)
 }
 
 func (s *Supervisor) backLimit() time.Time {
-	if s.phase != Running || s.firstBack.IsZero() {
+	if s.phase != Running || s.firstReturn.IsZero() {
 		return time.Time{}
 	}
-	return s.firstBack.Add(partLimit)
+	return s.firstReturn.Add(partLimit)
 }
 
 // joined reports whether processes wait to join, and all others that were started are ready, too,
@@ -187,7 +187,7 @@ func (s *Supervisor) hangLimit() time.Time {
 	if s.phase != Breaking || s.hangs {
 		return time.Time{}
 	}
-	return s.began.Add(partLimit)
+	return s.phaseStart.Add(partLimit)
 }
 
 // killStep waits for the end of processes that were killed.

@@ -19,7 +19,7 @@ type fakeProcess struct {
 	conn  int
 	keeps bool
 	// world in which it works, and the last one that it received; 0: none yet
-	world, told int64
+	world, heard int64
 	// it waits for a world, or needs none any more
 	waits, done bool
 	// it was recalled from its world
@@ -47,7 +47,7 @@ type model struct {
 	members int
 	world   int64
 	// newest world in which the worker has finished
-	told int64
+	reportedFinish int64
 	// newest world that a process has ended with 0 in, on its own
 	succeeded int64
 	// the master's word about the world
@@ -119,10 +119,10 @@ func (m *model) perform(a Action) []Event {
 		m.kill(a)
 	case Enter:
 		p := m.conns[a.Conn]
-		if p == nil || m.live[p.pid] == nil || !p.waits || p.told >= m.world {
+		if p == nil || m.live[p.pid] == nil || !p.waits || p.heard >= m.world {
 			m.Fatalf("%v: it does not wait for world %d", a, m.world)
 		}
-		p.world, p.told, p.waits, p.recalled = m.world, m.world, false, false
+		p.world, p.heard, p.waits, p.recalled = m.world, m.world, false, false
 	case Recall:
 		p := m.conns[a.Conn]
 		if p == nil || p.waits || p.done || a.Generation != m.world {
@@ -303,10 +303,10 @@ func (m *model) report(a Report) {
 	if a.Leaving && !m.leaving {
 		m.Fatalf("%v: nobody has asked", a)
 	}
-	if a.Finished > m.told && m.unreported {
+	if a.Finished > m.reportedFinish && m.unreported {
 		m.Fatalf("%v, and leases are unreported", a)
 	}
-	m.told = max(m.told, a.Finished)
+	m.reportedFinish = max(m.reportedFinish, a.Finished)
 	if a.Finished > 0 && (len(m.live) > 0 || a.Finished != m.world) {
 		m.Fatalf("%v in world %d: %d processes run", a, m.world, len(m.live))
 	}

@@ -62,7 +62,7 @@ func (s *Supervisor) Phase() Phase { return s.phase }
 
 // to enters a phase that lasts for at most a time; 0: it has no limit.
 func (s *Supervisor) to(p Phase, limit time.Duration) {
-	s.phase, s.began, s.limit = p, s.now, time.Time{}
+	s.phase, s.phaseStart, s.limit = p, s.now, time.Time{}
 	if limit > 0 {
 		s.limit = s.now.Add(limit)
 	}

@@ -52,7 +52,7 @@ type Supervisor struct {
 	policy Policy
 	phase  Phase
 	// when the phase began, and when it ends at the latest; zero: it has no limit
-	began, limit time.Time
+	phaseStart, limit time.Time
 	// by local rank; nil: never started
 	procs []*process
 	// local ranks that are being started
@@ -105,8 +105,8 @@ type current struct {
 	// when processes past the training are ended, as the worker is to leave; zero: they are not
 	tailsBy time.Time
 	// a process has left this world on its own, the first at a time
-	returned  bool
-	firstBack time.Time
+	returned    bool
+	firstReturn time.Time
 	// when a process became ready to join; zero: none is
 	ready time.Time
 	// a process has ended that was killed: it is to start again

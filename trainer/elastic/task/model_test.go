@@ -39,7 +39,7 @@ type model struct {
 	// by lease: the greatest effort that was reported
 	effort map[int64]int64
 	// by lease: the greatest progress that was reported
-	told map[int64]int64
+	reported map[int64]int64
 	// by worker: when it showed progress last, or got its first lease
 	touched map[int]time.Time
 	// the reason that failed the queue
@@ -68,7 +68,7 @@ type model struct {
 func newModel(t *rapid.T) *model {
 	m := &model{t: t, now: time.Unix(1e9, 0), leases: make(map[int64]Lease),
 		counted: make(map[string]int), returned: make(map[string]int), effort: make(map[int64]int64),
-		told: make(map[int64]int64), touched: make(map[int]time.Time), given: make(map[int64]bool),
+		reported: make(map[int64]int64), touched: make(map[int]time.Time), given: make(map[int64]bool),
 		over: make(map[string]bool), closed: true}
 	for i := range rapid.IntRange(1, 3).Draw(t, "shards") {
 		m.shards = append(m.shards, Shard{
@@ -207,7 +207,7 @@ func (m *model) Lease(t *rapid.T) {
 	if len(m.q.Held(w)) == 1 {
 		m.touched[w] = m.now
 	}
-	m.leases[l.ID], m.told[l.ID] = l, l.Done
+	m.leases[l.ID], m.reported[l.ID] = l, l.Done
 }
 
 func (m *model) Lose(t *rapid.T) {

@@ -67,7 +67,7 @@ type holder struct {
 	// when the worker last showed progress
 	progress time.Time
 	// when the worker began its first lease
-	began time.Time
+	leaseStart time.Time
 }
 
 // New makes a queue whose first epoch is open. Shards without records are left out. Without shards
@@ -153,7 +153,7 @@ func (q *Queue) hold(l *Lease, now time.Time) {
 	q.leased[l.Kind]++
 	h := q.holders[l.Worker]
 	if h == nil {
-		h = &holder{progress: now, began: now}
+		h = &holder{progress: now, leaseStart: now}
 		q.holders[l.Worker] = h
 	}
 	h.leases = append(h.leases, l)
@@ -238,7 +238,7 @@ func (q *Queue) Done(lease int64, worker int, now time.Time) error {
 		return err
 	}
 	h := q.holders[worker]
-	q.longest = max(q.longest, now.Sub(h.began))
+	q.longest = max(q.longest, now.Sub(h.leaseStart))
 	h.progress = now
 	q.drop(l, now)
 	q.credit(l, l.Records())
@@ -359,7 +359,7 @@ func (q *Queue) drop(l *Lease, now time.Time) {
 	q.leased[l.Kind]--
 	h := q.holders[l.Worker]
 	if h.leases[0] == l {
-		h.began = now
+		h.leaseStart = now
 	}
 	h.leases = slices.DeleteFunc(h.leases, func(x *Lease) bool { return x == l })
 	if l.Kind == Training {

@@ -11,8 +11,8 @@ func (m *model) Touch(t *rapid.T) {
 		most = 1000
 	}
 	done := rapid.Int64Range(0, most).Draw(t, "done")
-	if done > m.told[l.ID] {
-		m.told[l.ID], m.touched[l.Worker] = done, m.now
+	if done > m.reported[l.ID] {
+		m.reported[l.ID], m.touched[l.Worker] = done, m.now
 	}
 	m.both(func(q *Queue) error { return q.Touch(l.ID, l.Worker, done, m.now) })
 	m.credit(l, done)

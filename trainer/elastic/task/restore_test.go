@@ -150,8 +150,8 @@ func (m *model) announce(o orphan) {
 	}
 	if again {
 		m.check(err)
-		if o.knows > m.told[o.ID] {
-			m.told[o.ID], m.touched[o.Worker] = o.knows, m.now
+		if o.knows > m.reported[o.ID] {
+			m.reported[o.ID], m.touched[o.Worker] = o.knows, m.now
 		}
 		m.credit(held, o.knows)
 		m.leases[o.ID] = held.upTo(o.knows)
@@ -178,7 +178,7 @@ func (m *model) announce(o orphan) {
 	if len(m.q.Held(o.Worker)) == 1 {
 		m.touched[o.Worker] = m.now
 	}
-	m.leases[o.ID], m.told[o.ID], m.adopted[o.ID] = got, max(got.Done, o.knows), true
+	m.leases[o.ID], m.reported[o.ID], m.adopted[o.ID] = got, max(got.Done, o.knows), true
 	m.settled = slices.DeleteFunc(m.settled, func(l Lease) bool { return l.ID == o.ID })
 }
 

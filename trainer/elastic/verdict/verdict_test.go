@@ -84,7 +84,7 @@ func TestEnd(t *testing.T) {
 		return Repeats{Last: j.signature(World{Generation: 1, Workers: []int{0, 1}}, own), Count: count, Ran: s}
 	}
 	for name, c := range map[string]struct {
-		had     Snapshot
+		before  Snapshot
 		failed  []Failure
 		end     func(*Judge, *End)
 		most    int
@@ -143,7 +143,7 @@ func TestEnd(t *testing.T) {
 			Verdict{}, Snapshot{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j, now := after(c.had, c.most, s)
+			j, now := after(c.before, c.most, s)
 			j.Hear(Report{Generation: 1, Failures: c.failed})
 			j.Hear(Report{Worker: 1, Generation: 1})
 			e := End{World: World{Generation: 1, Workers: []int{0, 1}},

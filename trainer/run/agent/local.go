@@ -92,13 +92,13 @@ func peerOf(conn net.Conn) (pid, leader int) {
 	if err != nil {
 		return 0, 0
 	}
-	var who *unix.Ucred
+	var cred *unix.Ucred
 	if e := raw.Control(func(fd uintptr) {
-		who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); e != nil || err != nil || who.Pid <= 0 {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); e != nil || err != nil || cred.Pid <= 0 {
 		return 0, 0
 	}
-	pid = int(who.Pid)
+	pid = int(cred.Pid)
 	// any other error: a security module forbids it
 	if leader, err = unix.Getsid(pid); err != nil && !errors.Is(err, unix.ESRCH) {
 		leader = pid

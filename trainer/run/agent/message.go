@@ -20,7 +20,7 @@ var protocol = map[string]func(line []byte) (inbound, error){
 	"arrive":      decode[arriveMessage],
 	"round":       decode[roundMessage],
 	"met":         decode[metMessage],
-	"had":         decode[hadMessage],
+	"had":         decode[stateMessage],
 	"beat":        decode[beatMessage],
 	"account":     decode[accountMessage],
 	"saved":       decode[savedMessage],
@@ -127,9 +127,9 @@ type metMessage struct {
 	Generation int64 `json:"formation"`
 }
 
-// hadMessage reports records that are in the state of the process although it has completed no
+// stateMessage reports records that are in the state of the process although it has completed no
 // round with them, such as after it received a newer state.
-type hadMessage struct {
+type stateMessage struct {
 	// pairs of a lease and its number of records in the state
 	Leases [][2]int64 `json:"leases"`
 }

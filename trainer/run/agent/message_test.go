@@ -115,7 +115,7 @@ func FuzzParse(f *testing.F) {
 		switch m := m.(type) {
 		case roundMessage:
 			r.round(process, m)
-		case hadMessage:
+		case stateMessage:
 			r.receivedState(process, m.Leases)
 		case arriveMessage:
 			state = m.stateRecords

@@ -194,7 +194,7 @@ func (c *script) take(m inbound) (asked bool) {
 	case metMessage:
 		c.owner.records.met(c)
 		c.owner.heard(message{c, m})
-	case hadMessage:
+	case stateMessage:
 		c.owner.records.receivedState(c, m.Leases)
 	default:
 		c.owner.heard(message{c, m})

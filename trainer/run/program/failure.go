@@ -29,7 +29,7 @@ type Exit struct {
 	Code int
 	// Signal is the number of the signal that ended the process, 0 if none did.
 	Signal int
-	// At is when the agent saw the end.
+	// At is the time at which the agent saw the end.
 	At time.Time
 	// Stopped reports that the agent had asked the process to end before it did.
 	Stopped bool

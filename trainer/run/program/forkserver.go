@@ -38,8 +38,8 @@ const (
 	orderLimit  = 30 * time.Second // a fork takes milliseconds
 )
 
-// errNoTorch is why programs without PyTorch are started by exec. It is no reason for a warning, as
-// they do without the import.
+// errNoTorch is the reason why programs without PyTorch are started by exec. It is logged without a
+// warning, as they do without the import.
 var errNoTorch = errors.New("the program's interpreter has no torch")
 
 // forkServer is a running fork server.

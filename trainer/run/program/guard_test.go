@@ -10,7 +10,7 @@ import (
 
 // The watchdog of a dead agent finds processes unknown to it, by their environment. At the end of
 // an agent that has closed its program it leaves them alone: they are daemons of the program.
-func TestGuardianFinds(t *testing.T) {
+func TestWatchdogFinds(t *testing.T) {
 	for _, dies := range []bool{true, false} {
 		mark := ErrorFileVariable + "=" + t.TempDir() + string(filepath.Separator)
 		g, err := startWatchdog(mark, "")
@@ -46,7 +46,7 @@ func TestGuardianFinds(t *testing.T) {
 
 // The watchdog of a dead agent removes a temporary log directory, unless it has an error file. That
 // of an agent that has closed its program leaves it to the agent.
-func TestGuardianRemovesLogs(t *testing.T) {
+func TestWatchdogRemovesLogs(t *testing.T) {
 	for _, test := range []struct{ dies, failed, stays bool }{{true, false, false}, {true, true, true},
 		{false, false, true}} {
 		logs := t.TempDir()

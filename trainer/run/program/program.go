@@ -129,8 +129,8 @@ func New(options Options) (*Program, error) {
 	return p, nil
 }
 
-// prepareForks starts a fork server, or logs why there is none. The argument is why this process
-// cannot adopt forked processes, nil if it can.
+// prepareForks starts a fork server, or logs why there is none. The argument is the reason why this
+// process cannot adopt forked processes, nil if it can.
 func (p *Program) prepareForks(adopted error) {
 	o := &p.options
 	switch {

@@ -166,7 +166,7 @@ func (c *Client) explain(doing string, err error) error {
 		return err
 	case api.IsUnauthorized(err):
 		return fmt.Errorf("%s: the cluster at %s does not accept the credentials of the kubeconfig: %w",
-			doing, c.where(), err)
+			doing, c.clusterName(), err)
 	case api.IsForbidden(err):
 		return fmt.Errorf("%s: %w%s", doing, err, c.remedy(err))
 	case observe.WebhookFails(err):
@@ -174,9 +174,9 @@ func (c *Client) explain(doing string, err error) error {
 			"administrator finds it with kubectl get "+
 			"mutatingwebhookconfigurations,validatingwebhookconfigurations", doing, err)
 	case failed:
-		return fmt.Errorf("%s: the cluster at %s %w: %w", doing, c.where(), ErrUnreachable, request.Err)
+		return fmt.Errorf("%s: the cluster at %s %w: %w", doing, c.clusterName(), ErrUnreachable, request.Err)
 	case observe.Unreachable(err):
-		return fmt.Errorf("%s: the cluster at %s %w: %w", doing, c.where(), ErrUnreachable, err)
+		return fmt.Errorf("%s: the cluster at %s %w: %w", doing, c.clusterName(), ErrUnreachable, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }

@@ -29,8 +29,8 @@ import (
 
 // Polling intervals of a job whose end is awaited, and of one that is being deleted.
 const (
-	endEvery  = time.Second
-	goneEvery = 250 * time.Millisecond
+	endEvery      = time.Second
+	deletionEvery = 250 * time.Millisecond
 )
 
 // pause waits for d. It returns an error if ctx ends before.
@@ -164,7 +164,7 @@ func (c *Client) Stop(ctx context.Context, name string, progress func(pods int))
 			told = len(pods)
 			progress(told)
 		}
-		if err := pause(ctx, goneEvery); err != nil {
+		if err := pause(ctx, deletionEvery); err != nil {
 			return err
 		}
 	}

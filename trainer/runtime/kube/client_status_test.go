@@ -453,7 +453,7 @@ func TestStop(t *testing.T) {
 			if owned {
 				want = 10 * time.Second
 			}
-			if took := time.Since(began); err != nil || took < want || took > want+4*goneEvery ||
+			if took := time.Since(began); err != nil || took < want || took > want+4*deletionEvery ||
 				!slices.Equal(told, []int{1}) {
 				t.Errorf("owned %t: %v after %v, reported %v", owned, err, took, told)
 			}

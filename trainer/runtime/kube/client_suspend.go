@@ -54,7 +54,7 @@ func (c *Client) Suspend(ctx context.Context, name string, progress func(pods in
 			told = left
 			progress(left)
 		}
-		if err := pause(ctx, goneEvery); err != nil {
+		if err := pause(ctx, deletionEvery); err != nil {
 			return err
 		}
 	}
@@ -161,7 +161,7 @@ func (c *Client) again(ctx context.Context, name string, root *batch.Job) error 
 	if err != nil {
 		return fmt.Errorf("resume job %s: %w", name, err)
 	}
-	if err := c.clearAway(ctx, name, root); err != nil {
+	if err := c.deleteRoot(ctx, name, root); err != nil {
 		return err
 	}
 	if len(spec.OwnerReferences) > 0 {
@@ -231,8 +231,8 @@ func inherit(o, before *batch.Job) {
 	}
 }
 
-// clearAway deletes a Job, and returns when it is deleted.
-func (c *Client) clearAway(ctx context.Context, name string, root *batch.Job) error {
+// deleteRoot deletes a Job, and returns when it is deleted.
+func (c *Client) deleteRoot(ctx context.Context, name string, root *batch.Job) error {
 	if err := c.remove(ctx, name, root.UID); err != nil {
 		return err
 	}
@@ -246,7 +246,7 @@ func (c *Client) clearAway(ctx context.Context, name string, root *batch.Job) er
 		case now.UID != root.UID:
 			return fmt.Errorf("resume job %s: another job of that name was made meanwhile", name)
 		}
-		if err := pause(ctx, goneEvery); err != nil {
+		if err := pause(ctx, deletionEvery); err != nil {
 			return err
 		}
 	}

@@ -117,8 +117,8 @@ func contextOf(raw clientcmdapi.Config, name string) string {
 	return fmt.Sprintf(" (context %s of %s)", name, c.LocationOfOrigin)
 }
 
-// where returns the cluster's name for errors: its address, and what selected it.
-func (c *Client) where() string { return c.server + c.context }
+// clusterName returns the cluster's name for errors: its address, and what selected it.
+func (c *Client) clusterName() string { return c.server + c.context }
 
 // flags returns the flags that select the same place.
 func (at Place) flags() string {

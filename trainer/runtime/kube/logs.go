@@ -37,7 +37,7 @@ const followWindow = time.Second
 // them: those of several pods by the time of their lines. Lines lost by a broken connection are
 // requested again; no line comes twice.
 func (c *Client) Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error {
-	f := &follower{client: c, o: o, began: time.Now(), out: w, known: make(map[string]bool),
+	f := &follower{client: c, o: o, started: time.Now(), out: w, known: make(map[string]bool),
 		feeds: make(map[string]*feed), fresh: make(chan struct{}, 1)}
 	ctx, f.cancel = context.WithCancelCause(ctx)
 	defer f.cancel(nil)
@@ -79,10 +79,10 @@ func (f *follower) follow(ctx context.Context, name string) error {
 
 // follower copies the lines of pods on arrival.
 type follower struct {
-	client *Client
-	o      role.LogOptions
-	began  time.Time
-	cancel context.CancelCauseFunc
+	client  *Client
+	o       role.LogOptions
+	started time.Time
+	cancel  context.CancelCauseFunc
 	// sources that are being copied, or were
 	known map[string]bool
 	// by UID of the pod
@@ -420,7 +420,7 @@ func (f *follower) stream(ctx context.Context, s source, t *tail) error {
 			o.TailLines = &f.o.Tail
 		}
 		if f.o.Since > 0 {
-			o.SinceTime = &meta.Time{Time: f.began.Add(-f.o.Since)}
+			o.SinceTime = &meta.Time{Time: f.started.Add(-f.o.Since)}
 		}
 	}
 	doing := "logs of pod " + s.pod

@@ -93,7 +93,7 @@ func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job
 	}
 	j, err := d.reopen(o.Check)
 	if err != nil {
-		err = errors.Join(err, d.putBack(before))
+		err = errors.Join(err, d.restoreStatus(before))
 		lock.Close()
 		return nil, nil, err
 	}
@@ -104,15 +104,15 @@ func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job
 	}
 	// else another process was faster to start it
 	if lock, e := d.lock(); e == nil {
-		err = errors.Join(err, d.putBack(before))
+		err = errors.Join(err, d.restoreStatus(before))
 		lock.Close()
 	}
 	return nil, nil, fmt.Errorf("resume job %s: %w", name, err)
 }
 
-// putBack makes the status of a job that could not be resumed what it was before. The caller
+// restoreStatus makes the status of a job that could not be resumed what it was before. The caller
 // holds the lock.
-func (d dir) putBack(before []byte) error {
+func (d dir) restoreStatus(before []byte) error {
 	if before == nil {
 		return nil
 	}

@@ -144,13 +144,13 @@ func (d dir) lock() (*os.File, error) {
 	}
 }
 
-// goneLimit is the time in which the processes of an ended job end.
-const goneLimit = 10 * time.Second
+// endLimit is the time in which the processes of an ended job end.
+const endLimit = 10 * time.Second
 
 // lockOver locks the job as lock does. If it has ended or is suspended, by its status, its last
 // processes are about to go: it waits for them.
 func (d dir) lockOver(ctx context.Context) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(ctx, goneLimit)
+	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
 	for {
 		lock, err := d.lock()

@@ -47,7 +47,7 @@ func TestLifelineInAPlannedStop(t *testing.T) {
 	child := startHelper(t, "orphan")
 	l.begun(t)
 	child.announce()
-	child.letGo()
+	child.closeLifeline()
 	if said := l.ended(t); said != role.ErrStopped.Error()+"\n" {
 		t.Errorf("the child said %q", said)
 	}
@@ -70,7 +70,7 @@ func TestLifelineIsNotInheritedBySiblings(t *testing.T) {
 	l.begun(t)
 	t.Setenv(lifeEnv, newLife(t).path)
 	other := startHelper(t, "stubborn")
-	first.letGo()
+	first.closeLifeline()
 	if said := l.ended(t); !strings.Contains(said, role.ErrOrphaned.Error()) {
 		t.Errorf("the child said %q", said)
 	}

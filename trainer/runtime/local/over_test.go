@@ -23,7 +23,7 @@ func TestLockOfAJobThatIsOver(t *testing.T) {
 		job.Failed:    {time.Second, time.Second, nil},
 		job.Suspended: {2 * time.Second, 2 * time.Second, nil},
 		job.Running:   {3 * time.Second, 0, job.ErrRunning},
-		job.Succeeded: {time.Minute, goneLimit, job.ErrRunning},
+		job.Succeeded: {time.Minute, endLimit, job.ErrRunning},
 	} {
 		useHome(t)
 		d := home(t, "a")

@@ -13,7 +13,7 @@ import (
 // owner returns the job of a directory as owner of checkpoint directories. Its launcher, which
 // lives as long as the job, has that ID.
 func (d dir) owner(uid string, launcher int) checkpoint.Owner {
-	return checkpoint.Here(uid, d.name(), string(d), launcher)
+	return checkpoint.LocalOwner(uid, d.name(), string(d), launcher)
 }
 
 // Standing finds out whether an owner of a checkpoint directory lives, if it is a job of this

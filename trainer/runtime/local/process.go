@@ -67,7 +67,7 @@ func (c command) start() (*process, error) {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, i.file)
 	}
 	if err := cmd.Start(); err != nil {
-		p.letGo()
+		p.closeLifeline()
 		return nil, err
 	}
 	return p, nil
@@ -83,7 +83,7 @@ func (p *process) wait() *os.ProcessState {
 		panic(fmt.Sprintf("local: wait for %d: %v", p.pid(), err))
 	}
 	p.signal(syscall.SIGKILL)
-	p.letGo()
+	p.closeLifeline()
 	return p.cmd.ProcessState
 }
 
@@ -100,7 +100,7 @@ func (p *process) announce() {
 	}
 }
 
-func (p *process) letGo() {
+func (p *process) closeLifeline() {
 	if p.lifeline != nil {
 		p.lifeline.Close()
 	}

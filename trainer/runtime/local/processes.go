@@ -80,7 +80,7 @@ type processes struct {
 // running is a pod that has not ended.
 type running struct {
 	*process
-	began   time.Time
+	started time.Time
 	deleted bool
 	// kills the pod after a deletion's grace; nil: it was not deleted
 	killer *time.Timer
@@ -125,10 +125,10 @@ func (r *processes) create(s *session, p master.Pod) error {
 	if err != nil {
 		return fmt.Errorf("create %v: %w", p.ID, err)
 	}
-	it := &running{process: started, began: time.Now()}
+	it := &running{process: started, started: time.Now()}
 	r.live[p.ID] = it
 	r.publish(pod.Event{ID: p.ID, Incarnation: p.Incarnation, Phase: pod.Running, PID: it.pid(),
-		Address: p.Address, Started: it.began})
+		Address: p.Address, Started: it.started})
 	r.watches.Go(func() { r.watch(p, it, log) })
 	return nil
 }
@@ -248,7 +248,7 @@ func (r *processes) watch(p master.Pod, it *running, log string) {
 		// missing if the worker ended before it made it
 		os.RemoveAll(r.config.scratch(p.ID))
 	}
-	e := pod.Event{ID: p.ID, Incarnation: p.Incarnation, PID: it.pid(), Address: p.Address, Started: it.began}
+	e := pod.Event{ID: p.ID, Incarnation: p.Incarnation, PID: it.pid(), Address: p.Address, Started: it.started}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.live, p.ID)

@@ -240,7 +240,7 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 		Name: id.Role.String(), Image: image(j, id.Role, of), ImagePullPolicy: core.PullPolicy(j.ImagePullPolicy),
 		Args: args, Env: append(downward(), homeOf(j)...), Resources: resources, VolumeMounts: mounts,
 		SecurityContext: Confined(),
-		// so that its last line is why it failed
+		// so that its last line is the reason of its failure
 		TerminationMessagePolicy: core.TerminationMessageFallbackToLogsOnError,
 	}}
 	return t, nil

@@ -53,7 +53,7 @@ func TestMayUse(t *testing.T) {
 // A process of this machine is known to live, or to have ended, while the machine runs; elsewhere
 // neither is known.
 func TestGone(t *testing.T) {
-	here := Here("a", "a", "", 1)
+	here := LocalOwner("a", "a", "", 1)
 	if here.Started == "" {
 		t.Skip("this system does not tell when processes start")
 	}

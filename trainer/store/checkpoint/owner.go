@@ -301,9 +301,9 @@ func (d Dir) Release(c Claim) error {
 	return nil
 }
 
-// Here returns the owner of a local job whose process with that ID lives as long as the job. Fields
-// that this system does not report are empty: then nobody can prove that the job has ended.
-func Here(job, name, state string, pid int) Owner {
+// LocalOwner returns the owner of a local job whose process with that ID lives as long as the job.
+// Fields that this system does not report are empty: then nobody can prove that the job has ended.
+func LocalOwner(job, name, state string, pid int) Owner {
 	o := Owner{Job: job, Name: name, State: state, PID: pid}
 	o.Host, _ = os.Hostname()
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -316,7 +316,7 @@ func Here(job, name, state string, pid int) Owner {
 // Ended reports whether the process of an owner is proved to have ended: it was on this machine,
 // since whose start it ended. known is false if this machine cannot tell.
 func (o Owner) Ended() (gone, known bool) {
-	here := Here(o.Job, o.Name, o.State, o.PID)
+	here := LocalOwner(o.Job, o.Name, o.State, o.PID)
 	if o.Boot == "" || o.PIDs == "" || o.Started == "" || o.Boot != here.Boot || o.PIDs != here.PIDs {
 		return false, false
 	}

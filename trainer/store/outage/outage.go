@@ -1,4 +1,4 @@
-// Package outage tells the failures of a storage that may go away from those that do not, and waits
+// Package outage tells the failures of a storage that may end from those that do not, and waits
 // for the former to do so.
 package outage
 
@@ -23,14 +23,14 @@ type Error struct{ Err error }
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// lasting lists the errors of file systems that do not go away with time: the request is invalid or
+// lasting lists the errors of file systems that do not end with time: the request is invalid or
 // not permitted.
 var lasting = []syscall.Errno{
 	syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG,
 	syscall.EINVAL, syscall.EBADF, syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.EFBIG,
 }
 
-// Of returns err as an [Error] if it is an error of a file system that may go away with time, and
+// Of returns err as an [Error] if it is an error of a file system that may end with time, and
 // err itself otherwise. A missing file counts as such an error: on a network file system it may be
 // missing for a moment.
 func Of(err error) error {

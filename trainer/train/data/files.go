@@ -213,7 +213,7 @@ func (f *Files) index(shard string) (*index, error) {
 	err := f.open(shard, func(r io.ReaderAt, size int64) (err error) {
 		seen := &counted{ReaderAt: r, all: []*atomic.Int64{&f.scanned, &f.looked}}
 		x, err = f.format(shard).index(seen, size)
-		f.scanned.Add(-seen.here) // Shards counts whole files
+		f.scanned.Add(-seen.own) // Shards counts whole files
 		return err
 	})
 	if err != nil {

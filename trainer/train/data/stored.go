@@ -28,8 +28,8 @@ func (s stored) ReadAt(b []byte, offset int64) (int, error) {
 // counted counts the bytes that are read.
 type counted struct {
 	io.ReaderAt
-	all  []*atomic.Int64 // counters that several readers share
-	here int64           // bytes read by this reader
+	all []*atomic.Int64 // counters that several readers share
+	own int64           // bytes read by this reader
 }
 
 func (c *counted) ReadAt(b []byte, offset int64) (int, error) {
@@ -37,6 +37,6 @@ func (c *counted) ReadAt(b []byte, offset int64) (int, error) {
 	for _, all := range c.all {
 		all.Add(int64(n))
 	}
-	c.here += int64(n)
+	c.own += int64(n)
 	return n, err
 }

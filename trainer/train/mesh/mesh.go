@@ -334,7 +334,7 @@ func (m *Mesh) closeArrived() {
 // Broken is closed when the mesh is broken or closed.
 func (m *Mesh) Broken() <-chan struct{} { return m.broken }
 
-// cause is why the mesh is broken.
+// cause is the reason why the mesh is broken.
 func (m *Mesh) cause() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -345,7 +345,7 @@ func (t *Tape) Backward(loss *Tensor) {
 	// values are still in the cache. The gradients of the loss do not wait for its value.
 	j := teamwork{forward: opRange{t.ran, to}}
 	for from, told := t.n, t.n+1; from > 0; told = from {
-		to, last := t.stageBack(from)
+		to, last := t.backwardStage(from)
 		j.backward = opRange{from, to}
 		t.runTeam(j)
 		t.runTeam(teamwork{fold: opRange{from, to}})
@@ -358,9 +358,9 @@ func (t *Tape) Backward(loss *Tensor) {
 	t.gather(t.n, last)
 }
 
-// stageBack returns how far operations can run backward from there: to one that gathers, or until
-// enough gradients are final to announce them.
-func (t *Tape) stageBack(from int) (to int, last gradGatherer) {
+// backwardStage returns how far operations can run backward from there: to one that gathers, or
+// until enough gradients are final to announce them.
+func (t *Tape) backwardStage(from int) (to int, last gradGatherer) {
 	const enough = 1 << 18 // elements
 	found := 0
 	for to = from; to > 0 && last == nil && found < enough; {

@@ -28,7 +28,7 @@
 // On the master's order a server takes nothing new, says what it has, takes what it lacks of what
 // the others have, copies its values and slots, and continues while it writes the copy (cut.go).
 // [custody.Cut] is the other side. A server that is asked to leave ([Config].Leave) reports it to
-// the master, and goes when a checkpoint has what it holds.
+// the master, and exits when a checkpoint has what it holds.
 //
 // # The rule
 //

@@ -62,7 +62,7 @@ func FuzzHeader(f *testing.F) {
 
 func FuzzPosition(f *testing.F) {
 	s := state{position: position{at: rendezvous.Position{Beginning: 2, Round: 9}, version: 3,
-		records: 64, taken: 2, flushed: 1}}
+		records: 64, snapshotVersion: 2, flushed: 1}}
 	s.ledger.Add(ledger.Task{Epoch: 1, Number: 4}, 64, 512)
 	f.Add(s.appendPosition(nil))
 	f.Add([]byte{0, 0, 0, 0, 0, 126})

@@ -46,10 +46,10 @@ func (w *worker) leaving() bool {
 	}
 }
 
-// handBack tells the master that the worker has nothing in flight any more, until the master has
-// answered. A worker that was cut short does not report it: some servers may have got its last
+// returnLeases tells the master that the worker has nothing in flight any more, until the master
+// has answered. A worker that was cut short does not report it: some servers may have got its last
 // gradient.
-func (w *worker) handBack(ctx context.Context) {
+func (w *worker) returnLeases(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}

@@ -233,7 +233,7 @@ func TestEvaluationIsCutShort(t *testing.T) {
 func TestFailureOfTheRestOfAMinibatch(t *testing.T) {
 	task := &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: 1, Epoch: 1, End: 4}
 	failed, next := minibatch(task, 1), minibatch(task, 2)
-	failed.err, failed.taken = errors.New("broken"), 1
+	failed.err, failed.contained = errors.New("broken"), 1
 	r, reports := withQueued(failed, next)
 	r.ledger.Add(ledger.Task{Epoch: 1}, 1, 4)
 	if err := r.meanwhile(t.Context(), nil); err != nil {

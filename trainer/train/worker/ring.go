@@ -82,7 +82,7 @@ type member struct {
 type piece struct {
 	item
 	// number of its first records that are in the state
-	taken int
+	contained int
 	// of an evaluation: it is counted in the metrics
 	seen bool
 }
@@ -98,8 +98,8 @@ func (p piece) offer(n int64) offer {
 // key returns the task as a ledger names it.
 func key(t *wire.Task) ledger.Task { return ledger.Task{Epoch: int(t.Epoch), Number: int(t.Number)} }
 
-// had returns how many records of a task are in the state.
-func (s *state) had(t *wire.Task) int64 {
+// contained returns how many records of a task are in the state.
+func (s *state) contained(t *wire.Task) int64 {
 	n, whole := s.ledger.Progress(key(t))
 	if whole {
 		return t.End - t.Start
@@ -108,7 +108,7 @@ func (s *state) had(t *wire.Task) int64 {
 }
 
 // from returns how many records of the lease come before those that are left.
-func (p piece) from() int64 { return p.done - int64(p.batch.Size-p.taken) }
+func (p piece) from() int64 { return p.done - int64(p.batch.Size-p.contained) }
 
 func newRing(w *worker) (*member, error) {
 	values := w.Engine.Values()
@@ -383,8 +383,8 @@ func (r *member) reconcile() {
 			continue
 		}
 		first := p.done - int64(p.batch.Size)
-		p.taken = int(min(max(r.had(p.task)-first, 0), int64(p.batch.Size)))
-		if p.taken == p.batch.Size {
+		p.contained = int(min(max(r.contained(p.task)-first, 0), int64(p.batch.Size)))
+		if p.contained == p.batch.Size {
 			r.applied = append(r.applied, p)
 		} else {
 			r.queued = append(r.queued, p)
@@ -396,7 +396,7 @@ func (r *member) reconcile() {
 func (r *member) beat(b *wire.HeartbeatRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b.Version, b.Snapshot, b.Flushed, b.Generation = r.safe.version, r.safe.taken, r.safe.flushed, r.world
+	b.Version, b.Snapshot, b.Flushed, b.Generation = r.safe.version, r.safe.snapshotVersion, r.safe.flushed, r.world
 	b.Ledger, r.account = r.account, nil
 	b.Cut = r.copies.newest()
 }

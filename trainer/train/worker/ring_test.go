@@ -298,7 +298,7 @@ func (c *class) updates() []int {
 	return sizes
 }
 
-// Done is when all of them are: the end of the job is the same for all.
+// GetTask returns Done when all of them are done: the end of the job is the same for all.
 func (p *pupil) GetTask(ctx context.Context, r *wire.GetTaskRequest, _ ...grpc.CallOption) (*wire.GetTaskReply, error) {
 	for {
 		p.mu.Lock()

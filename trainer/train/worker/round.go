@@ -120,7 +120,7 @@ func (r *member) drop(lease int64) {
 func (r *member) tidy(ctx context.Context) error {
 	for len(r.queued) > 0 && r.queued[0].trains() {
 		p := r.queued[0]
-		switch had := r.had(p.task); {
+		switch had := r.contained(p.task); {
 		case had == p.from():
 			return nil
 		case had > p.from():
@@ -150,10 +150,10 @@ func (r *member) header(in *world) header {
 		if !p.trains() {
 			break
 		}
-		o := p.offer(int64(p.batch.Size - p.taken))
+		o := p.offer(int64(p.batch.Size - p.contained))
 		begin, ok := next[o.task]
 		if !ok {
-			begin = r.had(p.task)
+			begin = r.contained(p.task)
 		}
 		if o.from != begin {
 			break
@@ -368,7 +368,7 @@ func (r *member) step(p piece, n int64) (float32, error) {
 		return r.kept.loss, nil
 	}
 	r.kept = gradient{}
-	loss, err := r.Engine.Step(part(p.batch, p.taken, p.taken+int(n)))
+	loss, err := r.Engine.Step(part(p.batch, p.contained, p.contained+int(n)))
 	if err == nil && (math.IsNaN(float64(loss)) || math.IsInf(float64(loss), 0)) {
 		err = fmt.Errorf("loss is %v", loss)
 	}
@@ -468,7 +468,7 @@ func (r *member) aside(ctx context.Context, p *piece) error {
 	}
 	if p.err != nil {
 		if p.task.Kind == wire.TaskKind_TRAINING {
-			r.leases.advance(p.task.Lease, r.had(p.task)) // a part of a minibatch, too
+			r.leases.advance(p.task.Lease, r.contained(p.task)) // a part of a minibatch, too
 		}
 		if err := r.fail(ctx, p.task, p.err); err != nil {
 			return err
@@ -492,7 +492,7 @@ func (r *member) evaluate(ctx context.Context, it item) error {
 		return r.export(ctx, it.task.Lease, r.version)
 	case version == 0:
 		return r.measure(it, r.version)
-	case version != r.taken:
+	case version != r.snapshotVersion:
 		return fmt.Errorf("no snapshot of version %d", version)
 	}
 	r.Engine.Use(r.snapshot)
@@ -546,12 +546,12 @@ func (r *member) finish(in *world, a agreement, losses []float32) {
 	updated := r.apply(a, r.sum, func(version int64) float64 { return r.rate(version, in.size) })
 	for i, n := range a.takes[in.rank] {
 		p := &r.queued[i]
-		if p.taken += int(n); p.taken == p.batch.Size {
+		if p.contained += int(n); p.contained == p.batch.Size {
 			r.applied = append(r.applied, *p)
 		}
 		r.learnt(losses[i])
 	}
-	r.queued = slices.DeleteFunc(r.queued, func(p piece) bool { return p.batch != nil && p.taken == p.batch.Size })
+	r.queued = slices.DeleteFunc(r.queued, func(p piece) bool { return p.batch != nil && p.contained == p.batch.Size })
 	if updated == 0 {
 		return
 	}
@@ -560,7 +560,7 @@ func (r *member) finish(in *world, a agreement, losses []float32) {
 		r.OnUpdate(in.Generation, r.version)
 	}
 	steps := int64(r.Job.EvaluationSteps)
-	if steps > 0 && r.Job.Evaluates() && r.version%steps == 0 && a.release >= r.taken {
+	if steps > 0 && r.Job.Evaluates() && r.version%steps == 0 && a.release >= r.snapshotVersion {
 		r.state.takeSnapshot()
 	}
 }

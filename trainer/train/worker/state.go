@@ -44,7 +44,7 @@ type position struct {
 	// number of records in pending
 	records int64
 	// version of the snapshot; 0: none
-	taken int64
+	snapshotVersion int64
 	// number of the newest flush that was done
 	flushed int64
 }
@@ -134,7 +134,7 @@ func (s *state) takeSnapshot() {
 		s.snapshot = make([]float32, len(s.values))
 	}
 	copy(s.snapshot, s.values)
-	s.taken = s.version
+	s.snapshotVersion = s.version
 }
 
 // arrays returns all float arrays of the state, in the order in which they are transferred.
@@ -143,7 +143,7 @@ func (s *state) arrays() [][]float32 {
 	if s.pending != nil {
 		all = append(all, s.pending)
 	}
-	if s.taken > 0 {
+	if s.snapshotVersion > 0 {
 		all = append(all, s.snapshot)
 	}
 	return all
@@ -155,7 +155,7 @@ const maxPosition = 64 << 20
 
 // appendPosition encodes all of the state but its float arrays.
 func (s *state) appendPosition(b []byte) []byte {
-	for _, v := range []int64{s.at.Beginning, s.at.Round, s.version, s.records, s.taken, s.flushed} {
+	for _, v := range []int64{s.at.Beginning, s.at.Round, s.version, s.records, s.snapshotVersion, s.flushed} {
 		b = binary.AppendVarint(b, v)
 	}
 	return s.ledger.Append(b)
@@ -164,7 +164,7 @@ func (s *state) appendPosition(b []byte) []byte {
 // parsePosition is the inverse of appendPosition.
 func parsePosition(b []byte) (position, ledger.Ledger, error) {
 	var p position
-	for _, v := range []*int64{&p.at.Beginning, &p.at.Round, &p.version, &p.records, &p.taken, &p.flushed} {
+	for _, v := range []*int64{&p.at.Beginning, &p.at.Round, &p.version, &p.records, &p.snapshotVersion, &p.flushed} {
 		value, size := binary.Varint(b)
 		if size <= 0 || value < 0 {
 			return p, ledger.Ledger{}, errors.New("parse state: a number is missing or negative")
@@ -195,7 +195,7 @@ func (s *state) receiver(p position) *state {
 	} else {
 		s.touched, s.at = true, rendezvous.NoState // until the state is complete
 	}
-	if into.taken = p.taken; p.taken > 0 && into.snapshot == nil {
+	if into.snapshotVersion = p.snapshotVersion; p.snapshotVersion > 0 && into.snapshot == nil {
 		into.snapshot = make([]float32, len(s.values))
 	}
 	return into

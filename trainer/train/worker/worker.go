@@ -186,7 +186,7 @@ func work(ctx context.Context, cfg Config) error {
 	// until the last reports are delivered, or ctx is done
 	reporting.Wait()
 	if errors.Is(err, membership.ErrLeft) {
-		w.handBack(ctx)
+		w.returnLeases(ctx)
 	}
 	if err != nil {
 		cancel(err)

@@ -37,9 +37,9 @@ type certifierConfig struct {
 
 // roster knows the pods of a job by their objects. [Runtime] implements it.
 type roster interface {
-	// whose returns which start of which pod of the job a pod object is, whether it has ended, and
-	// whether it is known.
-	whose(types.UID) (id pod.ID, incarnation int, ended, known bool)
+	// identify returns which start of which pod of the job a pod object is, whether it has ended,
+	// and whether it is known.
+	identify(types.UID) (id pod.ID, incarnation int, ended, known bool)
 	// pin notes the key of a pod, until the pod is deleted, and reports whether it is the only one
 	// that was noted. Of a pod that is not known there is none.
 	pin(types.UID, fingerprint) bool
@@ -146,7 +146,7 @@ func (c *certifier) bearer(ctx context.Context, token string) (bearer, error) {
 		return bearer{}, fmt.Errorf("a token of namespace %q and pod %q, expected one that is bound "+
 			"to a pod of namespace %q, and expires", its.Namespace, its.Pod.Name, c.Namespace)
 	}
-	id, incarnation, ended, known := c.Pods.whose(its.Pod.UID)
+	id, incarnation, ended, known := c.Pods.identify(its.Pod.UID)
 	switch {
 	case !known:
 		return bearer{}, fmt.Errorf("%w: pod %s (%s) is not known", errNotYet, its.Pod.Name, its.Pod.UID)

@@ -568,7 +568,7 @@ func FuzzClaims(f *testing.F) {
 				Namespace string `json:"namespace"`
 			} `json:"kubernetes.io"`
 		}
-		if _, _, ended, known := c.Pods.whose(b.uid); !known || ended || b.name.Job != "uid" ||
+		if _, _, ended, known := c.Pods.identify(b.uid); !known || ended || b.name.Job != "uid" ||
 			json.Unmarshal(payload, &says) != nil || says.Expiry == nil || says.Its.Namespace != "default" {
 			t.Errorf("%s makes somebody %v", payload, b.name)
 		}

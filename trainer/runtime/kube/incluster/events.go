@@ -25,17 +25,17 @@ import (
 
 // Reasons of the events of a job.
 const (
-	reasonAnew      = "TrainingBegunAnew"
-	reasonBack      = "TrainingRolledBack"
-	reasonDamaged   = "CheckpointDamaged"
-	reasonUnsaved   = "CheckpointFailed"
-	reasonSucceeded = "TrainingSucceeded"
-	reasonFailed    = "TrainingFailed"
-	reasonStopped   = "TrainingStopped"
-	reasonPodFailed = "PodFailed"    // by its own fault, which is counted
-	reasonRejected  = "PodRejected"  // by its node
-	reasonReplaced  = "PodReplaced"  // because it does not do its work
-	reasonCreate    = "FailedCreate" // as Kubernetes' own controllers call it
+	reasonStartedOver = "TrainingBegunAnew"
+	reasonRolledBack  = "TrainingRolledBack"
+	reasonDamaged     = "CheckpointDamaged"
+	reasonUnsaved     = "CheckpointFailed"
+	reasonSucceeded   = "TrainingSucceeded"
+	reasonFailed      = "TrainingFailed"
+	reasonStopped     = "TrainingStopped"
+	reasonPodFailed   = "PodFailed"    // by its own fault, which is counted
+	reasonRejected    = "PodRejected"  // by its node
+	reasonReplaced    = "PodReplaced"  // because it does not do its work
+	reasonCreate      = "FailedCreate" // as Kubernetes' own controllers call it
 )
 
 // How many events of one reason a job has: a burst, then one in a while that counts the others, as
@@ -135,16 +135,16 @@ func (w *eventWriter) hear(e master.Event) {
 func (w *eventWriter) describe(e master.Event) (kind, why, message string) {
 	switch e := e.(type) {
 	case master.TrainingRestarted:
-		return core.EventTypeWarning, reasonAnew,
+		return core.EventTypeWarning, reasonStartedOver,
 			fmt.Sprintf("the training starts over from the initial values: %s; %s records were "+
 				"trained on till then", e.Reason, logline.Thousands(e.Records))
 	case master.RolledBack:
-		return core.EventTypeWarning, reasonBack,
+		return core.EventTypeWarning, reasonRolledBack,
 			fmt.Sprintf("the training returns to checkpoint %d at version %s, with %s of %s "+
 				"records: %s", e.Checkpoint, logline.Thousands(e.Version), logline.Thousands(e.Kept),
 				logline.Thousands(e.Records), e.Reason)
 	case master.ProgramResumed:
-		return core.EventTypeWarning, reasonBack, e.Words()
+		return core.EventTypeWarning, reasonRolledBack, e.Words()
 	case master.CheckpointDamaged:
 		return core.EventTypeWarning, reasonDamaged, fmt.Sprintf("checkpoint %d cannot be used: %s", e.Number, e.Reason)
 	case master.CheckpointFailed:
@@ -260,8 +260,8 @@ func (w *eventWriter) run(ctx context.Context) {
 	}
 }
 
-// next takes the event that is due first, or any if it is the end. Without one, due is when there
-// will be; zero: nothing is waiting.
+// next takes the event that is due first, or any if it is the end. Without one, due is the time at
+// which there will be; zero: nothing is waiting.
 func (w *eventWriter) next(now time.Time, last bool) (e *core.Event, due time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -48,7 +48,7 @@ func written(t *testing.T, set *fake.Clientset) []core.Event {
 }
 
 var (
-	begunAnew = master.TrainingRestarted{ModelGeneration: 2,
+	startedOver = master.TrainingRestarted{ModelGeneration: 2,
 		Reason: "ps-0 was lost with its part of the model: node lost", Records: 512}
 	crashed = master.PodEnded{ID: worker0, Incarnation: 1, Reason: "exit code 1: no such file", Counted: true}
 )
@@ -59,7 +59,7 @@ func TestEventWords(t *testing.T) {
 		e               master.Event
 		kind, why, says string
 	}{
-		{begunAnew, "Warning", "TrainingBegunAnew",
+		{startedOver, "Warning", "TrainingBegunAnew",
 			"the training starts over from the initial values: ps-0 was lost with its part of the " +
 				"model: node lost; 512 records were trained on till then"},
 		{master.RolledBack{ModelGeneration: 2, Reason: "ps-0 was lost", Checkpoint: 12, Version: 340, Records: 512,
@@ -94,7 +94,7 @@ func TestEventWords(t *testing.T) {
 		{master.Ended{State: job.Failed, Err: errors.New(strings.Repeat("é", 1000))}, "Warning",
 			"TrainingFailed", strings.Repeat("é", 510) + "…"},
 		{e: master.Leased{}},
-		{e: master.TakenBack{}},
+		{e: master.LeaseReturned{}},
 		{e: master.PodUnwanted{ID: worker0, Reason: "scaled down"}},
 		{e: master.PodEnded{ID: worker0, Reason: "preempted"}},
 		{e: master.EpochFinished{Epoch: 1, Records: 512}},
@@ -153,7 +153,7 @@ func TestEventsAreFew(t *testing.T) {
 			w.hear(master.PodRefused{ID: pod.ID{Role: pod.Worker, Index: i}, Reason: "exceeded quota"})
 			time.Sleep(time.Hour / pods)
 		}
-		w.hear(begunAnew)
+		w.hear(startedOver)
 		synctest.Wait()
 		all := written(t, set)
 		if last := all[len(all)-1]; last.Reason != "TrainingBegunAnew" {
@@ -210,7 +210,7 @@ func TestEventsWait(t *testing.T) {
 			return !back.Load(), nil, kubetest.Refused
 		})
 		w.start()
-		w.hear(begunAnew)
+		w.hear(startedOver)
 		synctest.Wait()
 		for range 10_000 {
 			w.hear(crashed)
@@ -268,7 +268,7 @@ func TestEventsAtTheEnd(t *testing.T) {
 				t.Errorf("%d events, before %d, after %v, log %s", len(all), before, took, log)
 			}
 			// a late call to the master may cause an event after the end
-			w.hear(begunAnew)
+			w.hear(startedOver)
 		})
 	}
 }
@@ -279,7 +279,7 @@ func TestEventsDenied(t *testing.T) {
 		w, set, log := testEvents()
 		kubetest.Fail(set, "create", "events", 99, kubetest.Forbidden("create", "events"))
 		w.start()
-		for _, e := range []master.Event{begunAnew, crashed, master.Ended{State: job.Succeeded}} {
+		for _, e := range []master.Event{startedOver, crashed, master.Ended{State: job.Succeeded}} {
 			w.hear(e)
 			time.Sleep(time.Minute)
 		}

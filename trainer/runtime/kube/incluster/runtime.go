@@ -231,9 +231,9 @@ func (r *Runtime) made(id pod.ID, p *core.Pod) {
 	}
 }
 
-// whose returns which start of which pod of the job a pod object is. known is false of one that was
-// not heard of, yet or any more.
-func (r *Runtime) whose(uid types.UID) (id pod.ID, incarnation int, ended, known bool) {
+// identify returns which start of which pod of the job a pod object is. known is false of one that
+// was not heard of, yet or any more.
+func (r *Runtime) identify(uid types.UID) (id pod.ID, incarnation int, ended, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.known[uid]

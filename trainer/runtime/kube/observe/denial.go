@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Denial is why a cluster forbids a request.
+// Denial is the reason why a cluster forbids a request.
 type Denial int
 
 const (

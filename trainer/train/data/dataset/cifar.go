@@ -9,11 +9,11 @@ import (
 // cifar is the format of CIFAR-10's binary version: records of a label and an image. An image is
 // one plane per colour.
 var cifar = format{
-	what:  "the files of CIFAR-10's binary version,",
-	train: []string{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
-	test:  []string{"test_batch.bin"},
-	image: cifarColours * cifarPlane,
-	open:  openCIFAR,
+	sources: "the files of CIFAR-10's binary version,",
+	train:   []string{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
+	test:    []string{"test_batch.bin"},
+	image:   cifarColours * cifarPlane,
+	open:    openCIFAR,
 }
 
 const (

@@ -36,7 +36,7 @@ const (
 // format describes the source files of a data set.
 type format struct {
 	// names the files in errors: "the four IDX files"
-	what string
+	sources string
 	// names of the files of the training part
 	train []string
 	// names of the files of the test part
@@ -72,7 +72,7 @@ type Layout struct {
 type set struct {
 	Layout
 	// names the source files in errors: "the four IDX files"
-	what string
+	sources string
 	// names of the source files; none: the set is generated
 	files []string
 	// added to the names on a mirror
@@ -93,7 +93,7 @@ var (
 )
 
 var mnist = set{
-	Layout: inRecords, what: digits.what, files: digits.files(), suffix: ".gz", fill: digits.records,
+	Layout: inRecords, sources: digits.sources, files: digits.files(), suffix: ".gz", fill: digits.records,
 	mirrors: []string{"https://storage.googleapis.com/cvdf-datasets/mnist",
 		"https://ossci-datasets.s3.amazonaws.com/mnist"},
 	sums: map[string]string{
@@ -106,18 +106,18 @@ var mnist = set{
 
 var sets = map[string]set{
 	"cifar10": {
-		Layout: inRecords, what: cifar.what, files: cifar.files(), suffix: ".gz", fill: cifar.records,
+		Layout: inRecords, sources: cifar.sources, files: cifar.files(), suffix: ".gz", fill: cifar.records,
 		source: "unpack cifar-10-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html and " +
 			"give its directory with --source",
 	},
 	"mnist": mnist,
 	"mnist-png": {
-		Layout: Layout{Unit: "image", Train: "training", Test: "testing", Flags: []string{"source"}},
-		fill:   digits.pictures,
-		what:   mnist.what, files: mnist.files, suffix: mnist.suffix, mirrors: mnist.mirrors, sums: mnist.sums,
+		Layout:  Layout{Unit: "image", Train: "training", Test: "testing", Flags: []string{"source"}},
+		fill:    digits.pictures,
+		sources: mnist.sources, files: mnist.files, suffix: mnist.suffix, mirrors: mnist.mirrors, sums: mnist.sums,
 	},
 	"fashion-mnist": {
-		Layout: inRecords, what: digits.what, files: digits.files(), suffix: ".gz", fill: digits.records,
+		Layout: inRecords, sources: digits.sources, files: digits.files(), suffix: ".gz", fill: digits.records,
 		mirrors: []string{"http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
 			"https://storage.googleapis.com/tensorflow/tf-keras-datasets"},
 		sums: map[string]string{
@@ -128,7 +128,7 @@ var sets = map[string]set{
 		},
 	},
 	"tiny-imagenet": {
-		Layout: inFolders, what: "the archive", files: []string{tinyArchive}, fill: fillTiny,
+		Layout: inFolders, sources: "the archive", files: []string{tinyArchive}, fill: fillTiny,
 		// Stanford's course hosts the archive of 248,100,043 bytes and publishes no checksum. This
 		// MD5 is the one that public loaders check, for example Avalanche's
 		// (avalanche/benchmarks/datasets/tiny_imagenet). It detects damage, not an attack.

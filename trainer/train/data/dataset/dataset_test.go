@@ -472,7 +472,7 @@ func TestResume(t *testing.T) {
 }
 
 // A download from a server that ignores range requests begins again.
-func TestBeginsAnew(t *testing.T) {
+func TestStartsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole := mirror(tiny())
 		f := &flaky{bytes: 100, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

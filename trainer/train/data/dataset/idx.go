@@ -98,8 +98,8 @@ func ended(err error) error {
 
 // digits is the format of MNIST: each part is a file of images and a file of labels.
 var digits = format{
-	what:  "the four IDX files",
-	train: []string{trainImages, trainLabels}, test: []string{testImages, testLabels},
+	sources: "the four IDX files",
+	train:   []string{trainImages, trainLabels}, test: []string{testImages, testLabels},
 	image: side * side,
 	open:  openDigits,
 }

@@ -132,7 +132,7 @@ func (s set) find(dir, name string) (string, error) {
 			return "", fmt.Errorf("read source: %w", err)
 		}
 	}
-	return "", fmt.Errorf("read source %s: %s; want %s %s", dir, want, s.what, strings.Join(s.files, ", "))
+	return "", fmt.Errorf("read source %s: %s; want %s %s", dir, want, s.sources, strings.Join(s.files, ", "))
 }
 
 // A downloader downloads files from the first mirror that serves them with the right checksum.

@@ -84,9 +84,9 @@ func Use(name string) error {
 	return nil
 }
 
-// stretches splits n elements: assembly cannot be interrupted, and the garbage collector waits for
+// chunks splits n elements: assembly cannot be interrupted, and the garbage collector waits for
 // it.
-func stretches(n int) iter.Seq2[int, int] {
+func chunks(n int) iter.Seq2[int, int] {
 	const most = 1 << 16
 	return func(yield func(from, to int) bool) {
 		for i := 0; i < n; i += most {

@@ -8,7 +8,7 @@ package kernel
 // SGD: p -= lr*g.
 func SGD(p, g []float32, lr float64) {
 	check("SGD", "g", len(g), len(p))
-	for i, j := range stretches(len(p)) {
+	for i, j := range chunks(len(p)) {
 		active.sgd(p[i:j], g[i:j], float32(lr))
 	}
 }
@@ -21,7 +21,7 @@ func Momentum(p, g, v []float32, lr, mu float64, nesterov bool) {
 	if nesterov {
 		update = active.nesterov
 	}
-	for i, j := range stretches(len(p)) {
+	for i, j := range chunks(len(p)) {
 		update(p[i:j], g[i:j], v[i:j], float32(lr), float32(mu))
 	}
 }
@@ -32,7 +32,7 @@ func Adam(p, g, m, v []float32, lr, b1, b2, eps float64) {
 	check("Adam", "g", len(g), len(p))
 	check("Adam", "m", len(m), len(p))
 	check("Adam", "v", len(v), len(p))
-	for i, j := range stretches(len(p)) {
+	for i, j := range chunks(len(p)) {
 		active.adam(p[i:j], g[i:j], m[i:j], v[i:j], float32(lr), float32(1-b1), float32(1-b2), float32(eps))
 	}
 }
@@ -43,7 +43,7 @@ func AMSGrad(p, g, m, v, vhat []float32, lr, b1, b2, eps float64) {
 	check("AMSGrad", "m", len(m), len(p))
 	check("AMSGrad", "v", len(v), len(p))
 	check("AMSGrad", "vhat", len(vhat), len(p))
-	for i, j := range stretches(len(p)) {
+	for i, j := range chunks(len(p)) {
 		active.amsgrad(p[i:j], g[i:j], m[i:j], v[i:j], vhat[i:j], float32(lr), float32(1-b1),
 			float32(1-b2), float32(eps))
 	}
@@ -53,7 +53,7 @@ func AMSGrad(p, g, m, v, vhat []float32, lr, b1, b2, eps float64) {
 func Adagrad(p, g, acc []float32, lr, eps float64) {
 	check("Adagrad", "g", len(g), len(p))
 	check("Adagrad", "acc", len(acc), len(p))
-	for i, j := range stretches(len(p)) {
+	for i, j := range chunks(len(p)) {
 		active.adagrad(p[i:j], g[i:j], acc[i:j], float32(lr), float32(eps))
 	}
 }

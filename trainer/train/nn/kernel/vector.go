@@ -6,7 +6,7 @@ import "math"
 // first-named source sets the length.
 func Axpy(a float32, x, y []float32) {
 	check("Axpy", "y", len(y), len(x))
-	for i, j := range stretches(len(x)) {
+	for i, j := range chunks(len(x)) {
 		active.axpy(a, x[i:j], y[i:j])
 	}
 }
@@ -14,7 +14,7 @@ func Axpy(a float32, x, y []float32) {
 // Add adds x to dst.
 func Add(dst, x []float32) {
 	check("Add", "dst", len(dst), len(x))
-	for i, j := range stretches(len(x)) {
+	for i, j := range chunks(len(x)) {
 		active.add(dst[i:j], x[i:j])
 	}
 }
@@ -36,7 +36,7 @@ func floor(relu bool) float32 {
 
 // Scale multiplies x by a.
 func Scale(a float32, x []float32) {
-	for i, j := range stretches(len(x)) {
+	for i, j := range chunks(len(x)) {
 		active.scale(a, x[i:j])
 	}
 }
@@ -139,7 +139,7 @@ func BytesToFloat(dst []float32, src []byte, scale, shift float32) {
 
 // FirstNonFinite returns the index of the first NaN or infinity in x, -1 if there is none.
 func FirstNonFinite(x []float32) int {
-	for i, j := range stretches(len(x)) {
+	for i, j := range chunks(len(x)) {
 		if n := active.firstNonFinite(x[i:j]); n >= 0 {
 			return i + n
 		}
