@@ -254,7 +254,8 @@ func (s *servers) recovered(had []ledger.Ledger) {
 	case !s.custody.Holds():
 		s.handover.abandon(had)
 	case len(had) < len(s.lines):
-		return // another has joined meanwhile, and is asked with them
+		// another has joined meanwhile, and is asked with them
+		return
 	default:
 		applied = had[0].Clone()
 		for i := range had[1:] {

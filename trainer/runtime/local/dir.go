@@ -316,7 +316,8 @@ type address struct {
 	Address       string `json:"address,omitempty"`
 	Incarnation   int    `json:"launch,omitempty"` // the master's incarnation
 	StartedUnixMs int64  `json:"started_unix_ms,omitempty"`
-	Scratch       string `json:"scratch,omitempty"` // the launcher's: for files of workers that run a program
+	// of a launcher: for files of workers that run a program
+	Scratch string `json:"scratch,omitempty"`
 }
 
 // dead reports whether the process has ended. A process that got its pid since, or that is of

@@ -214,7 +214,8 @@ func retain(t *testing.T, p Place) {
 		}
 		for n := range damaged {
 			if slices.Contains(removed, n) == slices.Contains(got, n.Number) {
-				t.Errorf("%s: of the damaged ones, %v are reported as removed, and %v are left", test.name, removed, got)
+				t.Errorf("%s: of the damaged ones, %v are reported as removed, and %v are left", test.name,
+					removed, got)
 			}
 		}
 	}
