@@ -80,6 +80,14 @@ func (w *programWatch) hearWorld(world rendezvous.World) {
 	}
 }
 
+// noteAsked notes that the agent asks a process to end. One that has come to no world yet will not
+// come to the newest one, which the others leave at once. The mutex is held.
+func (w *programWatch) noteAsked(p *fakeProcess) {
+	if w.packaged && p.generation == 0 {
+		w.lacks = max(w.lacks, w.world.Generation)
+	}
+}
+
 // noteEnd notes how a process has ended. The mutex is held.
 func (w *programWatch) noteEnd(p *fakeProcess, code int, stopped bool) {
 	m := p.machine

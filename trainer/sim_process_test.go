@@ -180,6 +180,7 @@ func (p *fakeProcess) end(grace time.Duration) {
 	}
 	p.state.Unlock()
 	if first {
+		p.note(func() { p.program.noteAsked(p) })
 		p.signal(syscall.SIGTERM)
 	}
 }

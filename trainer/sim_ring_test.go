@@ -321,7 +321,9 @@ func (w *ringWatch) model(world int64) int {
 
 // update looks at what an update left: the same on every rank, and every record in it once.
 func (w *ringWatch) update(name string, e *engine, m mark) {
-	w.moved, w.works = true, w.works || m.world == w.world
+	// a worker that is lost may make an update of an older model
+	w.moved = w.moved || w.model(m.world) == len(w.models)
+	w.works = w.works || m.world == w.world
 	if w.reign == nil {
 		w.bridged++
 	}
