@@ -35,6 +35,8 @@ type program struct {
 	origin rendezvous.Origin
 	// the queue was rewound to the state with which the last world began
 	rewound bool
+	// a master has answered processes of the last world that no records are left
+	exhausted bool
 	// records in that state; nil: there is none, or the queue knows them
 	ledger *ledger.Ledger
 	// checkpoints that the program has claimed
@@ -213,7 +215,7 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 		return false
 	}
 	if a.Finished {
-		g.finish(int(a.Worker), a.Generation)
+		g.finish(int(a.Worker), a.Generation, a.Exhausted)
 	}
 	// it may arrive before its heartbeat reports that
 	if a.Leaves {
@@ -237,7 +239,7 @@ func (g *program) formed(members []*wire.Member) time.Duration {
 		each = 1
 	}
 	now := g.ring.now()
-	g.moved = now
+	g.moved, g.exhausted = now, false
 	whole := 0
 	for _, m := range members {
 		if m.Crew == nil || int(m.Crew.Processes) >= each {
@@ -248,11 +250,14 @@ func (g *program) formed(members []*wire.Member) time.Duration {
 }
 
 // finish notes that all processes of a worker have ended with 0 in a generation; in generation 0
-// none has.
-func (g *program) finish(worker int, generation int64) {
+// none has. exhausted states that a master has answered them that no records are left.
+func (g *program) finish(worker int, generation int64, exhausted bool) {
 	r := g.ring
 	if generation == 0 || r.meeting.Finished(worker) {
 		return
+	}
+	if w, ok := r.meeting.World(); ok && w.Generation == generation {
+		g.exhausted = g.exhausted || exhausted
 	}
 	r.perform(r.meeting.Finish(worker, generation, r.now()))
 	// the next master is to know it, even if the worker has ended
@@ -263,10 +268,10 @@ func (g *program) finish(worker int, generation int64) {
 func (g *program) done() bool { return g.ring.meeting.Over() }
 
 // recollect ends the questions of a restored master when all processes have ended with 0, and none
-// is left that can say which records are in the model: it takes the word of the previous master for
-// it that these are all.
+// is left that can report which records are in the model. All are if the record of the previous
+// master shows it, or if a master has answered the processes that no records are left.
 func (g *program) recollect() {
-	if g.work.dataset != nil && g.handover.record.Done >= g.work.queue.Stats().Total {
+	if g.work.dataset != nil && (g.exhausted || g.handover.record.Done >= g.work.queue.Stats().Total) {
 		var all ledger.Ledger
 		all.Settle(int(g.work.dataset.Epochs))
 		if err := g.handover.restoreQueue(&all); err != nil {

@@ -57,3 +57,46 @@ func TestProgramEndsUnderTheNextMaster(t *testing.T) {
 		})
 	}
 }
+
+// The record of the previous master is older than the end of the training, and the processes have
+// ended before the next master could ask which records they have. All are in the model if a master
+// had answered them that no records were left.
+func TestProgramEndsUnderAnOlderRecord(t *testing.T) {
+	for name, c := range map[string]struct {
+		exhausted bool
+		done      int64
+	}{"no records were left": {true, 8}, "the program ended before": {false, 0}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := reign(t, runJob(0))
+				a, b := r.stranger(0), r.stranger(1)
+				for _, p := range []*peer{a, b} {
+					p.arrive(&wire.Arrival{Round: -1, Process: 7, Crew: &wire.Crew{Processes: 1}})
+					go p.live(r.MasterClient)
+				}
+				a.enters("1 [0 1] from []")
+				b.enters("1 [0 1] from []")
+				trainAll(r.world)
+				older := r.memory.record
+				if rec, err := readRecord(older); err != nil || rec.Program.Dataset == nil || rec.Done == 8 {
+					t.Fatalf("the record %+v, %v has the data set, and not its end", rec, err)
+				}
+				r.ends(Leave, ErrLeft)
+				a.close()
+				b.close()
+				r.memory.record = older
+				r.follow()
+				for i := range 2 {
+					p := r.stranger(i)
+					p.beat.Generation = 1
+					go p.live(r.MasterClient)
+					p.says(func(r *wire.HeartbeatRequest) { r.Finished, r.Exhausted = 1, c.exhausted })
+				}
+				r.finish()
+				if s := r.status; s.State != string(job.Succeeded) || s.RecordsDone != c.done {
+					t.Errorf("status %v, want success with %d records", s, c.done)
+				}
+			})
+		})
+	}
+}

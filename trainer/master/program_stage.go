@@ -39,6 +39,6 @@ func (g *program) hears(c *contact, r *wire.HeartbeatRequest, stepped bool) {
 	}
 	c.stage, c.unsaved = stages[r.Stage], r.Unsaved
 	g.keeps = g.keeps || r.Keeps
-	g.finish(int(r.Index), r.Finished)
+	g.finish(int(r.Index), r.Finished, r.Exhausted)
 	g.judge.Advance(r.Rounds)
 }

@@ -1568,6 +1568,9 @@ type HeartbeatRequest struct {
 	Cut *CutReport `protobuf:"bytes,12,opt,name=cut,proto3" json:"cut,omitempty"`
 	// program: the generation whose processes on this worker have all exited with 0
 	Finished int64 `protobuf:"varint,20,opt,name=finished,proto3" json:"finished,omitempty"`
+	// program: in the world that the processes belong to, the master has answered that no records are
+	// left: all are in the state of every rank
+	Exhausted bool `protobuf:"varint,24,opt,name=exhausted,proto3" json:"exhausted,omitempty"`
 	// program: processes of this worker have said that they keep their state from one world to the
 	// next
 	Keeps bool `protobuf:"varint,21,opt,name=keeps,proto3" json:"keeps,omitempty"`
@@ -1726,6 +1729,13 @@ func (x *HeartbeatRequest) GetFinished() int64 {
 		return x.Finished
 	}
 	return 0
+}
+
+func (x *HeartbeatRequest) GetExhausted() bool {
+	if x != nil {
+		return x.Exhausted
+	}
+	return false
 }
 
 func (x *HeartbeatRequest) GetKeeps() bool {
@@ -2389,6 +2399,9 @@ type Arrival struct {
 	Failures []*Failure `protobuf:"bytes,21,rep,name=failures,proto3" json:"failures,omitempty"`
 	// program: all processes of the worker exited with 0 in the world that it comes from
 	Finished bool `protobuf:"varint,22,opt,name=finished,proto3" json:"finished,omitempty"`
+	// program: in the world that the worker comes from, the master has answered that no records are
+	// left: all are in the state of every rank
+	Exhausted bool `protobuf:"varint,24,opt,name=exhausted,proto3" json:"exhausted,omitempty"`
 	// program: the worker was asked to leave, and starts no more processes
 	Leaves bool `protobuf:"varint,23,opt,name=leaves,proto3" json:"leaves,omitempty"`
 	// program: digest of what the ended processes of that world wrote, apart from times, addresses
@@ -2545,6 +2558,13 @@ func (x *Arrival) GetFailures() []*Failure {
 func (x *Arrival) GetFinished() bool {
 	if x != nil {
 		return x.Finished
+	}
+	return false
+}
+
+func (x *Arrival) GetExhausted() bool {
+	if x != nil {
+		return x.Exhausted
 	}
 	return false
 }
@@ -4855,7 +4875,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x16\n" +
 	"\x06effort\x18\x03 \x01(\x03R\x06effort\x12\x14\n" +
-	"\x05waits\x18\x06 \x01(\tR\x05waits\"\xff\x05\n" +
+	"\x05waits\x18\x06 \x01(\tR\x05waits\"\x9d\x06\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -4873,7 +4893,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05leave\x18\v \x01(\x0e2\x10.elasticdl.LeaveR\x05leave\x12\x16\n" +
 	"\x06ledger\x18\r \x01(\fR\x06ledger\x12&\n" +
 	"\x03cut\x18\f \x01(\v2\x14.elasticdl.CutReportR\x03cut\x12\x1a\n" +
-	"\bfinished\x18\x14 \x01(\x03R\bfinished\x12\x14\n" +
+	"\bfinished\x18\x14 \x01(\x03R\bfinished\x12\x1c\n" +
+	"\texhausted\x18\x18 \x01(\bR\texhausted\x12\x14\n" +
 	"\x05keeps\x18\x15 \x01(\bR\x05keeps\x12\x16\n" +
 	"\x06rounds\x18\x16 \x01(\x03R\x06rounds\x12\x10\n" +
 	"\x03met\x18\x17 \x01(\x03R\x03met\x12\x12\n" +
@@ -4929,7 +4950,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04over\x18\x14 \x01(\bR\x04over\x12\x10\n" +
 	"\x03cut\x18\x06 \x01(\x03R\x03cut\x12\x19\n" +
 	"\bgrace_ms\x18\x1e \x01(\x03R\agraceMs\x12\x17\n" +
-	"\astop_ms\x18\x1f \x01(\x03R\x06stopMs\"\xbb\x04\n" +
+	"\astop_ms\x18\x1f \x01(\x03R\x06stopMs\"\xd9\x04\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1e\n" +
@@ -4950,7 +4971,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\tbroke_off\x18\r \x01(\bR\bbrokeOff\x12#\n" +
 	"\x04crew\x18\x14 \x01(\v2\x0f.elasticdl.CrewR\x04crew\x12.\n" +
 	"\bfailures\x18\x15 \x03(\v2\x12.elasticdl.FailureR\bfailures\x12\x1a\n" +
-	"\bfinished\x18\x16 \x01(\bR\bfinished\x12\x16\n" +
+	"\bfinished\x18\x16 \x01(\bR\bfinished\x12\x1c\n" +
+	"\texhausted\x18\x18 \x01(\bR\texhausted\x12\x16\n" +
 	"\x06leaves\x18\x17 \x01(\bR\x06leaves\x12\x16\n" +
 	"\x06output\x18\x1e \x01(\tR\x06output\x12,\n" +
 	"\x12checkpoint_unix_ms\x18\x1f \x01(\x03R\x10checkpointUnixMs\"X\n" +

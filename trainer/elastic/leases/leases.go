@@ -101,6 +101,9 @@ type Status struct {
 	Loss   float32
 	// leases that are held, by number
 	Leases []Lease
+	// in this world the master has answered that no records are left: all are in the state of every
+	// rank
+	Exhausted bool
 }
 
 // Holder holds the leases of one worker. Processes are named by the numbers of their connections,
@@ -286,7 +289,7 @@ func (h *Holder) Enter(floor int64) {
 
 // Status returns the progress of the rounds and the leases.
 func (h *Holder) Status() Status {
-	s := Status{Steps: h.steps, Version: h.round, Rounds: h.generation, Loss: h.loss}
+	s := Status{Steps: h.steps, Version: h.round, Rounds: h.generation, Loss: h.loss, Exhausted: h.over}
 	for _, id := range slices.Sorted(maps.Keys(h.held)) {
 		s.Leases = append(s.Leases, h.held[id].Lease)
 	}

@@ -187,10 +187,14 @@ func TestTheNextWorld(t *testing.T) {
 	b.gets(2, 3, 0)
 	b.ends(1, 1, Progress{1, 4}, Progress{2, 3})
 	b.Free(2)
-	b.Answered(1, Grant{Over: true}, b.now)
+	if b.Answered(1, Grant{Over: true}, b.now); !b.Status().Exhausted {
+		t.Error("the master has answered that no records are left")
+	}
 	b.Free(1)
 	b.Received(1, []Progress{{2, 3}})
-	b.Enter(2)
+	if b.Enter(2); b.Status().Exhausted {
+		t.Error("the state of this world may be an older one")
+	}
 	b.safe(Progress{2, 0}, Progress{3, 0})
 	b.gets(1, 3, 0)
 	b.gets(2, -1, 0) // to wait, not the end

@@ -168,7 +168,7 @@ func (a *agent) arrival(act supervise.Arrive, address string) *wire.Arrival {
 		m.Ledger = a.records.ledger(state.Ledger, state.Settled)
 	}
 	if act.Generation > 0 {
-		m.Finished, m.Failures = act.Finished, a.failures(act)
+		m.Finished, m.Exhausted, m.Failures = act.Finished, a.records.exhausted(), a.failures(act)
 		m.Output, m.CheckpointUnixMs = a.progress()
 	}
 	return m

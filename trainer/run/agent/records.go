@@ -194,12 +194,19 @@ func (r *records) enter(floor int64) {
 	r.holder.Enter(floor)
 }
 
+// exhausted reports whether no records are left, and all are in the state of every rank.
+func (r *records) exhausted() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.holder.Status().Exhausted
+}
+
 // beat adds the progress of the rounds and the leases to a heartbeat.
 func (r *records) beat(b *wire.HeartbeatRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.holder.Status()
-	b.Steps, b.Loss, b.Version, b.Rounds = s.Steps, s.Loss, s.Version, s.Rounds
+	b.Steps, b.Loss, b.Version, b.Rounds, b.Exhausted = s.Steps, s.Loss, s.Version, s.Rounds, s.Exhausted
 	for _, l := range s.Leases {
 		b.Leases = append(b.Leases, &wire.LeaseProgress{Lease: l.ID, Done: l.Done, Epoch: l.Epoch, Number: l.Number,
 			Effort: s.Steps})
