@@ -110,7 +110,7 @@ everything: ## all tests; PARTS="test-jobs e2e" runs some of them
 	$(call each,$(PARTS))
 
 test: cc python3 ## the tests of the trainer and the command line, with the race detector; not whole jobs (test-jobs), stacks (test-infra), Kubernetes (e2e)
-	{ $(GO) test -json -race -shuffle=on -timeout 15m -skip '^(TestJobStories|TestPagesAreRun)$$' $(QUICK) && \
+	{ $(GO) test -json -race -shuffle=on -timeout 30m -skip '^(TestJobStories|TestPagesAreRun)$$' $(QUICK) && \
 	  $(GO) test -C tools/kubernetes -json -race -shuffle=on ./...; } | $(REPORT)
 
 test-jobs: cc python3 ## jobs as processes of this machine: trained, scaled, killed in all their parts, resumed; the commands of the pages; memory of a server; jobs in virtual time
