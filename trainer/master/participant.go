@@ -196,9 +196,11 @@ func (s *participant) checkArrival(a *wire.Arrival) error {
 func (r *ring) admit(s *participant, a *wire.Arrival) {
 	// it is in no world: the last world was lost with the stream, or the previous master could not
 	// write it
-	if s.unsure {
-		s.unsure, a.Generation = false, s.given
+	if s.unsure && a.Generation != s.given {
+		// how processes ended in the world before was reported then
+		a.Generation, a.Finished, a.Failures, a.Output = s.given, false, nil, ""
 	}
+	s.unsure = false
 	if s.arrival != nil && (s.waits || a.Generation != s.given) {
 		return
 	}

@@ -150,3 +150,40 @@ func TestProgramFailsAfterTheTraining(t *testing.T) {
 		}
 	})
 }
+
+// A world is lost on the way to a worker whose processes had ended with 0 in the world before. The
+// worker arrives once more, as it did then: its processes have not finished in the lost world, and
+// their failures are not counted twice.
+func TestProgramOfALostWorldHasNotFinished(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, runJob(1))
+		crew := &wire.Crew{Processes: 1}
+		a, b := w.stranger(0), w.stranger(1)
+		for _, p := range []*peer{a, b} {
+			p.arrive(&wire.Arrival{Round: -1, Process: 7, Crew: crew})
+			go p.live(w.MasterClient)
+		}
+		a.enters("1 [0 1] from []")
+		b.enters("1 [0 1] from []")
+		crash := []*wire.Failure{{Code: 1}}
+		b.arrive(&wire.Arrival{Generation: 1, Round: -1, Process: 7, Crew: &wire.Crew{}, Failures: crash})
+		a.arrive(&wire.Arrival{Generation: 1, Round: -1, Process: 7, Crew: crew, Finished: true})
+		a.enters("2 [0 1] from []")
+		a.close()
+		b.close()
+		synctest.Wait()
+		a, b = w.stranger(0), w.stranger(1)
+		a.arrive(&wire.Arrival{Generation: 1, Round: -1, Process: 7, Crew: crew, Finished: true})
+		b.arrive(&wire.Arrival{Generation: 1, Round: -1, Process: 7, Crew: crew, Failures: crash})
+		go a.live(w.MasterClient)
+		go b.live(w.MasterClient)
+		a.enters("3 [0 1] from []")
+		if s := w.look(); s.State != string(job.Running) || s.Restarts != 1 {
+			t.Errorf("status %v, want a job that runs, with one failure", s)
+		}
+		for _, p := range []*peer{a, b} {
+			p.says(func(r *wire.HeartbeatRequest) { r.Finished = 3 })
+		}
+		w.finish(a, b)
+	})
+}
