@@ -149,7 +149,8 @@ func TestWorldThatCouldNotBeWritten(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := reign(t, ringJob(nil))
 				r.memory.fail(errors.New("no API server"))
-				first, late := r.peer(0), r.peer(1)
+				first := r.peer(0)
+				r.peer(1)
 				time.Sleep(10 * time.Second)
 				first.hears("world 1.1 [0 1] from []")
 				leases := []*wire.Task{r.task(0), r.task(1)}
@@ -164,7 +165,8 @@ func TestWorldThatCouldNotBeWritten(t *testing.T) {
 							{Lease: l.Lease, Epoch: l.Epoch, Number: l.Number, Done: trained}}
 					})
 				}
-				first, late = r.stranger(0), r.stranger(1)
+				first = r.stranger(0)
+				late := r.stranger(1)
 				first.arrive(&wire.Arrival{Generation: 1, Process: 7, Works: true})
 				first.hears("recall 1 now")
 				works(first)
