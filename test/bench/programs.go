@@ -301,6 +301,10 @@ func programBenchmarks() []benchmark {
 // other times are the defaults.
 var tuned = []string{"--rdzv_conf=last_call_timeout=1", "--monitor_interval=0.1"}
 
+// prompt has the flag with which `elasticdl run` does not wait for the replacement of a lost node,
+// as torchrun does not when it is tuned.
+var prompt = []string{"--gather_timeout=0"}
+
 // programs measures losses in jobs of `elasticdl run`, of an unmodified script and of one with the
 // package, and compares them with torchrun's of the unmodified script.
 func (b *bench) programs(ctx context.Context, name, path string, megabytes int) error {
@@ -313,9 +317,10 @@ func (b *bench) programs(ctx context.Context, name, path string, megabytes int) 
 	kept := unmodified
 	kept.script = "keeping.py"
 	found, err := b.inTurns(ctx,
-		block{b.newRunJob, unmodified, nil, b.events, losses},
+		block{b.newRunJob, unmodified, prompt, b.events, losses},
 		block{b.newRunJob, kept, nil, b.events, losses},
-		block{newTorchrun, unmodified, tuned, b.peerEvents, losses})
+		block{newTorchrun, unmodified, tuned, b.peerEvents, losses},
+		block{b.newRunJob, unmodified, nil, b.events, []event{loseNode}})
 	if err != nil {
 		return err
 	}
@@ -339,6 +344,9 @@ func (b *bench) programs(ctx context.Context, name, path string, megabytes int) 
 				found[i][a.event], found[2][a.event])
 		}
 	}
+	b.compared(Result{Name: fmt.Sprintf("%s, unmodified, defaults: %s", name, nodeKilled), Unit: "s",
+		Peer: "torchrun " + python.version + ", tuned", Target: "<= 0.5"},
+		found[3][nodeKilled], found[2][nodeKilled])
 	return nil
 }
 
@@ -380,7 +388,7 @@ func (b *bench) freezes(ctx context.Context, name, path string) error {
 	unmodified, both := setting{python: python, script: "elastic.py", size: 4}, []event{freezeProcess, freezeNode}
 	kept := unmodified
 	kept.script = "keeping.py"
-	limit := []string{"--heartbeat_timeout=1s"}
+	limit := append([]string{"--heartbeat_timeout=1s"}, prompt...)
 	found, err := b.inTurns(ctx, block{b.newRunJob, unmodified, limit, b.events, both},
 		block{b.newRunJob, kept, limit, b.events, both})
 	if err != nil {
