@@ -13,7 +13,7 @@ import (
 var (
 	wrongNames = []string{"here", "there", "what", "where", "who", "whose", "told", "began",
 		"had", "back", "away", "life", "letgo", "makeroom", "takeback"}
-	wrongWords = []string{"beside", "befall", "charged", "formation", "gone", "guardian",
+	wrongWords = []string{"anew", "beside", "befall", "charged", "formation", "gone", "guardian",
 		"keeper", "seat", "told", "vigil", "whoever"}
 )
 

@@ -54,7 +54,7 @@ type contacts struct {
 
 func newContacts(c *clock) *contacts { return &contacts{clock: c, all: make(map[pod.ID]*contact)} }
 
-// of returns what is known of a pod besides its state in the table.
+// of returns the reports of a pod, and when it was heard last.
 func (c *contacts) of(id pod.ID) *contact {
 	found := c.all[id]
 	if found == nil {
@@ -76,7 +76,7 @@ func (c *contacts) heardFrom(of *contact, now time.Time) {
 	of.heard = now
 }
 
-// forget drops what is known of a pod that has ended.
+// forget drops the reports of a pod that has ended.
 func (c *contacts) forget(id pod.ID) {
 	c.rejectedBefore += c.of(id).rejected
 	delete(c.all, id)

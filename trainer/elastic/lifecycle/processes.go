@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Processes holds what is known of the processes of a user's program, which write its checkpoints
-// themselves.
+// Processes describes the processes of a user's program, which write its checkpoints themselves, as
+// they have reported it.
 type Processes struct {
 	// they can be asked to write a checkpoint before they end
 	Asked bool

@@ -189,7 +189,7 @@ func (o Options) serve(ctx, setup context.Context, cfg Config) error {
 		}
 		o.Log.Info("Starting over: the model has begun another generation", "reason", err)
 		select {
-		case <-time.After(anewPause):
+		case <-time.After(generationPause):
 		case <-setup.Done():
 			return context.Cause(setup)
 		}
@@ -199,9 +199,9 @@ func (o Options) serve(ctx, setup context.Context, cfg Config) error {
 	}
 }
 
-// anewPause is the pause before the worker asks the master how things stand: the servers may learn
-// of the new generation later than the worker.
-const anewPause = 100 * time.Millisecond
+// generationPause is the pause before the worker asks the master how things stand: the servers may
+// learn of the new generation later than the worker.
+const generationPause = 100 * time.Millisecond
 
 // addresses returns where the servers listen, in their order.
 func addresses(servers []*wire.Server) (all []ps.Address) {
