@@ -15,19 +15,34 @@ type clock struct {
 	armed time.Time
 	// time in which this master did not run
 	downtime time.Duration
+	// newest time that it has shown
+	newest time.Time
 }
 
 func newClock() *clock { return &clock{poke: make(chan struct{}, 1)} }
 
-// at returns now without the time in which this master itself did not run: it was suspended, or had
-// no processor. Silence and delays are measured by this clock, so that others are not blamed for
-// that time.
+// at returns now without the time in which this master itself did not run: it was suspended, had no
+// processor, or answered nobody while its record was written. Silence and delays are measured by
+// this clock, so that others are not blamed for that time. It only moves forward: for a time before
+// one that it was asked for, it returns the newest that it has shown.
 func (c *clock) at(now time.Time) time.Time {
 	if late := now.Sub(c.armed); !c.armed.IsZero() && late > punctual {
 		c.downtime += late
 		c.armed = now
 	}
-	return now.Add(-c.downtime)
+	if shown := now.Add(-c.downtime); shown.After(c.newest) {
+		c.newest = shown
+	}
+	return c.newest
+}
+
+// excuse leaves out the time between two looks at the time, in which the master answered nobody.
+func (c *clock) excuse(from, to time.Time) {
+	c.at(from)
+	c.downtime += to.Sub(from)
+	if !c.armed.IsZero() && c.armed.Before(to) {
+		c.armed = to
+	}
 }
 
 // wall returns when the clock shows a time, if the master runs until then.

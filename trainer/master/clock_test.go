@@ -31,6 +31,29 @@ func TestClock(t *testing.T) {
 	}
 }
 
+// The clock does not count time in which the master answered nobody, once, whether the timer was to
+// fire in it or not. Asked for a time before that, it shows the newest one.
+func TestClockExcuses(t *testing.T) {
+	begin := time.Now()
+	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
+	for _, armed := range []int{0, 5, 12, 15, 60} {
+		c := newClock()
+		if armed > 0 {
+			c.armed = at(armed)
+		}
+		before := c.at(at(10))
+		c.excuse(at(10), at(15))
+		for _, now := range []int{10, 14, 15} {
+			if got := c.at(at(now)); !got.Equal(before) {
+				t.Errorf("timer at %d s, clock at %v: %v at %d s", armed, before.Sub(begin), got.Sub(begin), now)
+			}
+		}
+		if got := c.at(at(15).Add(punctual)); !got.Equal(before.Add(punctual)) {
+			t.Errorf("timer at %d s: the clock stands at %v", armed, got.Sub(begin))
+		}
+	}
+}
+
 // The timer runs to its deadline, or fires at once if that has passed. An earlier deadline makes
 // the loop look at all deadlines again.
 func TestClockArms(t *testing.T) {

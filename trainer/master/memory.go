@@ -182,8 +182,8 @@ func (s *recorder) wrote(written int64, err error) {
 
 // remember queues the master's state to be written, and returns when it is written. It returns an
 // error after recordLimit: later reports may then be unknown to the next master, which would return
-// to a checkpoint. While the master waits no caller is answered, so it waits once, not for each
-// record. The caller holds the mutex.
+// to a checkpoint. While the master waits no caller is answered. So the clock leaves that time out,
+// and the master waits once, not for each record. The caller holds the mutex.
 func (m *master) remember() error {
 	number, ok := m.record()
 	if !ok {
@@ -192,7 +192,9 @@ func (m *master) remember() error {
 	most := max(0, recordLimit-m.recorder.failing())
 	ctx, cancel := context.WithTimeoutCause(context.Background(), most, fmt.Errorf("timed out after %v", recordLimit))
 	defer cancel()
+	began := time.Now()
 	err := m.recorder.wait(ctx, number)
+	m.clock.excuse(began, time.Now())
 	if err != nil {
 		m.Log.Warn("Writing the state for the next master failed", "error", err)
 	}
