@@ -61,6 +61,7 @@ var packages = map[string]struct {
 	"elastic/evaluation": {pure, ""},
 	"elastic/identity":   {pure, "elastic/pod"},
 	"elastic/job":        {pure, "elastic/source"},
+	"elastic/launch":     {pure, ""},
 	"elastic/leases":     {pure, "elastic/ledger"},
 	"elastic/ledger":     {pure, ""},
 	"elastic/lifecycle":  {pure, "elastic/job"},
@@ -126,11 +127,11 @@ var packages = map[string]struct {
 	"runtime/kube": {shell,
 		"elastic/job elastic/pod logline runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire"},
 	"runtime/kube/incluster": {shell,
-		"elastic/identity elastic/job elastic/pod logline master runtime/kube/observe " +
+		"elastic/identity elastic/job elastic/launch elastic/pod logline master runtime/kube/observe " +
 			"runtime/manifest runtime/role store/checkpoint wire wire/credential wire/rpc"},
 	"runtime/kube/observe": {shell, "elastic/pod runtime/manifest runtime/role"},
 	"runtime/local": {shell,
-		"console elastic/identity elastic/job elastic/pod elastic/timing logline master run/program " +
+		"console elastic/identity elastic/job elastic/launch elastic/pod elastic/timing logline master run/program " +
 			"runtime/role store/checkpoint wire wire/credential wire/rpc"},
 	"runtime/manifest": {pure, "elastic/job elastic/pod elastic/timing"},
 	"runtime/role": {shell,

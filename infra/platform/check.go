@@ -79,8 +79,8 @@ func podSecurity(s *settings.Settings) string {
 	return level
 }
 
-// pods returns one pod template for each role of a job, or none if the job is not valid. The stack
-// may build the image later.
+// pods returns one pod template for each role of a job, and its launcher's, or none if the job is
+// not valid. The stack may build the image later.
 func pods(of *job.Job) []core.PodTemplateSpec {
 	if of == nil {
 		return nil
@@ -91,7 +91,7 @@ func pods(of *job.Job) []core.PodTemplateSpec {
 	if err != nil {
 		return nil
 	}
-	all := []core.PodTemplateSpec{s.Job.Spec.Template}
+	all := []core.PodTemplateSpec{s.Job.Spec.Template, {ObjectMeta: s.Master.ObjectMeta, Spec: s.Master.Spec}}
 	roles := []pod.Role{pod.Worker}
 	if j.NumPS > 0 {
 		roles = append(roles, pod.PS)

@@ -87,7 +87,7 @@ func TestShippedJobFits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods = append(pods, requests(all.Job.Spec.Template.Spec))
+	pods = append(pods, requests(all.Job.Spec.Template.Spec), requests(all.Master.Spec))
 	if s.Job.MaxWorkers <= s.Job.NumWorkers {
 		t.Errorf("the job cannot grow: %d workers, at most %d", s.Job.NumWorkers, s.Job.MaxWorkers)
 	}

@@ -210,20 +210,9 @@ func (j *submitted) eventReported(kind, reason string) bool {
 	return err == nil && strings.HasPrefix(out, "event/")
 }
 
-// pod returns the pod of the job with that name, such as "worker-0", or nil if there is none. For
-// the master it returns the one that is running, if one is.
-func (j *submitted) pod(name string) *object {
-	if name != "master" {
-		return j.now[pods]["elasticdl-"+j.job+"-"+name]
-	}
-	var found *object
-	for podName, o := range j.now[pods] {
-		if strings.HasPrefix(podName, "elasticdl-"+j.job+"-master-") && (found == nil || o.running() && !o.leaving()) {
-			found = o
-		}
-	}
-	return found
-}
+// pod returns the pod of the job with that name, such as "master" or "worker-0", nil if there is
+// none.
+func (j *submitted) pod(name string) *object { return j.now[pods]["elasticdl-"+j.job+"-"+name] }
 
 // found returns a pod of the job in its present state, which must exist.
 func (j *submitted) found(name string) (o *object) {
@@ -377,9 +366,6 @@ func (j *submitted) reported() *wire.JobStatus {
 // log returns the log of a pod, such as "worker-0".
 func (j *submitted) log(pod string) string {
 	j.t.Helper()
-	if pod == "master" {
-		return j.kubectl("logs", "job/elasticdl-"+j.job+"-master")
-	}
 	return j.kubectl("logs", "elasticdl-"+j.job+"-"+pod)
 }
 

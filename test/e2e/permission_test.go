@@ -55,7 +55,9 @@ func TestPermissions(t *testing.T) {
 				defer own.elasticdl("stop", j.job)
 				problem := j.performs(time.Minute, j.within)
 				eventually(t, "word of the missing permission in the master's log", 3*time.Minute, func() bool {
-					out, _ := j.try("kubectl", "logs", "job/elasticdl-"+j.job+"-master")
+					launcher, _ := j.try("kubectl", "logs", "job/elasticdl-"+j.job+"-master")
+					master, _ := j.try("kubectl", "logs", "elasticdl-"+j.job+"-master")
+					out := launcher + master
 					return len(grep(out, `cannot `+verb+` resource \\?"`+r.Resources[0]+`\\?"`)) > 0
 				})
 				if problem == "" {

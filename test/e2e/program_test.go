@@ -220,10 +220,13 @@ func TestProgramAsItStands(t *testing.T) {
 	ns.elasticdl("scale", "plain", "--num_workers=1")
 	one := r.after("elasticdl scale to one stepping", 1, began)
 
+	former := r.uids("master")[0]
 	if !crash(r.found("master")) {
 		t.Fatal("the master has no process")
 	}
-	r.awaits("restart of the master", patience, func() bool { return r.pod("master").restarted(1) })
+	r.awaits("another master", patience, func() bool {
+		return r.pod("master").running() && r.pod("master").Metadata.UID != former
+	})
 	master, began := r.uids("master")[0], time.Now()
 	ns.kubectl("delete", "pod", r.found("master").Metadata.Name, "--grace-period=0", "--force")
 	r.awaits("another master", patience, func() bool {
@@ -437,7 +440,7 @@ func TestProgramImagesAreNamed(t *testing.T) {
 			[]string{"--image_name=" + absent, "--agent_image_name=" + image}},
 		{"pythonless", `worker-\d .*python3: (not found|install)`,
 			[]string{"--image_name=" + busybox, "--agent_image_name=" + image}},
-		{"incomplete", `master .*has no elasticdl.*--agent_image_name`, []string{"--image_name=" + busybox}},
+		{"incomplete", `launcher: .*has no elasticdl.*--agent_image_name`, []string{"--image_name=" + busybox}},
 	} {
 		ns.elasticdl(slices.Concat([]string{"run", "--job_name=" + test.job}, smallProgram, test.flags,
 			[]string{"--", "python3", "main.py"})...)

@@ -69,8 +69,7 @@ type object struct {
 		Allocatable       map[string]string
 		Conditions        []condition
 		ContainerStatuses []struct {
-			RestartCount int
-			State        struct{ Running *struct{} }
+			State struct{ Running *struct{} }
 		}
 	}
 	Data map[string]string
@@ -100,11 +99,6 @@ func (o *object) condition(name string) *condition {
 func (o *object) running() bool {
 	return o != nil && o.Status.Phase == "Running" && o.Metadata.DeletionTimestamp == nil &&
 		len(o.Status.ContainerStatuses) > 0 && o.Status.ContainerStatuses[0].State.Running != nil
-}
-
-// restarted reports whether a pod's container runs again after n restarts.
-func (o *object) restarted(n int) bool {
-	return o.running() && o.Status.ContainerStatuses[0].RestartCount == n
 }
 
 func (o *object) leaving() bool { return o != nil && o.Metadata.DeletionTimestamp != nil }

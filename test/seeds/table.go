@@ -63,8 +63,6 @@ var StandIns = []StandIn{
 	{"minikube", "scripts/docker_build_wheel.sh", "", "there are no packages to build: every image has AllReduce"},
 
 	// Differences of this ElasticDL.
-	{"", "kubectl logs elasticdl-test-mnist-master", `kubectl logs job/elasticdl-test-mnist-master | grep "Evaluation"`,
-		"the master is a Job, whose pod has a suffix, until the issue on queues (K7)"},
 	{"torchelastic", "kubectl apply -f etcd.yaml", "", "the master is the rendezvous: there is no etcd"},
 	{"torchelastic", "sed -i '' 's/<EFS_ID>", `sed -i 's/<EFS_ID>/'"$EFS_ID"'/' storage.yaml`,
 		"-i '' is for the sed of macOS"},

@@ -20,20 +20,28 @@ import (
 // set their flags.
 
 func launcherCommand() *cobra.Command {
-	var dir string
+	var dir, name, namespace string
 	var resume bool
 	cmd := &cobra.Command{
 		Use:    "launcher",
-		Short:  "Run a local job in the background (started by train --detach)",
+		Short:  "Keep the master of a job running (started by train --detach, or by the job's Job)",
 		Hidden: true,
 		Args:   words(0, 0),
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			if name != "" {
+				return incluster.RunLauncher(cmd.Context(),
+					incluster.MasterConfig{Job: name, Namespace: namespace, Environ: os.Environ(),
+						Output: cmd.ErrOrStderr()})
+			}
 			return local.RunLauncher(cmd.Context(), hurried(cmd.Context()), dir, resume)
 		}),
 	}
-	cmd.Flags().StringVar(&dir, "job_dir", "", "state directory of the job")
+	cmd.Flags().StringVar(&dir, "job_dir", "", "state directory of the job, for --runtime=local")
 	cmd.Flags().BoolVar(&resume, "resume", false, "continue from the newest checkpoint")
-	cmd.MarkFlagRequired("job_dir")
+	cmd.Flags().StringVar(&name, "job_name", "", "name of the job, on a cluster")
+	cmd.Flags().StringVar(&namespace, "namespace", "default", "namespace of the job")
+	cmd.MarkFlagsOneRequired("job_dir", "job_name")
+	cmd.MarkFlagsMutuallyExclusive("job_dir", "job_name")
 	return cmd
 }
 
@@ -42,7 +50,7 @@ func masterCommand() *cobra.Command {
 	var config local.MasterConfig
 	cmd := &cobra.Command{
 		Use:    "master",
-		Short:  "Run the master of a job (started by its launcher, or by the job's pod)",
+		Short:  "Run the master of a job (started by its launcher)",
 		Hidden: true,
 		Args:   words(0, 0),
 		RunE: does(func(cmd *cobra.Command, _ []string) error {

@@ -4,8 +4,8 @@
 // here:
 //
 //	pod                         simulated by
-//	elasticdl-J-master          the real master (trainer/runtime/kube/incluster), a process of
-//	                            this machine
+//	elasticdl-J-master-…        the real launcher (trainer/runtime/kube/incluster)
+//	elasticdl-J-master          the real master, a process of this machine
 //	elasticdl-J-ps-I            [Server]: joins, and answers the master's questions over gRPC
 //	elasticdl-J-worker-N        [Worker]: joins, leases, takes a set time for each minibatch,
 //	                            reports

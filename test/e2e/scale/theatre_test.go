@@ -44,6 +44,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/incluster"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 	"github.com/elasticdl/elasticdl/trainer/train/recordio"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -125,7 +126,7 @@ func open(t *testing.T) *theatre {
 	}
 	kubelet := &Kubelet{Client: set, Pods: s.informer, Main: s.perform,
 		Log:   slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Plays: func(p *core.Pod) bool { _, _, _, ok := manifest.ParseLabels(p.Labels); return ok }}
+		Plays: func(p *core.Pod) bool { return p.Labels[manifest.LabelRole] != "" }}
 	var background sync.WaitGroup
 	background.Go(func() { kubelet.Run(ctx) })
 	factory.Start(ctx.Done())
@@ -164,14 +165,17 @@ const envUID, envAuthority = job.EnvUID, job.EnvAuthority
 
 // perform runs the process of a job's pod.
 func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
-	name, id, incarnation, _ := manifest.ParseLabels(p.Labels)
+	_, id, incarnation, _ := manifest.ParseLabels(p.Labels)
 	s.mu.Lock()
-	job := s.plays[name]
+	job := s.plays[p.Labels[manifest.LabelJob]]
 	s.mu.Unlock()
 	if job == nil {
 		return fmt.Errorf("%s is of no simulated job", p.Name)
 	}
-	if id.Role == pod.Master {
+	switch {
+	case p.Labels[manifest.LabelRole] == manifest.RoleLauncher:
+		return s.launch(ctx, job, p)
+	case id.Role == pod.Master:
 		return s.lead(ctx, job, p)
 	}
 	env := environment(p, job.address)
@@ -234,11 +238,34 @@ func (s *theatre) certify(ctx context.Context, p *core.Pod, authority, master st
 	}
 }
 
-// lead runs the real master in a process of its own, with the pod's environment and permissions.
-func (s *theatre) lead(ctx context.Context, job *play, p *core.Pod) error {
+// launch runs the real launcher, with the permissions of its pod.
+func (s *theatre) launch(ctx context.Context, job *play, p *core.Pod) error {
 	if err := s.authorize(ctx, job, p.Spec.ServiceAccountName); err != nil {
 		return err
 	}
+	log, err := os.Create(filepath.Join(s.dir, p.Name+".log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	config, err := clientcmd.BuildConfigFromFlags("", job.config)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	set, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	c := incluster.MasterConfig{Job: job.name, Namespace: s.namespace, Client: set, Output: log}
+	for name, value := range environment(p, job.address) {
+		c.Environ = append(c.Environ, name+"="+value)
+	}
+	return incluster.RunLauncher(ctx, c)
+}
+
+// lead runs the real master in a process of its own, with the pod's environment and permissions.
+func (s *theatre) lead(ctx context.Context, job *play, p *core.Pod) error {
 	log, err := os.Create(filepath.Join(s.dir, p.Name+".log"))
 	if err != nil {
 		return err
@@ -437,7 +464,7 @@ func (s *theatre) done(job *play) bool {
 
 // last returns the end of the master's log.
 func (s *theatre) last(job *play) string {
-	logs, _ := filepath.Glob(filepath.Join(s.dir, manifest.MasterName(job.name)+"*.log"))
+	logs, _ := filepath.Glob(filepath.Join(s.dir, manifest.MasterName(job.name)+"*.log")) // and of its launcher
 	var all []string
 	for _, path := range logs {
 		text, _ := os.ReadFile(path)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -115,9 +116,9 @@ func (c *Client) Status(ctx context.Context, name string) (*wire.JobStatus, erro
 	if o.state, err = c.configMap(ctx, manifest.StateName(name)); err != nil {
 		return nil, err
 	}
-	for _, uid := range o.unexplained(time.Now()) {
-		if warning := c.warning(ctx, uid); warning != "" {
-			o.events[uid] = warning
+	for _, u := range o.unexplained(time.Now()) {
+		if warning := c.warning(ctx, u); warning != "" {
+			o.events[u.uid] = warning
 		}
 	}
 	return o.status(), nil
@@ -157,16 +158,18 @@ func (c *Client) pods(ctx context.Context, name string) ([]core.Pod, error) {
 // warning returns the last warning about an object that is not from a master, "" if there is none
 // or it may not be read. A master's warnings are in the state, and do not explain why the job waits
 // now.
-func (c *Client) warning(ctx context.Context, uid string) string {
+func (c *Client) warning(ctx context.Context, of unclear) string {
 	list, err := once(ctx, c.limit(), func(ctx context.Context) (*core.EventList, error) {
 		return c.set.CoreV1().Events(c.namespace).List(ctx, meta.ListOptions{
-			FieldSelector: fields.Set{"involvedObject.uid": uid, "type": core.EventTypeWarning}.String(),
+			FieldSelector: fields.Set{"involvedObject.uid": of.uid, "type": core.EventTypeWarning}.String(),
 		})
 	})
 	if err != nil {
 		return ""
 	}
-	others := slices.DeleteFunc(list.Items, func(e core.Event) bool { return e.Source.Component == observe.Component })
+	others := slices.DeleteFunc(list.Items, func(e core.Event) bool {
+		return e.Source.Component == observe.Component || e.LastTimestamp.Time.Before(of.since)
+	})
 	if len(others) == 0 {
 		return ""
 	}
@@ -183,20 +186,31 @@ const (
 	unexplainedMost  = 5
 )
 
-// unexplained returns the UIDs of objects whose events may explain why a job does not proceed: pods
-// that their node does not start, and a Job without a pod.
-func (o *objects) unexplained(now time.Time) []string {
-	var uids []string
+// unclear is an object whose events may explain why a job does not proceed.
+type unclear struct {
+	uid string
+	// earlier events explain nothing
+	since time.Time
+}
+
+// unexplained returns the objects whose events may explain why a job does not proceed: pods that
+// their node does not start, and a Job without a master.
+func (o *objects) unexplained(now time.Time) []unclear {
+	var all []unclear
 	for _, p := range o.pods {
 		if why, _ := observe.Waiting(&p); p.Status.Phase == core.PodPending && p.Spec.NodeName != "" &&
 			why == "" && now.Sub(p.CreationTimestamp.Time) > unexplainedAfter {
-			uids = append(uids, string(p.UID))
+			all = append(all, unclear{uid: string(p.UID)})
 		}
 	}
-	if o.job != nil && len(o.pods) == 0 && !observe.Suspended(o.job) && !ended(o.job) {
-		uids = append(uids, string(o.job.UID))
+	if o.job != nil && o.master() == nil && !observe.Suspended(o.job) && !ended(o.job) {
+		root := unclear{uid: string(o.job.UID)}
+		if l := o.launcher(); l != nil { // what hindered its creation is over
+			root.since = l.CreationTimestamp.Time
+		}
+		all = append(all, root)
 	}
-	return uids[:min(len(uids), unexplainedMost)]
+	return all[:min(len(all), unexplainedMost)]
 }
 
 // status combines what the master has written with what the cluster says.
@@ -245,7 +259,7 @@ func (o *objects) settle(s *wire.JobStatus) {
 	case observe.Suspended(o.job):
 		o.rest(s)
 	case master == nil || master.Status.Phase == core.PodPending:
-		why := o.events[string(o.job.UID)]
+		why := o.missing()
 		if master != nil {
 			if why = o.why(master); why != "" {
 				why = "master: " + why
@@ -265,6 +279,31 @@ func (o *objects) settle(s *wire.JobStatus) {
 	if s.EndedUnixMs > 0 || s.State == string(job.Suspended) || s.State == string(job.Stopping) {
 		s.RecordsPerSecond = 0
 	}
+}
+
+// missing returns why a job has no master, "" if its launcher creates one in a moment.
+func (o *objects) missing() string {
+	l := o.launcher()
+	if why := o.events[string(o.job.UID)]; l == nil || why != "" {
+		return why
+	}
+	switch l.Status.Phase {
+	case core.PodPending:
+		if why := o.why(l); why != "" {
+			return "launcher: " + why
+		}
+	case core.PodFailed:
+		at := endOf(l).Add(backOff(o.job.Status.Failed))
+		return fmt.Sprintf("its launcher was lost %d times, and is started again at about %s: %s",
+			max(1, o.job.Status.Failed), at.Local().Format(time.TimeOnly), observe.Exit(l))
+	}
+	return ""
+}
+
+// backOff returns the time for which Kubernetes leaves a Job alone after some failures of its pods.
+func backOff(failures int32) time.Duration {
+	const first, most = 10 * time.Second, 10 * time.Minute
+	return min(first<<min(max(failures-1, 0), 10), most)
 }
 
 // rest sets the reason why a job is suspended.
@@ -293,15 +332,23 @@ func (o *objects) fail(s *wire.JobStatus, c *batch.JobCondition, master *core.Po
 		s.Reason = "it has run for longer than its --deadline"
 	case master != nil:
 		s.Reason = "master: " + observe.Exit(master).String()
+	case o.launcher() != nil && o.launcher().Status.Phase == core.PodFailed:
+		s.Reason = "launcher: " + observe.Exit(o.launcher()).String()
 	}
 	s.EndedUnixMs = c.LastTransitionTime.UnixMilli()
 }
 
-// master returns the newest pod of the master, nil if there is none.
-func (o *objects) master() *core.Pod {
+// master returns the pod of the master, nil if there is none.
+func (o *objects) master() *core.Pod { return o.newest(pod.Master.String()) }
+
+// launcher returns the newest pod of the launcher, nil if there is none.
+func (o *objects) launcher() *core.Pod { return o.newest(manifest.RoleLauncher) }
+
+// newest returns the newest pod of a role, nil if there is none.
+func (o *objects) newest(role string) *core.Pod {
 	var newest *core.Pod
 	for i, p := range o.pods {
-		if p.Labels[manifest.LabelRole] == "master" &&
+		if p.Labels[manifest.LabelRole] == role &&
 			(newest == nil || newest.CreationTimestamp.Before(&p.CreationTimestamp)) {
 			newest = &o.pods[i]
 		}

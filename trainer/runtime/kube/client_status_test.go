@@ -31,9 +31,6 @@ var morning = meta.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 // podOf returns a pod of the job test, on node-0.
 func podOf(id pod.ID, phase core.PodPhase, change func(*core.Pod)) *core.Pod {
 	name := manifest.PodName("test", id)
-	if id.Role == pod.Master {
-		name += "-x7k2p"
-	}
 	p := &core.Pod{
 		ObjectMeta: meta.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid of " + name),
 			Labels: manifest.PodLabels("test", id), CreationTimestamp: morning},
@@ -46,6 +43,18 @@ func podOf(id pod.ID, phase core.PodPhase, change func(*core.Pod)) *core.Pod {
 		change(p)
 	}
 	return p
+}
+
+// launcherOf returns a pod of the launcher of the job test.
+func launcherOf(phase core.PodPhase, change func(*core.Pod)) *core.Pod {
+	return podOf(pod.ID{Role: pod.Master}, phase, func(p *core.Pod) {
+		p.Name, p.UID = "elasticdl-test-master-x7k2p", "uid of the launcher"
+		p.Labels[manifest.LabelRole] = manifest.RoleLauncher
+		delete(p.Labels, manifest.LabelIndex)
+		if change != nil {
+			change(p)
+		}
+	})
 }
 
 func unschedulable(p *core.Pod) {
@@ -110,6 +119,18 @@ func TestStatus(t *testing.T) {
 			Workers: 2, EndedUnixMs: 1}, "Pending: FailedCreate: exceeded quota"},
 		{"no room for the master", nil, []*core.Pod{podOf(master, core.PodPending, unschedulable)}, nil,
 			"Pending: master: Unschedulable: 0/2 nodes are available"},
+		{"no room for the launcher", nil, []*core.Pod{launcherOf(core.PodPending, unschedulable)}, nil,
+			"Pending: launcher: Unschedulable: 0/2 nodes are available"},
+		{"the launcher begins", nil, []*core.Pod{launcherOf(core.PodRunning, nil)}, nil, "Pending"},
+		{"the launcher replaces the master", nil, []*core.Pod{launcherOf(core.PodRunning, nil)}, training,
+			"Running, waiting: its master comes back"},
+		{"launcher and master are lost for the third time", func(j *batch.Job) { j.Status.Failed = 3 },
+			[]*core.Pod{launcherOf(core.PodFailed, exited(137, "Error", ""))}, training,
+			"Running, waiting: its launcher was lost 3 times, and is started again at about " +
+				morning.Add(time.Minute+40*time.Second).Local().Format(time.TimeOnly) + ": killed (signal 9)"},
+		{"the launcher alone is lost", func(j *batch.Job) { j.Status.Failed = 3 },
+			[]*core.Pod{podOf(master, core.PodRunning, nil), launcherOf(core.PodFailed, exited(137, "Error", ""))},
+			training, "Running"},
 		{"master begins", nil, []*core.Pod{podOf(master, core.PodRunning, nil)}, nil, "Pending"},
 		{"training", nil, []*core.Pod{podOf(master, core.PodRunning, nil)}, training, "Running"},
 		{"succeeded", conditioned(batch.JobComplete, "", ""),
@@ -175,7 +196,7 @@ func TestStatus(t *testing.T) {
 		if got := strings.TrimSuffix(s.State+": "+s.Reason, ": "); got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
-		over := test.change != nil && s.State != "Suspended" && s.State != "Stopping"
+		over := test.change != nil && s.State != "Suspended" && s.State != "Stopping" && root.Status.Failed == 0
 		if over != (s.EndedUnixMs > 0) || over && s.RecordsPerSecond > 0 {
 			t.Errorf("%s: ended %d, %v records/s", test.name, s.EndedUnixMs, s.RecordsPerSecond)
 		}

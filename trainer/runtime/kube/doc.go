@@ -1,7 +1,7 @@
 // Package kube is the user's side of jobs on Kubernetes: it submits them, reads their status,
-// changes and stops them, and copies data to claims and back. Package incluster runs in the
-// master's pod; what both read out of objects and errors is package observe. No other package of
-// the trainer talks to Kubernetes.
+// changes and stops them, and copies data to claims and back. Package incluster runs in the pods of
+// launcher and master; what both sides read out of objects and errors is package observe. No other
+// package of the trainer talks to Kubernetes.
 //
 //	user's side                            API server                          the master's pod
 //	───────────                            ──────────                          ────────────────

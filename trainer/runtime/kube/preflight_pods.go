@@ -20,10 +20,7 @@ import (
 
 // podsOf returns a pod of each role of a job, as the cluster would create it.
 func podsOf(j *job.Job, s *manifest.Submission) ([]*core.Pod, error) {
-	t := s.Job.Spec.Template
-	master := &core.Pod{ObjectMeta: *t.ObjectMeta.DeepCopy(), Spec: *t.Spec.DeepCopy()}
-	master.Name = manifest.MasterName(j.Name)
-	all := []*core.Pod{master}
+	all := []*core.Pod{s.Master.DeepCopy()}
 	ids := []pod.ID{{Role: pod.Worker}}
 	if j.NumPS > 0 {
 		ids = append(ids, pod.ID{Role: pod.PS})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/launch"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
@@ -38,7 +39,7 @@ type StartOptions struct {
 	Check func(*job.Job) error
 
 	resume   bool
-	restarts restarts
+	restarts launch.Restarts
 }
 
 // Handle is a job that this process has started.

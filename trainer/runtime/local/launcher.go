@@ -197,9 +197,9 @@ func (l *launcher) masters() (job.State, string) {
 			return job.Failed, fmt.Sprintf("master died: %v", exit)
 		}
 		running := err == nil && status.State == string(job.Running) && l.storedSince(began)
-		pause, ok := restarts.next(time.Since(began), running, exit.Signal != 0)
+		pause, ok := restarts.Next(time.Since(began), running, exit.Signal != 0)
 		if !ok {
-			return job.Failed, fmt.Sprintf("master died %d times in a row: %v", restarts.early, exit)
+			return job.Failed, fmt.Sprintf("master died %d times in a row: %v", restarts.Early(), exit)
 		}
 		l.log.Warn("The master died and is started again", "reason", exit, "incarnation", incarnation+1, "after", pause)
 		select {
@@ -364,39 +364,4 @@ func (l *launcher) endsIn(grace time.Duration) bool {
 	case <-time.After(grace):
 		return false
 	}
-}
-
-// restarts decides when a master that died is started again.
-type restarts struct {
-	// limits of the pause between two starts, from the second crash in a row on; 0: 100 ms, 10 s
-	least, longest time.Duration
-	// before the next start
-	pause time.Duration
-	// number of masters in a row that died before they were ready
-	early int
-}
-
-const (
-	// a master that lived at least so long resets the pause and the count
-	steady = 10 * time.Second
-	// number of masters in a row that die before they are ready after which the job fails
-	mostEarly = 10
-)
-
-// next returns the pause before the next master is started, from how long the last one lived,
-// whether it was ready, and whether it was killed from outside, which is not its own fault. ok is
-// false if the job is to be given up.
-func (r *restarts) next(lived time.Duration, ready, killed bool) (pause time.Duration, ok bool) {
-	r.early++
-	if ready || lived >= steady {
-		r.early = 0
-	}
-	if killed || lived >= steady {
-		r.pause = 0
-	}
-	pause = r.pause
-	if !killed {
-		r.pause = min(max(2*pause, cmp.Or(r.least, 100*time.Millisecond)), cmp.Or(r.longest, 10*time.Second))
-	}
-	return pause, r.early < mostEarly
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/launch"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -197,7 +198,7 @@ func TestMasterThatCannotStart(t *testing.T) {
 	useHome(t)
 	newLife(t)
 	h, err := Start(t.Context(), named("crashes"),
-		StartOptions{restarts: restarts{least: time.Millisecond, longest: time.Millisecond}})
+		StartOptions{restarts: launch.Restarts{Least: time.Millisecond, Longest: time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +218,7 @@ func TestStopWhileTheMasterIsDead(t *testing.T) {
 		t.Run(fmt.Sprintf("detached=%v", detached), func(t *testing.T) {
 			useHome(t)
 			l := newLife(t)
-			o := StartOptions{Detach: detached, restarts: restarts{least: time.Hour}}
+			o := StartOptions{Detach: detached, restarts: launch.Restarts{Least: time.Hour}}
 			if _, err := Start(t.Context(), named("crashes"), o); err != nil {
 				t.Fatal(err)
 			}
@@ -239,49 +240,6 @@ func TestStopWhileTheMasterIsDead(t *testing.T) {
 				t.Errorf("final status: %v, %v", s, err)
 			}
 		})
-	}
-}
-
-func TestRestarts(t *testing.T) {
-	type life struct {
-		lived         time.Duration
-		ready, killed bool
-	}
-	const s = time.Second
-	young := life{ready: true}
-	for _, tt := range []struct {
-		name   string
-		lives  []life
-		pauses []time.Duration
-		end    bool
-	}{
-		{"once", []life{young}, []time.Duration{0}, false},
-		{"again and again", slices.Repeat([]life{young}, 10),
-			[]time.Duration{0, s / 10, s / 5, 2 * s / 5, 4 * s / 5, 8 * s / 5, 16 * s / 5, 32 * s / 5,
-				10 * s, 10 * s}, false},
-		{"one was steady", []life{young, young, {lived: 10 * s}, young}, []time.Duration{0, s / 10, 0, s / 10}, false},
-		{"killed, and not on its own", []life{young, young, {0, true, true}, {0, true, true}, young,
-			young}, []time.Duration{0, s / 10, 0, 0, 0, s / 10}, false},
-		{"killed before it is ready", slices.Repeat([]life{{killed: true}}, 10),
-			slices.Repeat([]time.Duration{0}, 10), true},
-		{"never ready", slices.Repeat([]life{{}}, 10), []time.Duration{0, s / 10, s / 5, 2 * s / 5,
-			4 * s / 5, 8 * s / 5, 16 * s / 5, 32 * s / 5, 10 * s, 10 * s}, true},
-		{"ready between", append(slices.Repeat([]life{{}}, 9), young, life{}), nil, false},
-	} {
-		var r restarts
-		var pauses []time.Duration
-		ok := true
-		for _, l := range tt.lives {
-			if !ok {
-				t.Errorf("%s: given up too early", tt.name)
-			}
-			var pause time.Duration
-			pause, ok = r.next(l.lived, l.ready, l.killed)
-			pauses = append(pauses, pause)
-		}
-		if ok == tt.end || tt.pauses != nil && !slices.Equal(pauses, tt.pauses) {
-			t.Errorf("%s: pauses %v, given up: %v; want %v, %v", tt.name, pauses, !ok, tt.pauses, tt.end)
-		}
 	}
 }
 

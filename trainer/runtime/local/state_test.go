@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/launch"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -150,7 +151,7 @@ func TestJobOnAFullDisk(t *testing.T) {
 			newLife(t)
 			j := job.Default()
 			j.Name = name
-			h, err := Start(t.Context(), j, StartOptions{restarts: restarts{least: 1, longest: 1}})
+			h, err := Start(t.Context(), j, StartOptions{restarts: launch.Restarts{Least: 1, Longest: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}

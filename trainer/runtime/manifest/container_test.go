@@ -26,7 +26,7 @@ func TestDefaultContainer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		master, w := s.Job.Spec.Template, mustPod(t, j, PodSpec{ID: worker(0), Incarnation: 1})
+		master, w := s.Master, mustPod(t, j, PodSpec{ID: worker(0), Incarnation: 1})
 		for _, p := range []struct {
 			role        pod.Role
 			annotations map[string]string

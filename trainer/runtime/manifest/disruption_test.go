@@ -37,7 +37,7 @@ func TestDisruption(t *testing.T) {
 				t.Errorf("%s is annotated %v", id, annotations)
 			}
 		}
-		master := s.Job.Spec.Template
+		master := s.Master
 		protects(pod.ID{Role: pod.Master}, master.Annotations, master.Labels, true)
 		for _, id := range []pod.ID{ps(0), worker(0)} {
 			if id.Role == pod.PS && servers == 0 {

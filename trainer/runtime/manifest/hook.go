@@ -115,9 +115,9 @@ func (s *clusterSpec) taken() []error {
 			}
 		}
 	}
-	if p := s.Master.RestartPolicy; p != "" && p != core.RestartPolicyOnFailure {
-		problems = append(problems, fmt.Errorf("master_pod_spec.restartPolicy: expected %s",
-			core.RestartPolicyOnFailure))
+	if p := s.Master.RestartPolicy; p != "" && p != core.RestartPolicyNever {
+		problems = append(problems, fmt.Errorf("master_pod_spec.restartPolicy: expected %s: the master's "+
+			"launcher replaces it", core.RestartPolicyNever))
 	}
 	return problems
 }

@@ -32,7 +32,7 @@ func TestHooksRefused(t *testing.T) {
 		`{"job_spec":{"labels":{"app":"x"}}}`: "job_spec.labels.app: elasticdl " +
 			"selects the job's objects by this label",
 		`{"job_spec":{"backoffLimit":3}}`:                `unknown field "job_spec.backoffLimit"`,
-		`{"master_pod_spec":{"restartPolicy":"Always"}}`: "master_pod_spec.restartPolicy: expected OnFailure",
+		`{"master_pod_spec":{"restartPolicy":"Always"}}`: "master_pod_spec.restartPolicy: expected Never",
 		`{"worker_pod_spec":{"containers":null}}`:        "worker_pod_spec.containers: the container worker is missing",
 	} {
 		_, err := Submit(parse(t, little, "--cluster_spec_json="+spec))
@@ -104,7 +104,7 @@ func TestHooksMerge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if spec := s.Job.Spec.Template.Spec; *spec.TerminationGracePeriodSeconds != 5 ||
+	if spec := s.Master.Spec; *spec.TerminationGracePeriodSeconds != 5 ||
 		spec.SecurityContext.FSGroup != nil || len(spec.Containers) != 1 {
 		t.Errorf("the master has %+v", spec)
 	}
@@ -138,13 +138,19 @@ func FuzzHooks(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%s: submitted, and then: %v", object, err)
 		}
-		for _, labels := range []map[string]string{p.Labels, s.Services[1].Labels, s.Job.Spec.Template.Labels} {
+		for _, labels := range []map[string]string{p.Labels, s.Services[1].Labels, s.Master.Labels} {
 			if name, _, _, ok := ParseLabels(labels); !ok || name != "j" {
 				t.Errorf("%s: labels %v", object, labels)
 			}
 		}
-		if s.Job.Spec.Template.Spec.RestartPolicy != core.RestartPolicyOnFailure {
-			t.Errorf("%s: the master restarts %s", object, s.Job.Spec.Template.Spec.RestartPolicy)
+		launcher := s.Job.Spec.Template
+		for role, spec := range map[string]core.PodSpec{"master": s.Master.Spec, "launcher": launcher.Spec} {
+			if spec.RestartPolicy != core.RestartPolicyNever {
+				t.Errorf("%s: the %s restarts %s", object, role, spec.RestartPolicy)
+			}
+		}
+		if launcher.Labels[LabelRole] != RoleLauncher || launcher.Labels[LabelJob] != "j" {
+			t.Errorf("%s: labels of the launcher %v", object, launcher.Labels)
 		}
 	})
 }

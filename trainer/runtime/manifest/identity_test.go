@@ -70,7 +70,7 @@ func TestNoKeyInAnyPod(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		specs := map[string]core.PodSpec{"master": s.Job.Spec.Template.Spec,
+		specs := map[string]core.PodSpec{"master": s.Master.Spec,
 			"worker": mustPod(t, j, PodSpec{ID: worker(0), Incarnation: 1}).Spec}
 		if j.NumPS > 0 {
 			specs["ps"] = mustPod(t, j, PodSpec{ID: ps(0), Incarnation: 1}).Spec

@@ -99,7 +99,7 @@ func TestGolden(t *testing.T) {
 		if j.NumPS > 0 {
 			pods = append(pods, mustPod(t, j, PodSpec{ID: ps(1), Incarnation: 2, Slot: 1, OOMs: 1, Authority: "MIIB"}))
 		}
-		pods = append(pods, mustPod(t, j, PodSpec{ID: worker(5), Incarnation: 1, Slot: 1, OOMs: 2,
+		pods = append(pods, s.Master, mustPod(t, j, PodSpec{ID: worker(5), Incarnation: 1, Slot: 1, OOMs: 2,
 			Environ: []string{"AWS_REGION=us-west-2", "PATH=/bin"}, Authority: "MIIB"}))
 		if text, err = YAML(pods...); err != nil {
 			t.Fatal(err)
@@ -184,7 +184,7 @@ func TestServiceAccountOfTheUser(t *testing.T) {
 	if s.ServiceAccount != nil || s.Role != nil || s.RoleBinding != nil || len(s.Objects()) != 7 {
 		t.Errorf("%d objects, want 7: %+v", len(s.Objects()), s)
 	}
-	if got := s.Job.Spec.Template.Spec.ServiceAccountName; got != "elasticdl" {
+	if got := s.Master.Spec.ServiceAccountName; got != "elasticdl" {
 		t.Errorf("the master runs as %s", got)
 	}
 }
@@ -198,7 +198,7 @@ func TestAccounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, spec := range []core.PodSpec{s.Job.Spec.Template.Spec,
+		for _, spec := range []core.PodSpec{s.Master.Spec,
 			mustPod(t, j, PodSpec{ID: worker(0)}).Spec, mustPod(t, j, PodSpec{ID: ps(0)}).Spec} {
 			token := spec.AutomountServiceAccountToken == nil
 			if spec.ServiceAccountName != AccountName(j) || token != (spec.Containers[0].Name == "master") {
@@ -369,7 +369,7 @@ func TestRestricted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			specs := []core.PodSpec{s.Job.Spec.Template.Spec,
+			specs := []core.PodSpec{s.Master.Spec,
 				mustPod(t, j, PodSpec{ID: worker(0), Incarnation: 1}).Spec}
 			if j.NumPS > 0 {
 				specs = append(specs, mustPod(t, j, PodSpec{ID: ps(0), Incarnation: 1}).Spec)
@@ -411,7 +411,7 @@ func TestRootsAreReadOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := map[string]core.PodSpec{"master": s.Job.Spec.Template.Spec,
+		all := map[string]core.PodSpec{"master": s.Master.Spec,
 			"worker": mustPod(t, j, PodSpec{ID: worker(0), Incarnation: 1}).Spec}
 		if j.NumPS > 0 {
 			all["ps"] = mustPod(t, j, PodSpec{ID: ps(0), Incarnation: 1}).Spec
@@ -547,7 +547,7 @@ func TestWhoHasSecrets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		specs := []*core.PodSpec{&s.Job.Spec.Template.Spec, &mustPod(t, j, PodSpec{ID: worker(0), Incarnation: 1}).Spec}
+		specs := []*core.PodSpec{&s.Master.Spec, &mustPod(t, j, PodSpec{ID: worker(0), Incarnation: 1}).Spec}
 		if has(specs[0]) == j.Runs() || !has(specs[1]) {
 			t.Errorf("%s: the master has the secret: %t, a worker: %t", j.Type, has(specs[0]), has(specs[1]))
 		}

@@ -13,26 +13,31 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 )
 
-// A master comes back whatever ended it: in its pod, and in another one also from a node that does
-// not answer.
+// A master comes back whatever ended it, by its launcher, and the launcher by its Job: both also
+// from a node that does not answer.
 func TestMasterComesBack(t *testing.T) {
 	s, err := Submit(parse(t, little))
 	if err != nil {
 		t.Fatal(err)
 	}
 	root := s.Job.Spec
-	if root.Template.Spec.RestartPolicy != core.RestartPolicyOnFailure || *root.BackoffLimit != math.MaxInt32 {
-		t.Errorf("restarts %v, %d times", root.Template.Spec.RestartPolicy, *root.BackoffLimit)
+	if *root.BackoffLimit != math.MaxInt32 {
+		t.Errorf("the launcher is restarted %d times", *root.BackoffLimit)
 	}
 	if root.PodFailurePolicy != nil || root.PodReplacementPolicy != nil &&
 		*root.PodReplacementPolicy != batch.TerminatingOrFailed {
 		t.Errorf("a pod that never ends is not replaced: %v, %v", root.PodFailurePolicy, root.PodReplacementPolicy)
 	}
-	for _, taint := range []string{core.TaintNodeNotReady, core.TaintNodeUnreachable} {
-		if !slices.ContainsFunc(root.Template.Spec.Tolerations, func(o core.Toleration) bool {
-			return o.Key == taint && o.TolerationSeconds != nil && *o.TolerationSeconds <= 15
-		}) {
-			t.Errorf("it outlives %s: %v", taint, root.Template.Spec.Tolerations)
+	for role, spec := range map[string]core.PodSpec{RoleLauncher: root.Template.Spec, "master": s.Master.Spec} {
+		if spec.RestartPolicy != core.RestartPolicyNever { // a kubelet's back-off grows to minutes
+			t.Errorf("the %s restarts %v", role, spec.RestartPolicy)
+		}
+		for _, taint := range []string{core.TaintNodeNotReady, core.TaintNodeUnreachable} {
+			if !slices.ContainsFunc(spec.Tolerations, func(o core.Toleration) bool {
+				return o.Key == taint && o.TolerationSeconds != nil && *o.TolerationSeconds <= 15
+			}) {
+				t.Errorf("the %s outlives %s: %v", role, taint, spec.Tolerations)
+			}
 		}
 	}
 	for _, service := range s.Services {
@@ -50,7 +55,7 @@ func TestNoLiveness(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []core.Container{s.Job.Spec.Template.Spec.Containers[0],
+	for _, c := range []core.Container{s.Master.Spec.Containers[0],
 		mustPod(t, j, PodSpec{ID: ps(0)}).Spec.Containers[0]} {
 		if c.LivenessProbe != nil || c.StartupProbe == nil || c.ReadinessProbe == nil {
 			t.Errorf("%s: liveness %v, startup %v, readiness %v", c.Name, c.LivenessProbe,
@@ -86,7 +91,7 @@ func TestMemoryLimits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c = s.Job.Spec.Template.Spec.Containers[0]
+			c = s.Master.Spec.Containers[0]
 		} else {
 			c = mustPod(t, j, PodSpec{ID: test.id, Incarnation: 1, OOMs: test.ooms,
 				Environ: []string{"GOMEMLIMIT=7"}}).Spec.Containers[0]
@@ -118,7 +123,7 @@ func TestMasterHasRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := s.Job.Spec.Template.Spec.Containers[0].Resources
+		r := s.Master.Spec.Containers[0].Resources
 		if got := r.Requests.Cpu().String() + " " + r.Limits.Cpu().String(); got != test.want ||
 			r.Limits.Memory().String() != "1Gi" {
 			t.Errorf("%v: %s, want %s; memory %v", test.more, got, test.want, r.Limits.Memory())

@@ -24,7 +24,7 @@ const (
 	LabelIncarnation = "elasticdl-launch"
 )
 
-// AnnotationSpec, on the master's pod, is a hash of the job's settings. A change of these changes
+// AnnotationSpec, on the launcher's pod, is a hash of the job's settings. A change of these changes
 // the Job's template, which Kubernetes accepts only for a new Job. Settings that can change in a
 // running job are not in the hash: see [Submit].
 const AnnotationSpec = "elasticdl-spec-hash"
@@ -83,7 +83,7 @@ func IdentityName(jobName string) string { return SpecName(jobName) + "-identity
 
 const stateSuffix = "-state"
 
-// MasterName returns the name of the master's Job, and of its Service.
+// MasterName returns the name of a job's Job, of its master's pod, and of the master's Service.
 func MasterName(jobName string) string { return PodName(jobName, pod.ID{Role: pod.Master}) }
 
 // PodName returns the name of a server or worker, and of a server's Service:

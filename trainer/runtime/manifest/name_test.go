@@ -130,7 +130,7 @@ func TestObjectsHaveNames(t *testing.T) {
 				t.Errorf("Service %s finds %d pods", service.Name, found)
 			}
 		}
-		if !labels.SelectorFromSet(s.Services[0].Spec.Selector).Matches(labels.Set(s.Job.Spec.Template.Labels)) {
+		if !labels.SelectorFromSet(s.Services[0].Spec.Selector).Matches(labels.Set(s.Master.Labels)) {
 			t.Error("the master's Service does not find it")
 		}
 	})

@@ -32,7 +32,7 @@ func TestIsolation(t *testing.T) {
 	if from.NamespaceSelector != nil || from.IPBlock != nil {
 		t.Errorf("from outside the namespace: %+v", from)
 	}
-	pods := map[string]map[string]string{"master": s.Job.Spec.Template.Labels}
+	pods := map[string]map[string]string{"master": s.Master.Labels}
 	for _, id := range []pod.ID{ps(0), ps(1), worker(0), worker(7)} {
 		pods[id.String()] = mustPod(t, j, PodSpec{ID: id, Incarnation: 2}).Labels
 	}

@@ -27,7 +27,10 @@ import (
 
 // Submission has all objects that the user's side creates for a job.
 type Submission struct {
-	Job         *batch.Job
+	Job *batch.Job
+	// the pod of the master as the Job's launcher creates it, without an owner: it is not among the
+	// objects that the user's side creates
+	Master      *core.Pod
 	Spec, State *core.ConfigMap
 	// empty: the master fills it, see [KeyAuthority]
 	Identity *core.Secret
@@ -59,11 +62,15 @@ func Submit(j *job.Job) (*Submission, error) {
 	if err != nil {
 		return nil, err
 	}
+	master, err := Master(j, meta.OwnerReference{})
+	if err != nil {
+		return nil, err
+	}
 	spec, err := spec(j)
 	if err != nil {
 		return nil, err
 	}
-	s := &Submission{Job: root, Spec: spec, Disruption: disruption(j), Isolation: isolation(j),
+	s := &Submission{Job: root, Master: master, Spec: spec, Disruption: disruption(j), Isolation: isolation(j),
 		State: &core.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: object(j, StateName(j.Name))},
 		Identity: &core.Secret{TypeMeta: kind("v1", "Secret"),
 			ObjectMeta: object(j, IdentityName(j.Name)), Type: core.SecretTypeOpaque},
@@ -113,7 +120,7 @@ func (s *Submission) OwnedBy(uid types.UID) {
 	}
 }
 
-// Owner returns an owner reference to a master's Job. It is not a controller reference, because a
+// Owner returns an owner reference to a job's Job. It is not a controller reference, because a
 // Job releases pods that it controls and did not make.
 func Owner(jobObject string, uid types.UID) meta.OwnerReference {
 	return meta.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: jobObject, UID: uid}
@@ -123,12 +130,12 @@ func kind(version, name string) meta.TypeMeta {
 	return meta.TypeMeta{APIVersion: version, Kind: name}
 }
 
-// masterJob returns the Job that runs the master and owns all other objects. Whatever ends the
-// master, it is restarted in its pod or in another one. Only the master makes the Job fail, by
-// setting the backoff limit to 0. There is no pod failure policy: with one, a pod on a dead node,
-// which never ends, would not be replaced.
+// masterJob returns the Job that runs the launcher and owns all other objects. Whatever ends the
+// master, its launcher replaces it; whatever ends the launcher, the Job does. Only the master makes
+// the Job fail, by setting the backoff limit to 0. There is no pod failure policy: with one, a pod
+// on a dead node, which never ends, would not be replaced.
 func masterJob(j *job.Job) (*batch.Job, error) {
-	template, err := masterTemplate(j)
+	template, err := launcherTemplate(j)
 	if err != nil {
 		return nil, err
 	}

@@ -99,7 +99,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 		of, priority = j.PS, j.PS.Priority.Class
 		args = append(args, "--address=:"+strconv.Itoa(PSPort), "--advertise="+PSAddress(j, p.ID.Index))
 	default:
-		return nil, fmt.Errorf("make %s: it is made by its Job", describe(j, p.ID))
+		return nil, fmt.Errorf("make %s: it is made by its launcher", describe(j, p.ID))
 	}
 	t, err := template(j, p.ID, of, p.OOMs, args)
 	if err != nil {
@@ -143,7 +143,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	return &core.Pod{TypeMeta: kind("v1", "Pod"), ObjectMeta: t.ObjectMeta, Spec: t.Spec}, nil
 }
 
-// masterTemplate returns the template of the master's pod.
+// masterTemplate returns the template of the master's pod, without the identity of its Job.
 func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	id := pod.ID{Role: pod.Master}
 	t, err := template(j, id, roomy(j.Master), 0, []string{"master", "--job_name=" + j.Name,
@@ -151,17 +151,11 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.Name, t.Namespace = "", "" // the Job gives them
-	sum, err := hash(j)
-	if err != nil {
-		return nil, err
-	}
-	t.Annotations = map[string]string{safeToEvict: "false", doNotDisrupt: "true", AnnotationSpec: sum}
+	t.Annotations = map[string]string{safeToEvict: "false", doNotDisrupt: "true"}
 	t.Spec.PriorityClassName = j.Master.Priority.Class
-	t.Spec.RestartPolicy = core.RestartPolicyOnFailure
+	t.Spec.RestartPolicy = core.RestartPolicyNever // its launcher replaces it
 	t.Spec.Tolerations = append(lossTolerations(j.Tolerations), t.Spec.Tolerations...)
 	c := &t.Spec.Containers[0]
-	c.Env = append(c.Env, field(job.EnvUID, "metadata.labels['batch.kubernetes.io/controller-uid']"))
 	c.Env = append(c.Env, given(j.Envs)...)
 	// in a program's job only the program needs them
 	if !j.Runs() {

@@ -82,7 +82,7 @@ func TestProgramInItsOwnImage(t *testing.T) {
 		t.Errorf("%+v", p.Spec)
 	}
 	// its /tmp
-	if got := s.Job.Spec.Template.Spec; got.Containers[0].Image != "registry.example/mine:1" ||
+	if got := s.Master.Spec; got.Containers[0].Image != "registry.example/mine:1" ||
 		len(got.Volumes) != 1 || got.Volumes[0].EmptyDir == nil {
 		t.Errorf("the master: %+v", got)
 	}

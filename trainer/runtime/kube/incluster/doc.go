@@ -1,9 +1,12 @@
-// Package incluster is the master of a job in a cluster: the main of the pod that the job's Job
-// runs. It gives [master.Run] the pods of the cluster, a memory that outlives it, and the changes
-// that users make to the job.
+// Package incluster is the master of a job in a cluster, and the launcher that keeps it running.
+// The launcher is the main of the pod of the job's Job. It creates the pod of the master, as
+// package launch decides. The master gives [master.Run] the pods of the cluster, a memory that
+// outlives it, and the changes that users make to the job.
 //
-//	API server                          the pod of the master's Job
-//	──────────                          ───────────────────────────
+//	the Job ── its pod ──> RunLauncher ── create, replace ──> elasticdl-JOB-master ──> RunMaster
+//
+//	API server                          the master's pod
+//	──────────                          ────────────────
 //	the spec ── numWorkers, watched ────────────> RunMaster ─> master.Run
 //	events <───────────────────────────── eventWriter <──┤ │  ^
 //	the state <────────────────────────────── recorder <──┘ │  ^
@@ -12,7 +15,7 @@
 //	pods ps-I, worker-N <────── create, delete ───────────┘  ^
 //	  └──────── list, watch ──> package observe ─────────────┘
 //
-// It is driven by one call, which returns when the job is over or the master has to leave:
+// A master is driven by one call, which returns when the job is over or the master has to leave:
 //
 //	err := incluster.RunMaster(ctx, incluster.MasterConfig{
 //		Job: name, Namespace: namespace, Environ: os.Environ(), Output: os.Stderr,

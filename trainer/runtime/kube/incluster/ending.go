@@ -12,6 +12,7 @@ import (
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	typed "k8s.io/client-go/kubernetes/typed/batch/v1"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
@@ -39,20 +40,67 @@ func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
 // to the next master, suspend it, or stop it for a reason. If the Job cannot be read, the next
 // master decides.
 func (m *kubeMaster) asked(ctx context.Context) (notice master.Notice, stop error) {
+	notice, stop, err := m.intends(ctx)
+	if err != nil {
+		m.log.Warn("Whether the job is to continue could not be read: it is left to the next master", "error", err)
+		return master.Leave, nil
+	}
+	return notice, stop
+}
+
+// intends returns what the Job wants of its master now: see [intention].
+func (m *kubeMaster) intends(ctx context.Context) (notice master.Notice, stop, err error) {
 	ctx, cancel := context.WithTimeout(ctx, leaveLimit)
 	defer cancel()
 	var root *batch.Job
-	err := insist(ctx, m.log, "read the Job", func(ctx context.Context) (err error) {
+	err = insist(ctx, m.log, "read the Job", func(ctx context.Context) (err error) {
 		root, err = m.Client.BatchV1().Jobs(m.Namespace).Get(ctx, manifest.MasterName(m.Job), meta.GetOptions{})
 		return err
 	})
+	if err != nil && !api.IsNotFound(err) {
+		return 0, nil, err
+	}
+	notice, stop = intention(root, m.env[job.EnvUID])
+	return notice, stop, nil
+}
+
+// overseeEvery is the interval at which a master looks whether its Job is suspended or over.
+// Usually its launcher ends it then; it may have been lost just before.
+const overseeEvery = 15 * time.Second
+
+// oversee sends what the master must do once it is asked to leave, at the end of ctx, or once its
+// Job wants it to end. It returns with lasting at the latest.
+func (m *kubeMaster) oversee(ctx, lasting context.Context, notices chan<- master.Notice, end func(error)) {
+	tick := time.NewTicker(overseeEvery)
+	defer tick.Stop()
+	for {
+		var notice master.Notice
+		var stop, err error
+		select {
+		case <-lasting.Done():
+			return
+		case <-ctx.Done():
+			notice, stop = m.asked(lasting)
+		case <-tick.C:
+			if notice, stop, err = m.intends(lasting); err != nil || stop == nil && notice != master.Suspend {
+				continue
+			}
+		}
+		if stop != nil {
+			end(stop)
+		} else {
+			notices <- notice
+		}
+		return
+	}
+}
+
+// intention returns what a master has to do by the present state of its Job, which has the UID:
+// leave the job to the next master, suspend it, or stop it for a reason. root nil: there is no Job
+// of the name.
+func intention(root *batch.Job, uid string) (notice master.Notice, stop error) {
 	switch {
-	case api.IsNotFound(err):
-		return 0, errDeleted
-	case err != nil:
-		m.log.Warn("Whether the job is to continue could not be read: it is left to the next master", "error", err)
-		return master.Leave, nil
-	case string(root.UID) != m.env[job.EnvUID] || root.DeletionTimestamp != nil:
+	case root == nil, root.Name == "", string(root.UID) != uid, root.DeletionTimestamp != nil:
 		return 0, errDeleted
 	case observe.Failure(root) != nil &&
 		observe.Failure(root).Reason == batch.JobReasonDeadlineExceeded || late(root, time.Now()):
@@ -192,12 +240,16 @@ func (m *kubeMaster) giveUp(ctx context.Context, err error) error {
 		err, manifest.MasterName(m.Job), refused)
 }
 
-// patchJob patches the spec of this master's own Job. A deleted one is no error, nor is another of
-// its name, which the API server does not patch because of the UID.
+// patchJob patches the spec of this master's own Job.
 func (m *kubeMaster) patchJob(ctx context.Context, spec string) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":%s}`, m.env[job.EnvUID], spec)
-	_, err := m.Client.BatchV1().Jobs(m.Namespace).Patch(ctx, manifest.MasterName(m.Job),
-		types.MergePatchType, patch, meta.PatchOptions{})
+	return patchJob(ctx, m.Client.BatchV1().Jobs(m.Namespace), manifest.MasterName(m.Job), m.env[job.EnvUID], spec)
+}
+
+// patchJob patches the spec of the Job with a UID. A deleted one is no error, nor is another of its
+// name, which the API server does not patch because of the UID.
+func patchJob(ctx context.Context, jobs typed.JobInterface, name, uid, spec string) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":%s}`, uid, spec)
+	_, err := jobs.Patch(ctx, name, types.MergePatchType, patch, meta.PatchOptions{})
 	if api.IsNotFound(err) || api.IsConflict(err) || api.IsInvalid(err) {
 		return nil
 	}

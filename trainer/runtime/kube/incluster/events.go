@@ -19,7 +19,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/master"
-	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
@@ -88,7 +87,8 @@ type reason struct {
 	due     time.Time
 }
 
-func newEventWriter(events typed.EventInterface, namespace, job, uid, pod, node string, log *slog.Logger) *eventWriter {
+func newEventWriter(events typed.EventInterface, component, namespace, job, uid, pod, node string,
+	log *slog.Logger) *eventWriter {
 	return &eventWriter{
 		events: events, job: job, log: log, fresh: make(chan struct{}, 1), ending: make(chan struct{}),
 		reasons: make(map[string]*reason),
@@ -98,8 +98,8 @@ func newEventWriter(events typed.EventInterface, namespace, job, uid, pod, node 
 				APIVersion: batch.SchemeGroupVersion.String(), Kind: "Job", Namespace: namespace,
 				Name: manifest.MasterName(job), UID: types.UID(uid),
 			},
-			Source:              core.EventSource{Component: observe.Component, Host: node},
-			ReportingController: observe.Component, ReportingInstance: pod,
+			Source:              core.EventSource{Component: component, Host: node},
+			ReportingController: component, ReportingInstance: pod,
 		},
 	}
 }

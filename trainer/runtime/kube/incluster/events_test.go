@@ -25,12 +25,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
 )
 
 // testEvents returns a writer of events, the fake cluster to which it writes, and its log.
 func testEvents() (*eventWriter, *fake.Clientset, *strings.Builder) {
 	set, log := fake.NewClientset(), new(strings.Builder)
-	w := newEventWriter(set.CoreV1().Events("default"), "default", "test", "the-job", "master-a",
+	w := newEventWriter(set.CoreV1().Events("default"), observe.Component, "default", "test", "the-job", "master-a",
 		"node-1", slog.New(logline.New(log, slog.LevelInfo)))
 	return w, set, log
 }

@@ -3,7 +3,6 @@ package incluster
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -95,27 +94,16 @@ type kubeMaster struct {
 }
 
 func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
-	m := &kubeMaster{MasterConfig: c, env: make(map[string]string), runs: master.Run}
-	for _, text := range c.Environ {
-		name, value, _ := strings.Cut(text, "=")
-		m.env[name] = value
-	}
+	m := &kubeMaster{MasterConfig: c, env: environOf(c.Environ), runs: master.Run}
 	m.log = role.Logger(c.Output, "")
 	for _, name := range []string{manifest.EnvPodName, job.EnvUID} {
 		if m.env[name] == "" {
-			return nil, fmt.Errorf("%s is not set: a master of a cluster is started by its Job", name)
+			return nil, fmt.Errorf("%s is not set: a master of a cluster is started by its launcher", name)
 		}
 	}
-	if m.Client == nil {
-		config, err := rest.InClusterConfig()
-		if err != nil {
-			return nil, fmt.Errorf("find the cluster: %w", err)
-		}
-		config.QPS, config.UserAgent = -1, observe.Component // the runtime minds the rate
-		config.WarningHandler = rest.NoWarnings{}
-		if m.Client, err = kubernetes.NewForConfig(config); err != nil {
-			return nil, fmt.Errorf("find the cluster: %w", err)
-		}
+	var err error
+	if m.Client, err = clientOf(m.Client); err != nil {
+		return nil, err
 	}
 	m.keys, m.cluster = clusterKeys(m.Client, accountToken), clusterOf(accountToken)
 	me := m.env[manifest.EnvPodName] + " on " + cmp.Or(m.env[manifest.EnvNodeName], "an unknown node")
@@ -123,9 +111,37 @@ func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
 	return m, nil
 }
 
+// environOf returns an environment by names.
+func environOf(environ []string) map[string]string {
+	env := make(map[string]string)
+	for _, text := range environ {
+		name, value, _ := strings.Cut(text, "=")
+		env[name] = value
+	}
+	return env
+}
+
+// clientOf returns a client, or one of the cluster that this process is in if it is nil.
+func clientOf(given kubernetes.Interface) (kubernetes.Interface, error) {
+	if given != nil {
+		return given, nil
+	}
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the cluster: %w", err)
+	}
+	config.QPS, config.UserAgent = -1, observe.Component // the runtime minds the rate
+	config.WarningHandler = rest.NoWarnings{}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("find the cluster: %w", err)
+	}
+	return client, nil
+}
+
 func (m *kubeMaster) run(ctx context.Context) error {
 	m.status = &wire.JobStatus{Name: m.Job, State: string(job.Pending), StartedUnixMs: time.Now().UnixMilli()}
-	m.events = newEventWriter(m.Client.CoreV1().Events(m.Namespace), m.Namespace, m.Job,
+	m.events = newEventWriter(m.Client.CoreV1().Events(m.Namespace), observe.Component, m.Namespace, m.Job,
 		m.env[job.EnvUID], m.env[manifest.EnvPodName], m.env[manifest.EnvNodeName], m.log)
 	m.events.start()
 	defer m.events.end() // the state goes before them
@@ -162,15 +178,11 @@ func (m *kubeMaster) spec(ctx context.Context) (*job.Job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read job %s: %w", m.Job, err)
 	}
-	j := new(job.Job)
-	if err := json.Unmarshal([]byte(spec.Data[manifest.KeyJob]), j); err != nil {
-		return nil, fmt.Errorf("read job %s: %s of ConfigMap %s: %w", m.Job, manifest.KeyJob, spec.Name, err)
+	j, err := described(spec, m.Job, m.Namespace)
+	if err != nil {
+		return nil, err
 	}
-	if j.Name != m.Job {
-		return nil, fmt.Errorf("read job %s: %s of ConfigMap %s is of job %q", m.Job, manifest.KeyJob,
-			spec.Name, j.Name)
-	}
-	j.Namespace, m.resume = m.Namespace, spec.Data[manifest.KeyResume] == m.env[job.EnvUID]
+	m.resume = spec.Data[manifest.KeyResume] == m.env[job.EnvUID]
 	if m.resume {
 		m.before = strings.Fields(spec.Data[manifest.KeyLineage])
 		if m.past, err = role.DecodeHistory([]byte(spec.Data[manifest.KeyHistory])); err != nil {
@@ -202,6 +214,10 @@ func workers(spec *core.ConfigMap) (int, error) {
 
 // eventually repeats do while objects or permissions that it needs are missing, for applyLimit.
 func (m *kubeMaster) eventually(ctx context.Context, do func() error) error {
+	return eventually(ctx, m.log, do)
+}
+
+func eventually(ctx context.Context, log *slog.Logger, do func() error) error {
 	patient, cancel := context.WithTimeout(ctx, applyLimit)
 	defer cancel()
 	tick := time.NewTicker(time.Second)
@@ -212,7 +228,7 @@ func (m *kubeMaster) eventually(ctx context.Context, do func() error) error {
 			return err
 		}
 		if tries == applyTries {
-			m.log.Warn("Waiting for what is not there yet, or not allowed yet", "error", err)
+			log.Warn("Waiting for what is not there yet, or not allowed yet", "error", err)
 		}
 		select {
 		case <-tick.C:
@@ -306,18 +322,7 @@ func (m *kubeMaster) attend(ctx context.Context, config master.Config,
 			cancel(err)
 		}
 	})
-	aside.Go(func() {
-		select {
-		case <-ctx.Done():
-		case <-lasting.Done():
-			return
-		}
-		if notice, stop := m.asked(lasting); stop != nil {
-			cancel(stop)
-		} else {
-			notices <- notice
-		}
-	})
+	aside.Go(func() { m.oversee(ctx, lasting, notices, cancel) })
 	final, err := m.runs(running, config)
 	end()
 	aside.Wait()

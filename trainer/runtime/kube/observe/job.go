@@ -12,6 +12,9 @@ import (
 // Component is the master's name to the API server: its user agent, and the source of its events.
 const Component = "elasticdl-master"
 
+// ComponentLauncher is the name of a job's launcher to the API server, as a source of events.
+const ComponentLauncher = "elasticdl-launcher"
+
 // JobCondition returns a condition of a Job that holds; nil if it does not.
 func JobCondition(j *batch.Job, kind batch.JobConditionType) *batch.JobCondition {
 	for i, c := range j.Status.Conditions {

@@ -246,6 +246,12 @@ func LastLine(text string) string {
 	return role.Brief(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
+// Ready reports whether a pod is ready. On a node that does not answer none is.
+func Ready(p *core.Pod) bool {
+	c := podCondition(p, core.PodReady)
+	return c != nil && c.Status == core.ConditionTrue
+}
+
 func podCondition(p *core.Pod, kind core.PodConditionType) *core.PodCondition {
 	for i, c := range p.Status.Conditions {
 		if c.Type == kind {

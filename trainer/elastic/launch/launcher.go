@@ -1,0 +1,306 @@
+package launch
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
+
+// Phase is a stage of a launcher.
+type Phase int
+
+// Phases of a launcher.
+const (
+	// nothing was heard of the master's pod yet, or since one was created
+	Unknown Phase = iota
+	// there is none: the next one is due, or the Job is being read
+	Absent
+	Present // there is one
+	Ended   // the launcher ends
+)
+
+func (p Phase) String() string { return [...]string{"Unknown", "Absent", "Present", "Ended"}[p] }
+
+// Pod is the pod of the master's name, as the cluster shows it.
+type Pod struct {
+	UID string
+	// of this launcher's Job
+	Mine bool
+	// its container has ended; Succeeded: without an error
+	Ended, Succeeded bool
+	// it was killed or evicted from outside, or its node was lost: its end is not its own fault
+	Killed bool
+	// it was asked to terminate, and has this long for it
+	Leaving bool
+	Grace   time.Duration
+	// its node does not answer
+	Unreachable bool
+	// of one that has ended
+	Reason string
+}
+
+// JobState tells whether a Job needs a master.
+type JobState int
+
+// States of a Job. The zero value is invalid.
+const (
+	Continues JobState = iota + 1 // a master is to run
+	// it is suspended, deleted, or has failed or completed
+	Over
+)
+
+// Verb is the kind of an [Action].
+type Verb int
+
+// Kinds of actions.
+const (
+	// read the Job, and answer with [Launcher.Job]
+	Ask    Verb = iota + 1
+	Create      // create the next master's pod
+	// delete the pod with the UID: with its grace period, or at once
+	Delete
+	Force
+	// make the Job fail, and end the launcher with an error
+	Fail
+	End // end the launcher
+)
+
+func (v Verb) String() string {
+	return [...]string{"", "ask", "create", "delete", "force", "fail", "end"}[v]
+}
+
+// Action is an order for the shell.
+type Action struct {
+	Verb Verb
+	// Delete, Force
+	UID string
+	// Create: which master it is, from 1, of those that this launcher creates
+	Number int
+	// End: the launcher ends without an error
+	Success bool
+	// Delete, Force, Fail, End: why
+	Reason string
+}
+
+func (a Action) String() string {
+	s := a.Verb.String()
+	if a.UID != "" {
+		s += " " + a.UID
+	}
+	if a.Success {
+		s += " with success"
+	}
+	if a.Reason != "" {
+		s += ": " + a.Reason
+	}
+	return s
+}
+
+const (
+	// forceAfter is the time after its grace period when a pod that is still there is deleted at
+	// once: its kubelet does not answer. A deletion that was not performed is repeated after it.
+	forceAfter = 5 * time.Second
+	// patience is the time for which creations may be denied before the Job fails: permissions may
+	// be granted later than the Job is created.
+	patience = 2 * time.Minute
+)
+
+// Launcher decides for the launcher of a job on Kubernetes. Its methods take the time, and return
+// what to do. It is not safe for concurrent use.
+type Launcher struct {
+	phase    Phase
+	restarts Restarts
+	pod      Pod
+	// when the present pod was first seen
+	since time.Time
+	// when the present pod is deleted, again or at once, if it is still there; zero: never
+	due time.Time
+	// since when creations are refused; zero: they are not
+	refused time.Time
+	// Absent: when the next master is due
+	at time.Time
+	// Ask was returned, and not answered
+	asked bool
+	// the launcher is asked to terminate
+	leaving bool
+	// the Job is over: no master is created any more
+	over bool
+	// number of masters that were created
+	created int
+	// how the last master ended
+	last string
+}
+
+// New returns the launcher of a job of whose master nothing is known yet.
+func New() *Launcher { return new(Launcher) }
+
+// Phase returns the stage of the launcher.
+func (l *Launcher) Phase() Phase { return l.phase }
+
+// Seen handles a change of the pod of the master's name.
+func (l *Launcher) Seen(p Pod, now time.Time) []Action {
+	if l.phase == Ended {
+		return nil
+	}
+	if l.phase != Present || l.pod.UID != p.UID {
+		l.phase, l.since, l.due, l.refused = Present, now, time.Time{}, time.Time{}
+	}
+	if p.Leaving && (!l.pod.Leaving || l.due.IsZero()) {
+		l.due = now.Add(p.Grace + forceAfter)
+	}
+	l.pod = p
+	switch {
+	case !p.Mine:
+		return l.depart()
+	case p.Succeeded:
+		return l.end(true, "")
+	case p.Ended && !p.Leaving:
+		l.last = cmp.Or(p.Reason, "it has failed")
+		return l.ask()
+	// not before: the node may answer again
+	case p.Leaving && p.Unreachable:
+		return l.force("its node does not answer", now)
+	}
+	return l.depart()
+}
+
+// Deleted handles that the pod with the UID is deleted; uid "": there is no pod of the name.
+func (l *Launcher) Deleted(uid string, now time.Time) []Action {
+	switch l.phase {
+	case Absent, Ended:
+		return nil
+	case Present:
+		if uid != "" && uid != l.pod.UID {
+			return nil
+		}
+		if l.pod.Mine {
+			l.last = cmp.Or(l.pod.Reason, l.last, "its pod was deleted")
+			killed := l.pod.Killed || !l.pod.Ended
+			pause, _ := l.restarts.Next(now.Sub(l.since), true, killed)
+			l.at = now.Add(pause)
+		}
+	}
+	l.phase, l.pod, l.due = Absent, Pod{}, time.Time{}
+	return l.Tick(now)
+}
+
+// Job handles the answer to [Ask], with the reason if the Job is over. "": it is that of the last
+// master.
+func (l *Launcher) Job(state JobState, why string, now time.Time) []Action {
+	if l.phase == Ended || !l.asked {
+		return nil
+	}
+	l.asked = false
+	if state == Over {
+		l.over = true
+		switch {
+		case l.phase != Present || !l.pod.Mine:
+			return l.end(false, cmp.Or(why, l.last))
+		case l.pod.Ended:
+			return l.end(false, cmp.Or(why, l.last))
+		case l.pod.Leaving:
+			return nil
+		}
+		return l.remove(why, now)
+	}
+	switch {
+	case l.leaving:
+		return l.end(false, "the launcher was asked to terminate; the job continues")
+	case l.phase == Absent && !now.Before(l.at):
+		l.created++
+		// until the pod is seen, or the creation fails
+		l.phase = Unknown
+		return []Action{{Verb: Create, Number: l.created}}
+	case l.phase == Present && l.pod.Mine && l.pod.Ended && !l.pod.Leaving:
+		return l.remove(l.last, now)
+	}
+	return nil
+}
+
+// Refused handles that the master's pod could not be created, and why. It is tried again after a
+// pause. denied: the refusal lasts until somebody acts, as that for a missing permission does; then
+// the Job fails after two minutes.
+func (l *Launcher) Refused(why string, denied bool, now time.Time) []Action {
+	if l.phase != Unknown {
+		return nil
+	}
+	if l.refused.IsZero() || !denied {
+		l.refused = now
+	}
+	if now.Sub(l.refused) >= patience {
+		l.phase = Ended
+		return []Action{{Verb: Fail, Reason: why}}
+	}
+	pause, _ := l.restarts.Next(0, true, false)
+	l.phase, l.at = Absent, now.Add(pause)
+	return l.Tick(now)
+}
+
+// Leave handles that the launcher itself is asked to terminate: its Job may be over, or its node is
+// drained.
+func (l *Launcher) Leave(time.Time) []Action {
+	if l.phase == Ended || l.leaving {
+		return nil
+	}
+	l.leaving = true
+	return l.depart()
+}
+
+// Tick does what is due.
+func (l *Launcher) Tick(now time.Time) []Action {
+	switch {
+	case l.phase == Absent && !now.Before(l.at):
+		return l.ask()
+	case l.phase != Present || !l.pod.Mine || l.due.IsZero() || now.Before(l.due):
+		return nil
+	case l.pod.Leaving:
+		return l.force(fmt.Sprintf("it is still there %v after its grace period", forceAfter), now)
+	case l.pod.Ended: // another follows
+		return l.ask()
+	}
+	return l.remove("the job is not to continue", now)
+}
+
+// Deadline returns when Tick has something to do if nothing happens before; false: never.
+func (l *Launcher) Deadline() (time.Time, bool) {
+	switch {
+	case l.phase == Absent && !l.asked:
+		return l.at, true
+	case l.phase == Present && l.pod.Mine && !l.due.IsZero():
+		return l.due, true
+	}
+	return time.Time{}, false
+}
+
+// depart asks what a launcher that is asked to terminate leaves behind.
+func (l *Launcher) depart() []Action {
+	if !l.leaving || l.over {
+		return nil
+	}
+	return l.ask()
+}
+
+func (l *Launcher) ask() []Action {
+	if l.asked {
+		return nil
+	}
+	l.asked = true
+	return []Action{{Verb: Ask}}
+}
+
+// remove deletes the present pod.
+func (l *Launcher) remove(why string, now time.Time) []Action {
+	l.due = now.Add(forceAfter)
+	return []Action{{Verb: Delete, UID: l.pod.UID, Reason: why}}
+}
+
+// force deletes the present pod at once. It is tried again if the pod is still there later.
+func (l *Launcher) force(why string, now time.Time) []Action {
+	l.due = now.Add(forceAfter)
+	return []Action{{Verb: Force, UID: l.pod.UID, Reason: why}}
+}
+
+func (l *Launcher) end(success bool, why string) []Action {
+	l.phase = Ended
+	return []Action{{Verb: End, Success: success, Reason: why}}
+}
