@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -129,4 +131,84 @@ func TestRingOutlivesMaster(t *testing.T) {
 		t.Errorf("%q, with %d records of before: the job did not continue with what it had, %d records",
 			s.Anew, s.RecordsBefore, done)
 	}
+}
+
+// evict asks the API server to evict a pod, as a drain does.
+func (ns *namespace) evict(name string) {
+	ns.t.Helper()
+	file := filepath.Join(ns.t.TempDir(), "eviction.json")
+	text := fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q,"namespace":%q}}`,
+		name, ns.name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		ns.t.Fatal(err)
+	}
+	ns.kubectl("create", "--raw", "/api/v1/namespaces/"+ns.name+"/pods/"+name+"/eviction", "-f", file)
+}
+
+// A master is lost ten times in a row, and its launcher once with it: killed, deleted, evicted, and
+// with its node. It is back as fast the tenth time as the first, the others continue, and each
+// record counts once.
+func TestMasterLostTenTimes(t *testing.T) {
+	t.Parallel()
+	const epochs = 100
+	ns := newNamespaceApart(t)
+	ns.cordon(ns.nodes[1])
+	j := ns.train("felix", slices.Concat(small, []string{mlp, "--num_epochs=100", "--num_ps_pods=2",
+		"--num_workers=2", "--minibatch_size=64", "--num_minibatches_per_task=4"})...)
+	others := []string{"ps-0", "ps-1", "worker-0", "worker-1"}
+	j.runs(slices.Concat([]string{"master"}, others)...)
+	j.trains(0.01)
+	ns.kubectl("uncordon", ns.nodes[1])
+	kept, name := j.uids(others...), j.found("master").Metadata.Name
+	// moves makes the next master start on the second node
+	moves := func() {
+		ns.cordon(ns.nodes[0])
+		before := j.uids("master")[0]
+		ns.evict(name)
+		j.succeeded(before, "the master evicted, to the other node")
+		ns.kubectl("uncordon", ns.nodes[0])
+	}
+	var back []time.Duration
+	for n, how := range []string{"kill", "kill", "delete", "evict", "kill", "node", "kill", "evict",
+		"with its launcher", "kill"} {
+		if how == "node" {
+			moves()
+		}
+		before, restart := j.uids("master")[0], func() {}
+		began := time.Now()
+		switch how {
+		case "kill":
+			if !crash(j.found("master")) {
+				t.Fatal("the master has no process")
+			}
+		case "delete":
+			ns.kubectl("delete", "pod", name, "--grace-period=0", "--force")
+		case "evict":
+			ns.evict(name)
+		case "node":
+			restart = killed(t, ns.nodes[1])
+		case "with its launcher":
+			ns.kubectl("delete", "pod", "--wait=false", "-l",
+				"elasticdl-job-name=felix,elasticdl-replica-type=launcher")
+			ns.kubectl("delete", "pod", name, "--grace-period=0", "--force")
+		}
+		what := fmt.Sprintf("loss %d (%s)", n+1, how)
+		j.awaits("another master after "+what, patience, func() bool {
+			return j.pod("master").running() && j.pod("master").Metadata.UID != before
+		})
+		took(t, what+" to another master running", began)
+		if how != "node" && how != "with its launcher" {
+			back = append(back, time.Since(began))
+		}
+		j.goesOn(trainingDigits / 10)
+		took(t, what+" to further training", began)
+		restart()
+	}
+	slices.Sort(back)
+	figure(t, "median of the losses without a node or launcher", rounded(back[len(back)/2]), "")
+	if now := j.uids(others...); !slices.Equal(now, kept) {
+		t.Errorf("%v were disturbed: %v, before %v", others, now, kept)
+	}
+	j.hurries()
+	j.undisturbed(j.ends(epochs))
 }

@@ -44,6 +44,9 @@ func (e Exit) String() string {
 	return text
 }
 
+// Fault reports whether the end of a pod is its own fault.
+func (e Exit) Fault() bool { return e.cause().counted }
+
 const (
 	oom     = "out of memory"
 	killed  = "killed"

@@ -18,9 +18,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/role"
 )
 
-// labelQueue, of a Job, names the queue of Kueue that suspends and starts it.
-const labelQueue = "kueue.x-k8s.io/queue-name"
-
 // Suspend suspends a job until it is resumed, and returns when its pods have ended. Its master
 // makes a checkpoint before. It calls progress with the number of remaining pods whenever that
 // changes.
@@ -74,7 +71,7 @@ func (c *Client) Resume(ctx context.Context, name string) error {
 	case !observe.Suspended(root):
 		return fmt.Errorf("job %s %w", name, job.ErrRunning)
 	}
-	if queue := root.Labels[labelQueue]; queue != "" {
+	if queue := root.Labels[manifest.LabelQueue]; queue != "" {
 		c.note("job %s is in queue %s, which suspends it again if it does not admit it", name, queue)
 	}
 	return c.setSuspend(ctx, name, false)

@@ -24,6 +24,9 @@ const (
 	LabelIncarnation = "elasticdl-launch"
 )
 
+// LabelQueue, of a pod or Job, names the local queue of Kueue that admits it.
+const LabelQueue = "kueue.x-k8s.io/queue-name"
+
 // AnnotationSpec, on the launcher's pod, is a hash of the job's settings. A change of these changes
 // the Job's template, which Kubernetes accepts only for a new Job. Settings that can change in a
 // running job are not in the hash: see [Submit].

@@ -138,7 +138,7 @@ func (l *launcher) pod(p *core.Pod) launch.Pod {
 	for _, o := range p.OwnerReferences {
 		is.Mine = is.Mine || string(o.UID) == l.uid
 	}
-	is.Killed = e.Signal != 0 && !e.OOM || e.Preempted || e.Evicted || e.NodeLost || e.Deleted
+	is.Killed = !e.Fault()
 	is.Unreachable = e.NodeLost && !observe.Ready(p)
 	if is.Ended {
 		is.Reason = e.String()

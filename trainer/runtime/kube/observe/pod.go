@@ -64,6 +64,9 @@ func Exit(p *core.Pod) pod.Exit {
 	if c := podCondition(p, core.DisruptionTarget); c != nil && c.Status == core.ConditionTrue {
 		e.Rejected = false
 		disrupted(&e, c)
+	} else if c := podCondition(p, terminationTarget); c != nil && c.Status == core.ConditionTrue {
+		e.Rejected = false
+		dismissed(&e, c)
 	}
 	switch p.Status.Reason {
 	case "Evicted":
@@ -143,6 +146,35 @@ func disrupted(e *pod.Exit, c *core.PodCondition) {
 	e.Reason = cmp.Or(LastLine(c.Message), e.Reason)
 }
 
+// Kueue's marks of a pod that it queues, with the pod as a workload of its own.
+const (
+	// the condition of a pod that Kueue is about to delete
+	terminationTarget core.PodConditionType = "TerminationTarget"
+	// the scheduling gate of a pod whose workload is not admitted
+	admissionGate = "kueue.x-k8s.io/admission"
+)
+
+// dismissed adds the reason in a condition of type TerminationTarget: Kueue takes the pod's quota
+// back. A preempted pod is named so in the reason, and before Kueue 0.10 only in the message.
+func dismissed(e *pod.Exit, c *core.PodCondition) {
+	if strings.HasSuffix(c.Reason, "DueToPreempted") || strings.HasPrefix(c.Message, "Preempted") {
+		e.Preempted = true
+	} else {
+		e.Evicted = true
+	}
+	e.Reason = cmp.Or(LastLine(c.Message), c.Reason)
+}
+
+// gated returns for what a pod waits that Kueue has not admitted, "" if it has.
+func gated(p *core.Pod) string {
+	if !slices.ContainsFunc(p.Spec.SchedulingGates, func(g core.PodSchedulingGate) bool {
+		return g.Name == admissionGate
+	}) {
+		return ""
+	}
+	return "waiting for quota of queue " + cmp.Or(p.Labels[manifest.LabelQueue], "unknown")
+}
+
 // terminated returns how the container of the pod's role ended, nil if it has not. If that
 // container is not found, the first one that failed counts.
 func terminated(p *core.Pod) *core.ContainerStateTerminated {
@@ -178,6 +210,9 @@ func usual(reason string) string {
 // Waiting returns why a pod does not run yet, "" if that is its usual course; hopeless: it never
 // will.
 func Waiting(p *core.Pod) (why string, hopeless bool) {
+	if queued := gated(p); queued != "" {
+		return queued, false
+	}
 	if c := podCondition(p, core.PodScheduled); c != nil && c.Status == core.ConditionFalse {
 		return because(c.Reason, c.Message), false
 	}

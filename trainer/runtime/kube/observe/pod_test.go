@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -17,10 +18,13 @@ func parsePod(t *testing.T, text string) *core.Pod {
 	if err := yaml.UnmarshalStrict([]byte(text), p); err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
-	p.Labels = map[string]string{
+	if p.Labels == nil {
+		p.Labels = make(map[string]string)
+	}
+	maps.Copy(p.Labels, map[string]string{
 		"app": "elasticdl", "elasticdl-job-name": "test", "elasticdl-replica-type": "worker",
 		"elasticdl-replica-index": "3", "elasticdl-launch": "1",
-	}
+	})
 	return p
 }
 
@@ -40,6 +44,11 @@ func TestObserve(t *testing.T) {
 		return "conditions: [{type: DisruptionTarget, status: 'True', reason: " + reason +
 			", message: '" + message + "'}]"
 	}
+	dismissed := func(reason, message string) string {
+		return "status: {phase: Running, conditions: [{type: TerminationTarget, status: 'True', reason: " +
+			reason + ", message: '" + message + "'}]}"
+	}
+	const preempting = "Preempted to accommodate a workload (UID: 1) due to reclamation within the cohort"
 	for name, tt := range map[string]struct {
 		status string
 		want   pod.Event
@@ -54,6 +63,27 @@ func TestObserve(t *testing.T) {
 		"gated": {
 			"status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: SchedulingGated}]}",
 			pod.Event{Phase: pod.Pending, Waiting: "SchedulingGated"},
+		},
+		"queued": {
+			"metadata: {labels: {kueue.x-k8s.io/queue-name: team-a}}\nspec: {schedulingGates: [{name: " +
+				"kueue.x-k8s.io/admission}, {name: kueue.x-k8s.io/topology}]}\nstatus: {phase: Pending, " +
+				"conditions: [{type: PodScheduled, status: 'False', reason: SchedulingGated}]}",
+			pod.Event{Phase: pod.Pending, Waiting: "waiting for quota of queue team-a"},
+		},
+		"its quota is reclaimed, leaving": {
+			deleted + dismissed("WorkloadEvictedDueToPreempted", preempting),
+			pod.Event{Phase: pod.Leaving, Node: "node-1", Exit: pod.Exit{Preempted: true, Deleted: true,
+				Reason: preempting}},
+		},
+		"its quota is reclaimed by an older Kueue": {
+			deleted + dismissed("WorkloadEvicted", preempting),
+			pod.Event{Phase: pod.Leaving, Node: "node-1", Exit: pod.Exit{Preempted: true, Deleted: true,
+				Reason: preempting}},
+		},
+		"its queue is stopped": {
+			deleted + dismissed("WorkloadEvictedDueToClusterQueueStopped", "The ClusterQueue is stopped"),
+			pod.Event{Phase: pod.Leaving, Node: "node-1", Exit: pod.Exit{Evicted: true, Deleted: true,
+				Reason: "The ClusterQueue is stopped"}},
 		},
 		"container is being created": {waits("ContainerCreating", ""), pod.Event{Phase: pod.Pending, Node: "node-1"}},
 		"image cannot be pulled": {
