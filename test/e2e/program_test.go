@@ -440,7 +440,7 @@ func TestProgramImagesAreNamed(t *testing.T) {
 			[]string{"--image_name=" + absent, "--agent_image_name=" + image}},
 		{"pythonless", `worker-\d .*python3: (not found|install)`,
 			[]string{"--image_name=" + busybox, "--agent_image_name=" + image}},
-		{"incomplete", `launcher: .*has no elasticdl.*--agent_image_name`, []string{"--image_name=" + busybox}},
+		{"incomplete", `launcher was lost .*has no elasticdl.*--agent_image_name`, []string{"--image_name=" + busybox}},
 	} {
 		ns.elasticdl(slices.Concat([]string{"run", "--job_name=" + test.job}, smallProgram, test.flags,
 			[]string{"--", "python3", "main.py"})...)

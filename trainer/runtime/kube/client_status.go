@@ -293,9 +293,13 @@ func (o *objects) missing() string {
 			return "launcher: " + why
 		}
 	case core.PodFailed:
+		times := "once"
+		if n := o.job.Status.Failed; n > 1 {
+			times = fmt.Sprintf("%d times", n)
+		}
 		at := endOf(l).Add(backOff(o.job.Status.Failed))
-		return fmt.Sprintf("its launcher was lost %d times, and is started again at about %s: %s",
-			max(1, o.job.Status.Failed), at.Local().Format(time.TimeOnly), observe.Exit(l))
+		return fmt.Sprintf("its launcher was lost %s, and is started again at about %s: %s", times,
+			at.Local().Format(time.TimeOnly), observe.Exit(l))
 	}
 	return ""
 }

@@ -48,6 +48,13 @@ func (c *Client) checkPods(ctx context.Context, j *job.Job, s *manifest.Submissi
 	if err != nil {
 		return err
 	}
+	launcher := &core.Pod{ObjectMeta: *s.Job.Spec.Template.ObjectMeta.DeepCopy(),
+		Spec: *s.Job.Spec.Template.Spec.DeepCopy()}
+	launcher.GenerateName, launcher.Namespace = manifest.MasterName(j.Name)+"-", j.Namespace
+	if j.ServiceAccount == "" {
+		launcher.Spec.ServiceAccountName = ""
+	}
+	pods = append(pods, launcher)
 	var problems []error
 	for i, p := range pods {
 		role := p.Labels[manifest.LabelRole]
@@ -61,12 +68,15 @@ func (c *Client) checkPods(ctx context.Context, j *job.Job, s *manifest.Submissi
 		case waits:
 			c.note("the namespace has no room for a pod of role %s now; it is created when there is: %v", role, err)
 		case refused:
-			problems = append(problems,
-				fmt.Errorf("namespace %s of the cluster refuses pods of role %s: %w; see "+
-					"--%s_resource_request and --%[2]s_resource_limit", c.namespace, role, err, role))
+			see := fmt.Sprintf("--%s_resource_request and --%[1]s_resource_limit", role)
+			if p == launcher {
+				see = "its requests, of cpu=10m and memory=64Mi"
+			}
+			problems = append(problems, fmt.Errorf("namespace %s of the cluster refuses pods of role %s: %w; see %s",
+				c.namespace, role, err, see))
 		}
 	}
-	return errors.Join(append(problems, c.checkNodes(ctx, j, pods))...)
+	return errors.Join(append(problems, c.checkNodes(ctx, j, pods[:len(pods)-1]))...)
 }
 
 // refusal reports whether an error says that a pod can never be created by its manifest, or not
