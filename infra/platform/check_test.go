@@ -38,7 +38,7 @@ func TestCheck(t *testing.T) {
 		"restricted": {func(s *settings.Settings) {
 			s.Platform.PodSecurity = restricted
 		}, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container " +
-			"master has not runAsNonRoot true; container ps has not runAsNonRoot true; container " +
+			"launcher has not runAsNonRoot true; container master has not runAsNonRoot true; container ps has not runAsNonRoot true; container " +
 			"worker has not runAsNonRoot true"},
 		"host path": {func(s *settings.Settings) {
 			s.Job, s.Platform.PodSecurity = aJob(t, "--volume=host_path=/data,mount_path=/data"), baseline
@@ -53,7 +53,7 @@ func TestCheck(t *testing.T) {
 			"not say how much they want of that: worker, ps\nelasticdl:platform.quota.memory: the job's pods"},
 		"built image": {func(s *settings.Settings) {
 			s.Job.Image, s.Platform.PodSecurity = "", restricted
-		}, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container master has"},
+		}, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container launcher has"},
 		"storage class": {func(s *settings.Settings) {
 			s.EKS.EFS, s.Platform.StorageClass = nil, "c"
 		}, "elasticdl:platform.storageClass: c: expected eks.efs"},
@@ -116,7 +116,7 @@ func TestNamespaceTakesPods(t *testing.T) {
 			t.Errorf("%q with %q: namespace enforces %s, want %s", test.flags, test.set, level, test.level)
 		}
 		templates := pods(s.Job)
-		if want := 2 + min(s.Job.NumPS, 1); len(templates) != want {
+		if want := 3 + min(s.Job.NumPS, 1); len(templates) != want {
 			t.Errorf("%q has pods of %d kinds, want %d", test.flags, len(templates), want)
 		}
 		for _, p := range templates {
