@@ -210,7 +210,8 @@ func (j *submitted) together() (most func() int) {
 			_, changed := j.ask(func() bool {
 				n := 0
 				for name, o := range j.now[pods] {
-					if strings.HasPrefix(name, "elasticdl-"+j.job+"-") && o.role() != "worker" && o.leaving() {
+					if strings.HasPrefix(name, "elasticdl-"+j.job+"-") && (o.role() == "master" ||
+						o.role() == "ps") && o.leaving() {
 						n++
 					}
 				}

@@ -16,7 +16,7 @@
 //
 // How one drives it:
 //
-//	l := launch.New()
+//	l := launch.New(begun)
 //	perform(l.Seen(launch.Pod{…}, now))   // the pod of the master's name, at each change of it
 //	perform(l.Deleted(uid, now))          // there is none
 //	perform(l.Job(launch.Continues, now)) // the answer to Ask
@@ -30,11 +30,15 @@
 //  2. The launcher ends with success only if the master has.
 //  3. A pod is deleted without its grace period only if it was asked to terminate before, and its
 //     node does not answer or its grace period is over.
-//  4. A pod of another Job is never deleted. The launcher waits until others have deleted it.
+//  4. A pod of another Job is never asked to terminate. One of a former Job of the name that was is
+//     deleted like the own.
 //  5. A launcher that is asked to terminate deletes the master only if the Job is not to continue.
 //     Otherwise it leaves at once, and the master works on.
 //  6. A master that was lost by no fault of its own is replaced at once. Pauses grow only while
 //     masters crash, up to 10 seconds, and a master that has lived for 10 seconds resets them.
-//  7. The pod of the last master stays, with its log: one that has ended is deleted only if another
-//     follows.
+//  7. The pod of the last master stays, with its log: one that is known to have ended is deleted
+//     only if another follows, after the pause. A master that has made its Job fail has 30 seconds
+//     for its end.
+//  8. The launcher makes the Job fail only if no master has ever run: creations are denied for ten
+//     minutes, and that does not pass unless somebody acts.
 package launch

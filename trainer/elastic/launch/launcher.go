@@ -24,8 +24,8 @@ func (p Phase) String() string { return [...]string{"Unknown", "Absent", "Presen
 // Pod is the pod of the master's name, as the cluster shows it.
 type Pod struct {
 	UID string
-	// of this launcher's Job
-	Mine bool
+	// of this launcher's Job; Former: of a Job of the same name, before
+	Mine, Former bool
 	// its container has ended; Succeeded: without an error
 	Ended, Succeeded bool
 	// it was killed or evicted from outside, or its node was lost: its end is not its own fault
@@ -42,9 +42,11 @@ type Pod struct {
 // JobState tells whether a Job needs a master.
 type JobState int
 
-// States of a Job. The zero value is invalid.
+// States of a Job.
 const (
-	Continues JobState = iota + 1 // a master is to run
+	// the Job could not be read
+	NotRead   JobState = iota
+	Continues          // a master is to run
 	// it is suspended, deleted, or has failed or completed
 	Over
 )
@@ -100,9 +102,15 @@ const (
 	// forceAfter is the time after its grace period when a pod that is still there is deleted at
 	// once: its kubelet does not answer. A deletion that was not performed is repeated after it.
 	forceAfter = 5 * time.Second
-	// patience is the time for which creations may be denied before the Job fails: permissions may
-	// be granted later than the Job is created.
-	patience = 2 * time.Minute
+	// patience is the time for which creations may be denied before a Job fails of which no master
+	// has run: permissions may be granted later than the Job is created.
+	patience = 10 * time.Minute
+	// fresh is the time after which an earlier refusal does not count any more.
+	fresh = time.Minute
+	// rereadAfter is the pause after a Job could not be read.
+	rereadAfter = time.Second
+	// ownEnd is the time that a master has for its end after it has made its Job fail.
+	ownEnd = 30 * time.Second
 )
 
 // Launcher decides for the launcher of a job on Kubernetes. Its methods take the time, and return
@@ -115,10 +123,14 @@ type Launcher struct {
 	since time.Time
 	// when the present pod is deleted, again or at once, if it is still there; zero: never
 	due time.Time
-	// since when creations are refused; zero: they are not
-	refused time.Time
-	// Absent: when the next master is due
+	// since when creations are refused, and when that was last so; zero: they are not
+	refused, refusedLast time.Time
+	// when the next master is due
 	at time.Time
+	// at is that of the successor of the present pod, which has ended
+	timed bool
+	// a master of this Job has run, now or before
+	begun bool
 	// Ask was returned, and not answered
 	asked bool
 	// the launcher is asked to terminate
@@ -131,8 +143,9 @@ type Launcher struct {
 	last string
 }
 
-// New returns the launcher of a job of whose master nothing is known yet.
-func New() *Launcher { return new(Launcher) }
+// New returns the launcher of a job of whose master nothing is known, but whether there has been
+// one.
+func New(begun bool) *Launcher { return &Launcher{begun: begun} }
 
 // Phase returns the stage of the launcher.
 func (l *Launcher) Phase() Phase { return l.phase }
@@ -143,19 +156,23 @@ func (l *Launcher) Seen(p Pod, now time.Time) []Action {
 		return nil
 	}
 	if l.phase != Present || l.pod.UID != p.UID {
-		l.phase, l.since, l.due, l.refused = Present, now, time.Time{}, time.Time{}
+		l.phase, l.since, l.due, l.refused, l.timed = Present, now, time.Time{}, time.Time{}, false
+	} else if l.pod.Ended { // a deletion after its end is not its cause
+		p.Ended, p.Succeeded, p.Killed, p.Reason = true, l.pod.Succeeded, l.pod.Killed, l.pod.Reason
 	}
+	l.begun = l.begun || p.Mine
 	if p.Leaving && (!l.pod.Leaving || l.due.IsZero()) {
 		l.due = now.Add(p.Grace + forceAfter)
 	}
 	l.pod = p
 	switch {
-	case !p.Mine:
+	case !p.Mine && !(p.Former && p.Leaving && p.Unreachable):
 		return l.depart()
-	case p.Succeeded:
+	case p.Succeeded && p.Mine:
 		return l.end(true, "")
-	case p.Ended && !p.Leaving:
+	case p.Ended && p.Mine:
 		l.last = cmp.Or(p.Reason, "it has failed")
+		l.time(now)
 		return l.ask()
 	// not before: the node may answer again
 	case p.Leaving && p.Unreachable:
@@ -175,13 +192,22 @@ func (l *Launcher) Deleted(uid string, now time.Time) []Action {
 		}
 		if l.pod.Mine {
 			l.last = cmp.Or(l.pod.Reason, l.last, "its pod was deleted")
-			killed := l.pod.Killed || !l.pod.Ended
-			pause, _ := l.restarts.Next(now.Sub(l.since), true, killed)
-			l.at = now.Add(pause)
+			l.time(now)
 		}
 	}
-	l.phase, l.pod, l.due = Absent, Pod{}, time.Time{}
+	l.phase, l.pod, l.due, l.timed = Absent, Pod{}, time.Time{}, false
 	return l.Tick(now)
+}
+
+// time sets when the successor of the present pod is due, once: after its end, or its deletion
+// before that.
+func (l *Launcher) time(now time.Time) {
+	if l.timed {
+		return
+	}
+	l.timed = true
+	pause, _ := l.restarts.Next(now.Sub(l.since), true, l.pod.Killed || !l.pod.Ended)
+	l.at = now.Add(pause)
 }
 
 // Job handles the answer to [Ask], with the reason if the Job is over. "": it is that of the last
@@ -191,7 +217,14 @@ func (l *Launcher) Job(state JobState, why string, now time.Time) []Action {
 		return nil
 	}
 	l.asked = false
-	if state == Over {
+	switch state {
+	case NotRead:
+		if l.leaving {
+			return l.end(false, "the launcher was asked to terminate, and the Job could not be read")
+		}
+		l.at = now.Add(rereadAfter)
+		return nil
+	case Over:
 		l.over = true
 		switch {
 		case l.phase != Present || !l.pod.Mine:
@@ -199,6 +232,9 @@ func (l *Launcher) Job(state JobState, why string, now time.Time) []Action {
 		case l.pod.Ended:
 			return l.end(false, cmp.Or(why, l.last))
 		case l.pod.Leaving:
+			return nil
+		case why == "": // it is about to end, with its reason
+			l.due = now.Add(ownEnd)
 			return nil
 		}
 		return l.remove(why, now)
@@ -211,7 +247,7 @@ func (l *Launcher) Job(state JobState, why string, now time.Time) []Action {
 		// until the pod is seen, or the creation fails
 		l.phase = Unknown
 		return []Action{{Verb: Create, Number: l.created}}
-	case l.phase == Present && l.pod.Mine && l.pod.Ended && !l.pod.Leaving:
+	case l.phase == Present && l.pod.Mine && l.pod.Ended && !l.pod.Leaving && !now.Before(l.at):
 		return l.remove(l.last, now)
 	}
 	return nil
@@ -219,15 +255,16 @@ func (l *Launcher) Job(state JobState, why string, now time.Time) []Action {
 
 // Refused handles that the master's pod could not be created, and why. It is tried again after a
 // pause. denied: the refusal lasts until somebody acts, as that for a missing permission does; then
-// the Job fails after two minutes.
+// a Job of which no master has run fails after ten minutes.
 func (l *Launcher) Refused(why string, denied bool, now time.Time) []Action {
 	if l.phase != Unknown {
 		return nil
 	}
-	if l.refused.IsZero() || !denied {
+	if l.refused.IsZero() || !denied || now.Sub(l.refusedLast) > fresh {
 		l.refused = now
 	}
-	if now.Sub(l.refused) >= patience {
+	l.refusedLast = now
+	if !l.begun && now.Sub(l.refused) >= patience {
 		l.phase = Ended
 		return []Action{{Verb: Fail, Reason: why}}
 	}
@@ -251,14 +288,34 @@ func (l *Launcher) Tick(now time.Time) []Action {
 	switch {
 	case l.phase == Absent && !now.Before(l.at):
 		return l.ask()
-	case l.phase != Present || !l.pod.Mine || l.due.IsZero() || now.Before(l.due):
+	case l.phase != Present || !l.waits() || now.Before(l.wait()):
 		return nil
+	case l.pod.Ended && !l.pod.Leaving: // another follows
+		return l.ask()
 	case l.pod.Leaving:
 		return l.force(fmt.Sprintf("it is still there %v after its grace period", forceAfter), now)
-	case l.pod.Ended: // another follows
-		return l.ask()
 	}
 	return l.remove("the job is not to continue", now)
+}
+
+// waits reports whether something is due for the present pod: that it is deleted, again or at once,
+// or that its successor follows.
+func (l *Launcher) waits() bool {
+	switch {
+	case l.pod.Mine && l.pod.Ended && !l.pod.Leaving:
+		return !l.asked
+	case !l.pod.Mine && !(l.pod.Former && l.pod.Leaving):
+		return false
+	}
+	return !l.due.IsZero()
+}
+
+// wait returns when that is due.
+func (l *Launcher) wait() time.Time {
+	if l.pod.Ended && !l.pod.Leaving && l.at.After(l.due) {
+		return l.at
+	}
+	return l.due
 }
 
 // Deadline returns when Tick has something to do if nothing happens before; false: never.
@@ -266,8 +323,8 @@ func (l *Launcher) Deadline() (time.Time, bool) {
 	switch {
 	case l.phase == Absent && !l.asked:
 		return l.at, true
-	case l.phase == Present && l.pod.Mine && !l.due.IsZero():
-		return l.due, true
+	case l.phase == Present && l.waits():
+		return l.wait(), true
 	}
 	return time.Time{}, false
 }

@@ -37,6 +37,8 @@ type model struct {
 	granted bool
 	// the launcher has ended, and how
 	ended, success bool
+	// every request is answered from now on
+	calm bool
 	// a master has succeeded
 	succeeded bool
 }
@@ -56,7 +58,7 @@ func (m *model) perform(actions []Action) {
 			m.granted = false
 			m.create()
 		case Delete, Force:
-			if rapid.IntRange(0, 4).Draw(m.T, "fails") > 0 {
+			if m.calm || rapid.IntRange(0, 4).Draw(m.T, "fails") > 0 {
 				m.remove(a)
 			}
 		case Fail:
@@ -68,7 +70,7 @@ func (m *model) perform(actions []Action) {
 }
 
 func (m *model) create() {
-	if rapid.IntRange(0, 4).Draw(m.T, "refused") == 0 {
+	if !m.calm && rapid.IntRange(0, 4).Draw(m.T, "refused") == 0 {
 		m.perform(m.l.Refused("no permission", rapid.Bool().Draw(m.T, "denied"), m.now))
 		return
 	}
@@ -205,6 +207,10 @@ func (m *model) answer() {
 	}
 	m.asks = false
 	state := Continues
+	if rapid.IntRange(0, 5).Draw(m.T, "unread") == 0 && !m.calm {
+		m.perform(m.l.Job(NotRead, "", m.now))
+		return
+	}
 	if m.over {
 		state = Over
 	}
@@ -226,7 +232,7 @@ func (m *model) check() {
 // nothing does: then there is a master, or the launcher has ended.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &model{T: rt, l: New(), now: start}
+		m := &model{T: rt, l: New(false), now: start}
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			if m.ended {
 				break
@@ -234,6 +240,7 @@ func TestModel(t *testing.T) {
 			m.step()
 			m.check()
 		}
+		m.calm = true
 		for range 100 {
 			if m.ended {
 				break
@@ -272,7 +279,7 @@ func (m *model) asked() bool { return m.pod == nil || m.pod.ended || m.leaving }
 // TestPauses follows masters that crash, are killed, and cannot be created: what each end means for
 // the next start.
 func TestPauses(t *testing.T) {
-	l, now := New(), start
+	l, now := New(false), start
 	var last string
 	number := 0
 	// next returns how long the next master waits, and creates it then.
@@ -309,6 +316,7 @@ func TestPauses(t *testing.T) {
 		{"crash", 10 * time.Second, 0},
 		{"delete", 0, 0},
 	} {
+		var pause time.Duration
 		if tt.how == "refuse" {
 			l.Refused("no permission", true, now)
 		} else {
@@ -316,24 +324,32 @@ func TestPauses(t *testing.T) {
 			now = now.Add(tt.lived)
 			if tt.how != "delete" {
 				l.Seen(Pod{UID: last, Mine: true, Ended: true, Killed: tt.how == "kill", Reason: tt.how}, now)
-				if did := l.Job(Continues, "", now); len(did) != 1 || did[0] !=
-					(Action{Verb: Delete, UID: last, Reason: tt.how}) {
+				did := l.Job(Continues, "", now)
+				if len(did) == 0 { // the pod stays until then, with its log
+					at, _ := l.Deadline()
+					pause, now = at.Sub(now), at
+					l.Tick(now)
+					did = l.Job(Continues, "", now)
+				}
+				if len(did) != 1 || did[0] != (Action{Verb: Delete, UID: last, Reason: tt.how}) {
 					t.Fatalf("%d: %v", i, did)
 				}
+				// as an API server reports a deletion before it is performed
+				l.Seen(Pod{UID: last, Mine: true, Ended: true, Killed: true, Leaving: true, Reason: "deleted"}, now)
 			}
 			l.Deleted(last, now)
 		}
-		if got := next(); got != tt.want {
+		if got := pause + next(); got != tt.want {
 			t.Errorf("%d, %s: the next master starts after %v, want %v", i, tt.how, got, tt.want)
 		}
 	}
 }
 
-// TestDenied is a launcher that may not create pods: its Job fails after two minutes. A
-// full quota is waited for.
+// TestDenied is a launcher that may not create pods: its Job fails after ten minutes, unless a
+// master has run. A full quota is waited for.
 func TestDenied(t *testing.T) {
-	for _, denied := range []bool{true, false} {
-		l, now := New(), start
+	for _, tt := range []struct{ denied, begun bool }{{true, false}, {false, false}, {true, true}} {
+		l, now, denied := New(tt.begun), start, tt.denied && !tt.begun
 		did := l.Deleted("", now)
 		for now.Sub(start) < time.Hour {
 			if at, ok := l.Deadline(); ok {
@@ -343,13 +359,13 @@ func TestDenied(t *testing.T) {
 			if len(did) > 0 && did[0].Verb == Ask {
 				l.Job(Continues, "", now)
 			}
-			if did = l.Refused("why", denied, now); l.Phase() == Ended {
+			if did = l.Refused("why", tt.denied, now); l.Phase() == Ended {
 				break
 			}
 		}
 		switch after := now.Sub(start); {
 		case !denied && l.Phase() == Ended:
-			t.Errorf("it gives up a job that waits for room after %v", after)
+			t.Errorf("%+v: it gives up after %v", tt, after)
 		case denied && (len(did) != 1 || did[0] != (Action{Verb: Fail, Reason: "why"}) || after < patience ||
 			after > patience+time.Minute):
 			t.Errorf("%v after %v", did, after)
@@ -369,7 +385,7 @@ func TestUnreachable(t *testing.T) {
 		{Pod{UID: "a", Mine: true, Unreachable: true}, -1}, // it may answer in time
 		{Pod{UID: "a", Leaving: true, Grace: time.Minute, Unreachable: true}, -1},
 	} {
-		l := New()
+		l := New(false)
 		did := l.Seen(tt.p, start)
 		at, ok := l.Deadline()
 		if len(did) == 0 && ok {

@@ -184,6 +184,8 @@ func (c *Client) warning(ctx context.Context, of unclear) string {
 const (
 	unexplainedAfter = 3 * time.Second
 	unexplainedMost  = 5
+	// what a launcher tries is tried again within that time
+	stillTrue = time.Minute
 )
 
 // unclear is an object whose events may explain why a job does not proceed.
@@ -203,10 +205,13 @@ func (o *objects) unexplained(now time.Time) []unclear {
 			all = append(all, unclear{uid: string(p.UID)})
 		}
 	}
-	if o.job != nil && o.master() == nil && !observe.Suspended(o.job) && !ended(o.job) {
+	if m := o.master(); o.job != nil && (m == nil || lost(m)) && !observe.Suspended(o.job) && !ended(o.job) {
 		root := unclear{uid: string(o.job.UID)}
 		if l := o.launcher(); l != nil { // what hindered its creation is over
 			root.since = l.CreationTimestamp.Time
+			if recent := now.Add(-stillTrue); root.since.Before(recent) {
+				root.since = recent
+			}
 		}
 		all = append(all, root)
 	}
@@ -258,9 +263,15 @@ func (o *objects) settle(s *wire.JobStatus) {
 		o.fail(s, observe.Failure(o.job), master)
 	case observe.Suspended(o.job):
 		o.rest(s)
-	case master == nil || master.Status.Phase == core.PodPending:
+	// its master has written it, and its launcher ends in a moment
+	case job.State(s.State).Ended():
+	case master == nil || master.Status.Phase == core.PodPending || lost(master):
 		why := o.missing()
-		if master != nil {
+		switch {
+		case master == nil, why != "":
+		case lost(master):
+			why = "its master comes back: " + observe.Exit(master).String()
+		default:
 			if why = o.why(master); why != "" {
 				why = "master: " + why
 			}
@@ -281,6 +292,12 @@ func (o *objects) settle(s *wire.JobStatus) {
 	}
 }
 
+// lost reports whether a master has ended, or is on a node that does not answer.
+func lost(master *core.Pod) bool {
+	ended, _ := observe.Ended(master, pod.Master.String())
+	return ended || master.DeletionTimestamp != nil && !observe.Ready(master)
+}
+
 // missing returns why a job has no master, "" if its launcher creates one in a moment.
 func (o *objects) missing() string {
 	l := o.launcher()
@@ -297,9 +314,11 @@ func (o *objects) missing() string {
 		if n := o.job.Status.Failed; n > 1 {
 			times = fmt.Sprintf("%d times", n)
 		}
-		at := endOf(l).Add(backOff(o.job.Status.Failed))
-		return fmt.Sprintf("its launcher was lost %s, and is started again at about %s: %s", times,
-			at.Local().Format(time.TimeOnly), observe.Exit(l))
+		when := ""
+		if end := endOf(l); end.After(l.CreationTimestamp.Time) {
+			when = " at about " + end.Add(backOff(o.job.Status.Failed)).Local().Format(time.TimeOnly)
+		}
+		return fmt.Sprintf("its launcher was lost %s, and is started again%s: %s", times, when, observe.Exit(l))
 	}
 	return ""
 }

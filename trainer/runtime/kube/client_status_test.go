@@ -128,6 +128,15 @@ func TestStatus(t *testing.T) {
 			[]*core.Pod{launcherOf(core.PodFailed, exited(137, "Error", ""))}, training,
 			"Running, waiting: its launcher was lost 3 times, and is started again at about " +
 				morning.Add(time.Minute+40*time.Second).Local().Format(time.TimeOnly) + ": killed (signal 9)"},
+		{"the master was evicted", nil, []*core.Pod{launcherOf(core.PodRunning, nil),
+			podOf(master, core.PodFailed, func(p *core.Pod) { p.Status.Reason = "Evicted" })}, training,
+			"Running, waiting: its master comes back: evicted: Evicted"},
+		{"the master's node does not answer", nil, []*core.Pod{launcherOf(core.PodRunning, nil),
+			podOf(master, core.PodRunning, func(p *core.Pod) {
+				p.DeletionTimestamp, p.Finalizers = &morning, []string{"f"}
+			})}, training, "Running, waiting: its master comes back: deleted"},
+		{"the master has succeeded, and the launcher not yet", nil, []*core.Pod{launcherOf(core.PodRunning, nil),
+			podOf(master, core.PodSucceeded, nil)}, &wire.JobStatus{State: "Succeeded"}, "Succeeded"},
 		{"the launcher alone is lost", func(j *batch.Job) { j.Status.Failed = 3 },
 			[]*core.Pod{podOf(master, core.PodRunning, nil), launcherOf(core.PodFailed, exited(137, "Error", ""))},
 			training, "Running"},

@@ -44,6 +44,7 @@ func (c *Client) Suspend(ctx context.Context, name string, progress func(pods in
 				left++
 			}
 		}
+		c.dropPending(ctx, &objects{name: name, pods: pods})
 		if left == 0 {
 			return nil
 		}
@@ -54,6 +55,20 @@ func (c *Client) Suspend(ctx context.Context, name string, progress func(pods in
 		if err := pause(ctx, deletionEvery); err != nil {
 			return err
 		}
+	}
+}
+
+// dropPending deletes the pod of a suspended job's master that never started, if no launcher is
+// there to do it.
+func (c *Client) dropPending(ctx context.Context, o *objects) {
+	m := o.master()
+	if m == nil || m.Status.Phase != core.PodPending || m.DeletionTimestamp != nil || o.launcher() != nil {
+		return
+	}
+	err := c.set.CoreV1().Pods(c.namespace).Delete(ctx, m.Name,
+		meta.DeleteOptions{Preconditions: &meta.Preconditions{UID: &m.UID}})
+	if err != nil {
+		c.note("pod %s waits for room, and could not be deleted: %v", m.Name, err)
 	}
 }
 

@@ -30,6 +30,8 @@ func Master(j *job.Job, owner meta.OwnerReference) (*core.Pod, error) {
 	c := mainOf(&t.Spec, pod.Master.String())
 	c.Env = overlaid(c.Env, []core.EnvVar{{Name: job.EnvUID, Value: string(owner.UID)}})
 	t.Spec.Affinity = awayFrom(j, t.Spec.Affinity, RoleLauncher)
+	// whatever --cluster_spec_json has for all pods: its launcher replaces it
+	t.Spec.RestartPolicy = core.RestartPolicyNever
 	t.OwnerReferences = []meta.OwnerReference{owner}
 	return &core.Pod{TypeMeta: kind("v1", "Pod"), ObjectMeta: t.ObjectMeta, Spec: t.Spec}, nil
 }
@@ -71,6 +73,9 @@ func launcherTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	}}
 	spec.InitContainers, spec.Volumes, spec.ResourceClaims, spec.SchedulingGates = nil, nil, nil, nil
 	spec.NodeName, spec.Hostname, spec.Subdomain = "", "", ""
+	spec.Resources, spec.ActiveDeadlineSeconds = nil, nil
+	// a token that the master has from a volume is not here
+	spec.AutomountServiceAccountToken = nil
 	spec.RestartPolicy = core.RestartPolicyNever
 	grace := int64(core.DefaultTerminationGracePeriodSeconds)
 	if own := spec.TerminationGracePeriodSeconds; own != nil {

@@ -15,7 +15,8 @@ import (
 // the job's pods. It is small, mounts nothing, and nobody takes it for the master.
 func TestLauncher(t *testing.T) {
 	j := parse(t, little, "--node_selector=pool=cheap", "--tolerations=key=spot,operator=Exists,effect=NoSchedule",
-		"--master_pod_priority=high", `--cluster_spec_json={"pod_spec":{"labels":{"team":"a"}},
+		"--master_pod_priority=high", `--cluster_spec_json={
+		"pod_spec":{"labels":{"team":"a"},"restartPolicy":"OnFailure"},
 		"master_pod_spec":{"labels":{"kueue.x-k8s.io/queue-name":"q"},"annotations":{"mesh/inject":"false"},
 		"terminationGracePeriodSeconds":100,"schedulerName":"own","hostname":"m",
 		"initContainers":[{"name":"i","image":"i"}],"containers":[{"name":"side","image":"s"}],
@@ -28,6 +29,9 @@ func TestLauncher(t *testing.T) {
 	if l.Labels["team"] != "a" || l.Annotations["mesh/inject"] != "false" ||
 		l.Labels["kueue.x-k8s.io/queue-name"] != "" {
 		t.Errorf("labels %v, annotations %v", l.Labels, l.Annotations)
+	}
+	if l.Spec.RestartPolicy != core.RestartPolicyNever || m.Spec.RestartPolicy != core.RestartPolicyNever {
+		t.Errorf("restarts %v and %v", l.Spec.RestartPolicy, m.Spec.RestartPolicy)
 	}
 	if !maps.Equal(l.Spec.NodeSelector, m.Spec.NodeSelector) || len(l.Spec.NodeSelector) == 0 ||
 		!reflect.DeepEqual(l.Spec.Tolerations, m.Spec.Tolerations) || l.Spec.SchedulerName != "own" ||

@@ -40,7 +40,7 @@ func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
 // to the next master, suspend it, or stop it for a reason. If the Job cannot be read, the next
 // master decides.
 func (m *kubeMaster) asked(ctx context.Context) (notice master.Notice, stop error) {
-	notice, stop, err := m.intends(ctx)
+	notice, stop, err := m.intends(ctx, 0)
 	if err != nil {
 		m.log.Warn("Whether the job is to continue could not be read: it is left to the next master", "error", err)
 		return master.Leave, nil
@@ -48,8 +48,9 @@ func (m *kubeMaster) asked(ctx context.Context) (notice master.Notice, stop erro
 	return notice, stop
 }
 
-// intends returns what the Job wants of its master now: see [intention].
-func (m *kubeMaster) intends(ctx context.Context) (notice master.Notice, stop, err error) {
+// intends returns what the Job wants of its master now: see [intention]. Its deadline counts when
+// it has passed for a while.
+func (m *kubeMaster) intends(ctx context.Context, slack time.Duration) (notice master.Notice, stop, err error) {
 	ctx, cancel := context.WithTimeout(ctx, leaveLimit)
 	defer cancel()
 	var root *batch.Job
@@ -60,13 +61,16 @@ func (m *kubeMaster) intends(ctx context.Context) (notice master.Notice, stop, e
 	if err != nil && !api.IsNotFound(err) {
 		return 0, nil, err
 	}
-	notice, stop = intention(root, m.env[job.EnvUID])
+	notice, stop = intention(root, m.env[job.EnvUID], time.Now().Add(-slack))
 	return notice, stop, nil
 }
 
 // overseeEvery is the interval at which a master looks whether its Job is suspended or over.
 // Usually its launcher ends it then; it may have been lost just before.
 const overseeEvery = 15 * time.Second
+
+// overseeSlack is the time by which the clocks of two nodes may differ.
+const overseeSlack = time.Minute
 
 // oversee sends what the master must do once it is asked to leave, at the end of ctx, or once its
 // Job wants it to end. It returns with lasting at the latest.
@@ -82,7 +86,8 @@ func (m *kubeMaster) oversee(ctx, lasting context.Context, notices chan<- master
 		case <-ctx.Done():
 			notice, stop = m.asked(lasting)
 		case <-tick.C:
-			if notice, stop, err = m.intends(lasting); err != nil || stop == nil && notice != master.Suspend {
+			notice, stop, err = m.intends(lasting, overseeSlack)
+			if err != nil || stop == nil && notice != master.Suspend {
 				continue
 			}
 		}
@@ -98,12 +103,12 @@ func (m *kubeMaster) oversee(ctx, lasting context.Context, notices chan<- master
 // intention returns what a master has to do by the present state of its Job, which has the UID:
 // leave the job to the next master, suspend it, or stop it for a reason. root nil: there is no Job
 // of the name.
-func intention(root *batch.Job, uid string) (notice master.Notice, stop error) {
+func intention(root *batch.Job, uid string, now time.Time) (notice master.Notice, stop error) {
 	switch {
 	case root == nil, root.Name == "", string(root.UID) != uid, root.DeletionTimestamp != nil:
 		return 0, errDeleted
 	case observe.Failure(root) != nil &&
-		observe.Failure(root).Reason == batch.JobReasonDeadlineExceeded || late(root, time.Now()):
+		observe.Failure(root).Reason == batch.JobReasonDeadlineExceeded || late(root, now):
 		return 0, errLate
 	case observe.Failure(root) != nil:
 		return 0, fmt.Errorf("its Job has failed: %s", observe.Failure(root).Message)

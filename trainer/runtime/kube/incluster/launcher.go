@@ -69,7 +69,7 @@ func newLauncher(c MasterConfig) (*launcher, error) {
 	}
 	log := role.Logger(c.Output, "")
 	return &launcher{MasterConfig: c, uid: env[job.EnvUID], log: log, name: manifest.MasterName(c.Job),
-		decide: launch.New(), news: make(chan masterNews, 16),
+		news: make(chan masterNews, 16),
 		events: newEventWriter(c.Client.CoreV1().Events(c.Namespace), observe.ComponentLauncher, c.Namespace,
 			c.Job, env[job.EnvUID], env[manifest.EnvPodName], env[manifest.EnvNodeName], log)}, nil
 }
@@ -80,11 +80,17 @@ var errLeaves = errors.New("this launcher leaves; the master works on")
 func (l *launcher) run(ctx context.Context) error {
 	l.events.start()
 	defer l.events.end()
-	if err := eventually(ctx, l.log, func() error { return l.allowed(ctx) }); err != nil {
-		if ctx.Err() != nil {
-			return errLeaves
-		}
+	err := eventually(ctx, l.log, func() error { return l.allowed(ctx) })
+	switch begun := l.begun(ctx); {
+	case ctx.Err() != nil:
+		return errLeaves
+	case err != nil && absentYet(err) && !begun:
 		return l.fail(ctx, err)
+	// the master works on, and another launcher tries again
+	case err != nil:
+		return err
+	default:
+		l.decide = launch.New(begun)
 	}
 	lasting, end := context.WithCancel(klogTo(context.WithoutCancel(ctx), l.log))
 	done := make(chan struct{})
@@ -132,13 +138,15 @@ func (l *launcher) heard(n masterNews) []launch.Action {
 // pod returns what a launcher needs to know of the pod of the master's name.
 func (l *launcher) pod(p *core.Pod) launch.Pod {
 	e := observe.Exit(p)
-	is := launch.Pod{UID: string(p.UID), Ended: p.Status.Phase == core.PodFailed, Succeeded: p.Status.Phase ==
-		core.PodSucceeded, Leaving: p.DeletionTimestamp != nil, Grace: time.Duration(grace(p)) * time.Second}
-	is.Ended = is.Ended || is.Succeeded
+	is := launch.Pod{UID: string(p.UID), Leaving: p.DeletionTimestamp != nil,
+		Grace: time.Duration(grace(p)) * time.Second}
+	is.Ended, is.Succeeded = observe.Ended(p, pod.Master.String())
 	for _, o := range p.OwnerReferences {
 		is.Mine = is.Mine || string(o.UID) == l.uid
+		is.Former = is.Former || o.Kind == "Job" && o.Name == l.name && string(o.UID) != l.uid
 	}
-	is.Killed = !e.Fault()
+	// a node that does not take a pod may be chosen again: that has its pauses, as a crash has
+	is.Killed = !e.Fault() && !e.Rejected
 	is.Unreachable = e.NodeLost && !observe.Ready(p)
 	if is.Ended {
 		is.Reason = e.String()
@@ -176,9 +184,14 @@ func (l *launcher) perform(ctx context.Context, actions []launch.Action) (ended 
 	return false, nil
 }
 
-// ask returns what the Job wants, and why if it is over. It repeats the question until it is
-// answered.
+// askLimit is the time after which a request that is not answered is given up, so that the launcher
+// hears what else happens. The request follows again.
+const askLimit = 10 * time.Second
+
+// ask returns what the Job wants, and why if it is over.
 func (l *launcher) ask(ctx context.Context) (launch.JobState, string) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
 	var root *batch.Job
 	err := insist(ctx, l.log, "read the Job", func(ctx context.Context) (err error) {
 		root, err = l.Client.BatchV1().Jobs(l.Namespace).Get(ctx, l.name, meta.GetOptions{})
@@ -186,15 +199,15 @@ func (l *launcher) ask(ctx context.Context) (launch.JobState, string) {
 	})
 	if err != nil && !api.IsNotFound(err) {
 		l.log.Warn("Whether the job is to continue could not be read", "error", err)
-		return launch.Continues, ""
+		return launch.NotRead, ""
 	}
-	switch notice, stop := intention(root, l.uid); {
+	switch notice, stop := intention(root, l.uid, time.Now()); {
+	case root.UID == types.UID(l.uid) && root.DeletionTimestamp == nil && failing(root):
+		return launch.Over, ""
 	case stop != nil:
 		return launch.Over, stop.Error()
 	case notice == master.Suspend:
 		return launch.Over, "the job is suspended"
-	case failing(root):
-		return launch.Over, ""
 	}
 	return launch.Continues, ""
 }
@@ -206,12 +219,19 @@ func failing(root *batch.Job) bool {
 
 // create creates the next master.
 func (l *launcher) create(ctx context.Context, number int) []launch.Action {
+	ctx, cancel := context.WithTimeoutCause(ctx, askLimit, fmt.Errorf("not answered within %v", askLimit))
+	defer cancel()
+	began := time.Now()
 	p, err := l.next(ctx)
 	if err == nil {
 		err = insist(ctx, l.log, "create the master", func(ctx context.Context) error {
 			made, err := l.Client.CoreV1().Pods(l.Namespace).Create(ctx, p, meta.CreateOptions{})
 			if err == nil {
 				p = made
+			}
+			// as a webhook that fails does
+			if api.IsInternalError(err) && time.Since(began) >= askLimit/2 {
+				return fmt.Errorf("%w for %v: %v", errBroken, time.Since(began).Round(time.Second), err)
 			}
 			return err
 		})
@@ -225,16 +245,40 @@ func (l *launcher) create(ctx context.Context, number int) []launch.Action {
 	}
 	l.log.Warn("The master could not be created", "error", err)
 	l.events.hear(master.PodRefused{ID: pod.ID{Role: pod.Master}, Reason: err.Error()})
-	return l.decide.Refused(err.Error(), denied(err), time.Now())
+	return l.decide.Refused(err.Error(), ctx.Err() == nil && denied(err), time.Now())
 }
+
+// errBroken is an error of the API server's own.
+var errBroken = errors.New("refused")
 
 // denied reports whether a pod cannot be created until somebody acts.
 func denied(err error) bool {
+	if errors.Is(err, errBroken) {
+		return false
+	}
 	why, _ := observe.Denied(err)
 	var answer api.APIStatus
+	// not if the description of the job cannot be read
 	isAnswer := errors.As(err, &answer)
 	return why == observe.NoPermission || why == observe.AgainstRule || why == observe.OverQuota &&
 		observe.QuotaTooSmall(err) || api.IsInvalid(err) || api.IsBadRequest(err) || api.IsNotFound(err) || !isAnswer
+}
+
+// begun reports whether a master of this Job has run: then nothing that a launcher finds makes the
+// Job fail. It is true if that cannot be read.
+func (l *launcher) begun(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	var state *core.ConfigMap
+	err := insist(ctx, l.log, "read the job's state", func(ctx context.Context) (err error) {
+		state, err = l.Client.CoreV1().ConfigMaps(l.Namespace).Get(ctx, manifest.StateName(l.Job), meta.GetOptions{})
+		return err
+	})
+	if err != nil {
+		return !absentYet(err)
+	}
+	before, err := pastOf(state, l.uid)
+	return err != nil || before.incarnation > 0
 }
 
 // fail makes the Job fail, and returns why.
@@ -294,6 +338,8 @@ func (l *launcher) next(ctx context.Context) (*core.Pod, error) {
 }
 
 func (l *launcher) remove(ctx context.Context, a launch.Action) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
 	o := meta.DeleteOptions{Preconditions: &meta.Preconditions{UID: new(types.UID(a.UID))}}
 	if a.Verb == launch.Force {
 		o.GracePeriodSeconds = new(int64(0))

@@ -123,6 +123,17 @@ func TestLauncherKeepsAMaster(t *testing.T) {
 		func() { y.change(masterPod, exits(1)) },
 		func() { y.change(masterPod, exits(137)) },
 		func() { y.change(masterPod, nil) }, // deleted at once by somebody
+		// a container that admission has added runs on
+		func() {
+			y.change(masterPod, func(p *core.Pod) {
+				exits(137)(p)
+				p.Status.Phase = core.PodRunning
+			})
+			y.await("it is deleted", func() bool {
+				return y.pods[masterPod] == nil || y.pods[masterPod].DeletionTimestamp != nil
+			})
+			y.change(masterPod, nil)
+		},
 		// evicted: it ends, and its object stays until the launcher deletes it
 		func() {
 			y.change(masterPod, func(p *core.Pod) { p.Status.Phase, p.Status.Reason = core.PodFailed, "Evicted" })

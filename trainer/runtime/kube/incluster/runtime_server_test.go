@@ -289,8 +289,13 @@ func (s *apiServer) answer(r *http.Request, kind, name string) (any, error) {
 			return nil, api.NewConflict(resource, name, fmt.Errorf("the UID in the precondition does not match"))
 		}
 		p = p.DeepCopy()
-		if p.Status.Phase == core.PodFailed || p.Status.Phase == core.PodSucceeded ||
-			o.GracePeriodSeconds != nil && *o.GracePeriodSeconds == 0 {
+		ended := p.Status.Phase == core.PodFailed || p.Status.Phase == core.PodSucceeded
+		if ended { // two writes, as in Kubernetes
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(meta.Now()), new(int64(0))
+			s.note("pods", "MODIFIED", p)
+			p = p.DeepCopy()
+		}
+		if ended || o.GracePeriodSeconds != nil && *o.GracePeriodSeconds == 0 {
 			delete(s.pods, name)
 			s.note("pods", "DELETED", p)
 			return p, nil

@@ -281,6 +281,23 @@ func LastLine(text string) string {
 	return role.Brief(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
+// Ended reports whether the container of a role has ended, or its whole pod, and whether it has
+// succeeded. Containers that admission has added may still run.
+func Ended(p *core.Pod, role string) (ended, succeeded bool) {
+	switch p.Status.Phase {
+	case core.PodSucceeded:
+		return true, true
+	case core.PodFailed:
+		return true, false
+	}
+	for _, s := range p.Status.ContainerStatuses {
+		if end := s.State.Terminated; s.Name == role && end != nil {
+			return true, end.ExitCode == 0
+		}
+	}
+	return false, false
+}
+
 // Ready reports whether a pod is ready. On a node that does not answer none is.
 func Ready(p *core.Pod) bool {
 	c := podCondition(p, core.PodReady)
