@@ -36,7 +36,7 @@ func TestQuota(t *testing.T) {
 	t.Parallel()
 	const epochs = 60
 	ns := newNamespace(t)
-	ns.kubectl("create", "quota", "few", "--hard=pods=4")
+	ns.kubectl("create", "quota", "few", "--hard=pods=5")
 	j := ns.train("modest", slices.Concat(small, []string{mlp, "--num_epochs=60", "--num_ps_pods=1",
 		"--num_workers=3", "--minibatch_size=64"})...)
 	j.trains(0.05)
@@ -44,8 +44,8 @@ func TestQuota(t *testing.T) {
 		return len(grep(ns.elasticdl("status", "modest"), `worker-\d.*exceeded quota`)) > 0
 	})
 	j.awaits("2 workers", patience, func() bool { return len(j.workers((*object).running)) == 2 })
-	ns.kubectl("patch", "quota", "few", "--patch", `{"spec": {"hard": {"pods": "3"}}}`)
-	ns.kubectl("wait", "--for=jsonpath={.status.hard.pods}=3", "quota/few", "--timeout=60s")
+	ns.kubectl("patch", "quota", "few", "--patch", `{"spec": {"hard": {"pods": "4"}}}`)
+	ns.kubectl("wait", "--for=jsonpath={.status.hard.pods}=4", "quota/few", "--timeout=60s")
 	lost := j.uids("ps-0")[0]
 	ns.kubectl("delete", "pod", "elasticdl-modest-ps-0", "--wait=false")
 	began := time.Now()

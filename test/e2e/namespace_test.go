@@ -100,7 +100,7 @@ func (ns *namespace) elasticdl(args ...string) string {
 // try runs a program with --namespace, before the arguments for other programs, and returns its
 // output.
 func (ns *namespace) try(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), wholeJob+2*time.Minute)
 	defer cancel()
 	end := slices.Index(args, "--")
 	if end < 0 {
