@@ -31,8 +31,8 @@ type model struct {
 	pods      int
 	// the Job is over; the launcher was asked to terminate
 	over, leaving bool
-	// the Job's answer to the last question, and whether it is due
-	asks, answered bool
+	// the Job's answer to the last question is due
+	asks bool
 	// the last answer was that the Job continues, and no pod was created since
 	granted bool
 	// the launcher has ended, and how
