@@ -80,7 +80,7 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 	// are set before.
 	t.Master = pulumi.String(s.Job.Name).ToStringOutput()
 	t.Dashboard = pulumi.String(manifest.MasterAddress(j)).ToStringOutput()
-	t.Logs = pulumi.Sprintf("kubectl logs -f job/%s -n %s", s.Job.Name, j.Namespace)
+	t.Logs = pulumi.Sprintf("kubectl logs -f %s -n %s", s.Job.Name, j.Namespace)
 	t.Status = pulumi.Sprintf("elasticdl status %s --namespace=%s", j.Name, j.Namespace)
 	if err := t.register(ctx, name, s, holes, opts); err != nil {
 		return nil, err

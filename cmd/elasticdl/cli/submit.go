@@ -135,7 +135,7 @@ func submit(cmd *cobra.Command, client *kube.Client, c *job.Command, code *uploa
 	}
 	fmt.Fprintf(out, `next:
   elasticdl status %[1]s%[2]s     # its state, and why pods are pending
-  elasticdl logs -f %[1]s%[2]s    # or: kubectl logs -f job/elasticdl-%[1]s-master%[2]s
+  elasticdl logs -f %[1]s%[2]s    # or: kubectl logs -f elasticdl-%[1]s-master%[2]s
   elasticdl wait %[1]s%[2]s       # exit code 0 if it succeeds
   elasticdl stop %[1]s%[2]s       # or: kubectl delete job elasticdl-%[1]s-master%[2]s
 `, j.Name, client.Flags())

@@ -48,7 +48,7 @@ case "$tool $all" in
 "elasticdl dataset mnist data/mnist") mkdir -p data/mnist ;;
 "elasticdl status test-mnist"* | "elasticdl wait test-mnist"* | "elasticdl stop test-mnist"*) cluster; echo "test-mnist Running" ;;
 "kubectl get pods"* | "kubectl create rolebinding "*" --role="?*" --group="?*) cluster; echo elasticdl-test-mnist-master ;;
-"kubectl logs job/elasticdl-test-mnist-master"*) cluster; echo "Evaluation: accuracy=0.98" ;;
+"kubectl logs elasticdl-test-mnist-master"*) cluster; echo "Evaluation: accuracy=0.98" ;;
 
 "gh api user --jq .id") echo 1 ;;
 "gh api -X PUT repos/owner/name/environments/gke-preview" | "gh api -X PUT repos/owner/name/environments/eks-preview") ;;
