@@ -36,8 +36,8 @@ func Master(j *job.Job, owner meta.OwnerReference) (*core.Pod, error) {
 	return &core.Pod{TypeMeta: kind("v1", "Pod"), ObjectMeta: t.ObjectMeta, Spec: t.Spec}, nil
 }
 
-// launcherTemplate returns the template of the launcher: a pod like the master's, in all that
-// decides where pods of the job may run and what is asked of them, with one small container.
+// launcherTemplate returns the template of the launcher: a pod with one small container, which may
+// run where the master may, with its labels and annotations.
 func launcherTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	t, err := masterTemplate(j)
 	if err != nil {

@@ -3,6 +3,7 @@ package incluster
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -16,10 +17,7 @@ import (
 func (m *kubeMaster) allowed(ctx context.Context) error {
 	pods, maps := m.Client.CoreV1().Pods(m.Namespace), m.Client.CoreV1().ConfigMaps(m.Namespace)
 	of := meta.ListOptions{LabelSelector: manifest.LabelJob + "=" + m.Job, Limit: 1}
-	for _, try := range []struct {
-		doing   string
-		request func(context.Context) error
-	}{
+	return tryAll(ctx, m.log, []attempt{
 		{"list pods", func(ctx context.Context) error {
 			_, err := pods.List(ctx, of)
 			return err
@@ -36,8 +34,19 @@ func (m *kubeMaster) allowed(ctx context.Context) error {
 		{"watch what the job is", func(ctx context.Context) error {
 			return glance(maps.Watch(ctx, meta.ListOptions{FieldSelector: named(manifest.SpecName(m.Job))}))
 		}},
-	} {
-		if err := insist(ctx, m.log, try.doing, try.request); err != nil {
+	})
+}
+
+// attempt is a request that shows whether a permission is granted.
+type attempt struct {
+	doing   string
+	request func(context.Context) error
+}
+
+// tryAll makes attempts one after the other. The error is that of the first that is refused.
+func tryAll(ctx context.Context, log *slog.Logger, all []attempt) error {
+	for _, try := range all {
+		if err := insist(ctx, log, try.doing, try.request); err != nil {
 			return fmt.Errorf("%s: %w", try.doing, err)
 		}
 	}

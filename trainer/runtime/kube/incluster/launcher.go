@@ -47,7 +47,7 @@ type launcher struct {
 	name   string
 	decide *launch.Launcher
 	events *eventWriter
-	// what is heard of the pod of the master's name: its newest state, and whether it is deleted
+	// changes of the pod of the master's name
 	news chan masterNews
 }
 
@@ -297,10 +297,7 @@ func (l *launcher) fail(ctx context.Context, err error) error {
 // allowed tries the permissions without which a launcher cannot do its work.
 func (l *launcher) allowed(ctx context.Context) error {
 	pods, of := l.Client.CoreV1().Pods(l.Namespace), meta.ListOptions{FieldSelector: named(l.name), Limit: 1}
-	for _, try := range []struct {
-		doing   string
-		request func(context.Context) error
-	}{
+	return tryAll(ctx, l.log, []attempt{
 		{"list pods", func(ctx context.Context) error {
 			_, err := pods.List(ctx, of)
 			return err
@@ -312,12 +309,7 @@ func (l *launcher) allowed(ctx context.Context) error {
 			_, err := l.Client.BatchV1().Jobs(l.Namespace).Get(ctx, l.name, meta.GetOptions{})
 			return err
 		}},
-	} {
-		if err := insist(ctx, l.log, try.doing, try.request); err != nil {
-			return fmt.Errorf("%s: %w", try.doing, err)
-		}
-	}
-	return nil
+	})
 }
 
 // next returns the pod of the next master, as the job is described now.
