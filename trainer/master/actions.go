@@ -206,7 +206,7 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 	err := context.Cause(ctx)
 	if err == nil {
 		m.Log.Info("Creating a pod", "pod", a.ID, "incarnation", a.Incarnation)
-		err = m.Pods.Create(ctx, Pod{ID: a.ID, Incarnation: a.Incarnation, Slot: a.Original,
+		err = m.Pods.Create(ctx, Pod{ID: a.ID, Incarnation: a.Incarnation, Slot: a.Original, Core: a.Core,
 			Address: a.Address, OOMs: a.OOMs})
 	}
 	if err == nil {

@@ -37,7 +37,7 @@ func (f *fleet) begins(workers int) {
 func (f *fleet) policy() pod.Policy {
 	j := f.Job
 	return pod.Policy{Servers: j.NumPS, Workers: f.workers, MinWorkers: j.MinWorkers,
-		Relaunches: j.RelaunchOnWorkerFailure, MaxOOMs: f.MaxOOMs}
+		Relaunches: j.RelaunchOnWorkerFailure, MaxOOMs: f.MaxOOMs, Core: j.Core()}
 }
 
 // get returns a pod of the table, and false if it is unknown.

@@ -33,6 +33,8 @@ type Pod struct {
 	Incarnation int
 	// index of the first pod of its line, which decides about the pod's priority
 	Slot int
+	// it is a worker of the core of a job in a queue
+	Core bool
 	// address at which a server is to listen again; "": any
 	Address string
 	// number of pods of its line that ran out of memory: how often its memory is doubled

@@ -204,6 +204,7 @@ func (j *Job) validateCluster() (p problems) {
 	if limit := j.PendingTimeout; limit != nil {
 		p.check(limit.Duration >= 0, setting("pending_timeout", limit), "expected a time of 0 or more")
 	}
+	j.checkQueue(&p)
 	p.check(wholeSeconds(j.Deadline.Duration), setting("deadline", j.Deadline), "expected whole seconds, 0 or more")
 	p.check(j.ServiceAccount == "" || dnsSubdomain(j.ServiceAccount),
 		setting("service_account", j.ServiceAccount), "expected the name of a ServiceAccount")
@@ -213,6 +214,20 @@ func (j *Job) validateCluster() (p problems) {
 	}
 	j.checkPlain(&p)
 	return p
+}
+
+// checkQueue checks the settings of a queue.
+func (j *Job) checkQueue(p *problems) {
+	p.check(j.Queue == "" || dnsLabel(j.Queue), setting("queue", j.Queue), "expected the name of a LocalQueue of "+
+		"the namespace: at most %d lower-case letters, digits and '-'", maxLabel)
+	p.check(j.QueueTimeout.Duration == 0 || j.Queue != "", setting("queue_timeout", j.QueueTimeout),
+		"it has an effect only with %v", setting("queue"))
+	p.check(j.QueueTimeout.Duration == 0 || j.QueueTimeout.Duration >= time.Second,
+		setting("queue_timeout", j.QueueTimeout), "expected 1s or more")
+	p.check(j.QueuePriorities == "" || j.Queue != "", setting("queue_priorities", j.QueuePriorities),
+		"it has an effect only with %v", setting("queue"))
+	p.check(slices.Contains([]string{"", PrioritiesWorkload, PrioritiesPod, PrioritiesNone}, j.QueuePriorities),
+		setting("queue_priorities", j.QueuePriorities), "expected workload, pod or none")
 }
 
 func (j *Job) checkImages(p *problems) {

@@ -105,6 +105,15 @@ type Job struct {
 	// PendingTimeout (--pending_timeout) is the time for which a role's pods may be unschedulable
 	// before the job fails; nil = [DefaultPendingTimeout], 0 = no limit.
 	PendingTimeout *Duration `json:"pendingTimeout,omitempty"`
+	// Queue (--queue) is the LocalQueue of Kueue that admits the job's pods, one by one; "" = none.
+	Queue string `json:"queue,omitzero"`
+	// QueueTimeout (--queue_timeout) is the time for which pods of the core may wait for quota
+	// before the job gives back the quota that it has; 0 = [DefaultQueueTimeout].
+	QueueTimeout Duration `json:"queueTimeout,omitzero"`
+	// QueuePriorities (--queue_priorities) tells what puts the core of the job above its other
+	// workers: [PrioritiesWorkload], [PrioritiesPod] or [PrioritiesNone]; "" = as the cluster has
+	// them.
+	QueuePriorities string `json:"queuePriorities,omitzero"`
 	// --suspend: the job is created, and not started yet
 	Suspend bool `json:"suspend,omitzero"`
 	// --log_level: DEBUG, INFO, WARNING, ERROR, CRITICAL
@@ -140,6 +149,38 @@ type Pod struct {
 // DefaultPendingTimeout is the default of Job.PendingTimeout; an autoscaler may add a node within
 // it.
 const DefaultPendingTimeout = time.Hour
+
+// DefaultQueueTimeout is the default of Job.QueueTimeout.
+const DefaultQueueTimeout = time.Minute
+
+// Values of Job.QueuePriorities.
+const (
+	// the WorkloadPriorityClasses [ClassCore] and [ClassElastic]
+	PrioritiesWorkload = "workload"
+	PrioritiesPod      = "pod"  // the PriorityClasses high and low
+	PrioritiesNone     = "none" // the core is not protected
+)
+
+// Names of the WorkloadPriorityClasses of a job in a queue.
+const (
+	ClassCore    = "elasticdl-core"
+	ClassElastic = "elasticdl-elastic"
+)
+
+// AdmissionTime returns the time for which the core of the job may wait for quota: --queue_timeout,
+// or its default.
+func (j *Job) AdmissionTime() time.Duration {
+	return cmp.Or(j.QueueTimeout.Duration, DefaultQueueTimeout)
+}
+
+// Core returns how many workers of a job in a queue are of its core, which also has the master and
+// the servers: as many as the job needs at least. Without a queue there is no core.
+func (j *Job) Core() int {
+	if j.Queue == "" {
+		return 0
+	}
+	return min(max(1, j.MinWorkers), j.NumWorkers)
+}
 
 // Duration is a [time.Duration] that is text in JSON, such as "5m0s".
 type Duration struct{ time.Duration }

@@ -161,7 +161,7 @@ var written = strings.Fields(`
 	checkpointInterval keepCheckpointMax checkpointDirTakeOver checkpointDirForInit image
 	imagePullPolicy restartPolicy master ps worker volumes envs envSecrets allowPlainSecrets
 	imagePullSecrets populateEnvNames clusterSpecJSON maxMemory tolerations nodeSelector
-	serviceAccount runAsUser ttl deadline pendingTimeout suspend logLevel
+	serviceAccount runAsUser ttl deadline pendingTimeout queue queueTimeout queuePriorities suspend logLevel
 `)
 
 // MarshalJSON returns all fields on one level, in the order of written.

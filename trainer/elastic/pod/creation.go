@@ -1,7 +1,6 @@
 package pod
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -96,8 +95,7 @@ func (t *Table) freeResources(now time.Time) []Action {
 		}
 	}
 	workers := slices.DeleteFunc(t.workers(), func(e *entry) bool { return e.Phase < Pending || e.order != "" })
-	// Running first
-	slices.SortStableFunc(workers, func(a, b *entry) int { return cmp.Compare(b.Phase, a.Phase) })
+	slices.SortStableFunc(workers, keepFirst)
 	var actions []Action
 	for _, e := range workers[max(0, len(workers)-max(0, lacking)):] {
 		actions = append(actions, t.remove(e, "resources are needed by a parameter server", now)...)

@@ -94,6 +94,8 @@ type Policy struct {
 	Servers, Workers int
 	// the job does not continue with fewer (--min_workers); 0: 1
 	MinWorkers int
+	// number of workers of the job's core, see --min_workers; 0: the job is in no queue
+	Core int
 	// counted relaunches of each line (--relaunch_on_worker_failure)
 	Relaunches int
 	// how often a pod's memory can be doubled (--max_memory); nil: never

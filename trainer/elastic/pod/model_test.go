@@ -71,6 +71,7 @@ func newCluster(t *rapid.T) *cluster {
 		policy: Policy{
 			Servers: rapid.IntRange(0, 2).Draw(t, "servers"), Workers: rapid.IntRange(1, 4).Draw(t, "workers"),
 			Relaunches: rapid.IntRange(0, 3).Draw(t, "relaunches"), Backoff: time.Second,
+			Core:    rapid.IntRange(0, 3).Draw(t, "core"),
 			MaxOOMs: map[Role]int{PS: rapid.IntRange(0, 2).Draw(t, "PS OOMs"), Worker: 2},
 		},
 		rejected: make(map[*line]rejection), ran: make(map[Role]bool), before: make(map[string]Phase),
@@ -194,7 +195,7 @@ func (c *cluster) Perform(t *rapid.T) {
 			c.take(c.table.Refused(a.ID, a.Incarnation, Refusal{Reason: "full", Full: true}, c.now))
 			return
 		}
-		l := &life{Event: Event{ID: a.ID, Incarnation: a.Incarnation, Phase: Creating}}
+		l := &life{Event: Event{ID: a.ID, Incarnation: a.Incarnation, Phase: Creating, Core: a.Core}}
 		c.lives = append(c.lives, l)
 		c.happen(l, Pending, Exit{})
 	case Delete:
@@ -468,10 +469,13 @@ func TestLaws(t *testing.T) {
 		if actions := c.table.Tick(c.now); len(actions) > 0 {
 			t.Fatalf("settled, but %v", actions)
 		}
-		live, servers := 0, 0
+		live, core, servers := 0, 0, 0
 		for _, l := range c.live() {
 			if l.ID.Role == Worker {
 				live++
+				if l.Core {
+					core++
+				}
 			} else {
 				servers++
 			}
@@ -481,6 +485,9 @@ func TestLaws(t *testing.T) {
 		}
 		if want := c.table.Workers(); live != want || live > c.wanted || live < c.wanted-c.givenUp {
 			t.Fatalf("%d workers live, %d in the table, %d wanted, %d lines ended", live, want, c.wanted, c.givenUp)
+		}
+		if core != min(live, c.policy.Core) && c.table.Err() == nil {
+			t.Fatalf("%d workers live, %d of them of the core of %d", live, core, c.policy.Core)
 		}
 		if live == 0 && c.wanted > 0 && c.table.Err() == nil {
 			t.Fatal("no worker is left, and no error")

@@ -110,6 +110,10 @@ type Event struct {
 	Waiting string
 	// it never will, as far as the cluster can tell
 	Hopeless bool
+	// it waits for quota of the job's queue
+	Queued bool
+	// of a worker: it was created as one of the job's core
+	Core bool
 	// where it listens, once known
 	Address string
 	// the machine that it is on, once known
@@ -132,6 +136,10 @@ type Pod struct {
 	Exit        Exit
 	// why one that is pending does not run, or one that is wanted is not created
 	Waiting string
+	// it waits for quota of the job's queue
+	Queued bool
+	// of a worker of a job in a queue: it is one of those that the job needs at least
+	Core    bool
 	Address string
 	Node    string
 	PID     int
@@ -171,6 +179,8 @@ type Action struct {
 	Incarnation int
 	// Create: the slot that priorities go by
 	Original int
+	// Create: a worker of the job's core
+	Core bool
 	// Create: where its predecessor listened, for a server to listen there again
 	Address string
 	// Create: how many pods of its line ran out of memory; each gets twice as much as the one

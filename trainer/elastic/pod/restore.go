@@ -222,6 +222,7 @@ func (t *Table) restore(id ID, saved Line, there map[ID]Event, now time.Time) {
 	e := t.add(id, slot, l, soonest(saved.Due, now))
 	ev, listed := there[id]
 	e.Incarnation, e.Address = max(saved.Incarnation, ev.Incarnation, 1), saved.Address
+	e.Core = ev.Core
 	switch {
 	case saved.Due == 0 || listed && ev.Incarnation == e.Incarnation:
 		e.Phase, e.Created, e.creation = Creating, now, creation{}
@@ -252,7 +253,7 @@ func (t *Table) settleIn(observed []Event, there map[ID]Event, now time.Time) (u
 			vacant = vacant[1:]
 		}
 		e := t.add(ev.ID, slot, l, now)
-		e.Phase, e.Created, e.creation = Creating, now, creation{}
+		e.Phase, e.Created, e.creation, e.Core = Creating, now, creation{}, ev.Core
 		if !takes {
 			l.current = nil
 			unwanted = append(unwanted, e)

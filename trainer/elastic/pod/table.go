@@ -95,8 +95,7 @@ func (t *Table) Scale(n int, now time.Time) []Action {
 	t.desired = n
 	var actions []Action
 	workers := t.workers()
-	// Running first
-	slices.SortStableFunc(workers, func(a, b *entry) int { return cmp.Compare(b.Phase, a.Phase) })
+	slices.SortStableFunc(workers, keepFirst)
 	for _, e := range workers[min(n, len(workers)):] {
 		e.line.current = nil
 		actions = append(actions, t.remove(e, "scaled down", now)...)
@@ -197,7 +196,8 @@ func (t *Table) Observe(ev Event, now time.Time) []Action {
 // apply notes what an event says of a pod.
 func (e *entry) apply(ev Event) {
 	e.Phase, e.creation = ev.Phase, creation{}
-	e.Waiting = ev.Waiting
+	e.Waiting, e.Queued = ev.Waiting, ev.Queued
+	e.Core = e.Core || ev.Core
 	e.Address = cmp.Or(ev.Address, e.Address)
 	e.Node = cmp.Or(ev.Node, e.Node)
 	e.PID = cmp.Or(ev.PID, e.PID)
@@ -268,7 +268,7 @@ func (t *Table) ended(e *entry, exit Exit, asked bool, now time.Time) []Action {
 	due, waiting := t.settle(e, v, now)
 	if !v.Relaunch {
 		t.endLine(e, v)
-		return []Action{lost}
+		return append([]Action{lost}, t.Tick(now)...)
 	}
 	next := t.again
 	if e.ID.Role == Worker {
@@ -410,10 +410,12 @@ func (t *Table) Tick(now time.Time) []Action {
 			e.Waiting = fmt.Sprintf("waits for %v", server.ID)
 		case !now.Before(e.creation.due):
 			e.Phase, e.Created = Creating, now
+			e.Core = e.ID.Role == Worker && t.core() < t.policy.Core
 			actions = append(actions, Action{Verb: Create, ID: e.ID, Incarnation: e.Incarnation,
-				Original: e.Original, Address: e.Address, OOMs: e.OOMs})
+				Original: e.Original, Core: e.Core, Address: e.Address, OOMs: e.OOMs})
 		}
 	}
+	actions = append(actions, t.promote(now)...)
 	if t.course == ending && (!now.Before(t.leaveBy) || !t.live(Worker)) {
 		t.course = swept
 		for _, e := range t.pods {

@@ -50,7 +50,7 @@ func launcherTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	t.Name, t.Namespace = "", "" // the Job gives them
 	t.Labels[LabelRole] = RoleLauncher
 	for label := range t.Labels {
-		if label == LabelIndex || strings.HasPrefix(label, labelsOfKueue) {
+		if label == LabelIndex || label == LabelShare || strings.HasPrefix(label, labelsOfKueue) {
 			delete(t.Labels, label)
 		}
 	}

@@ -24,8 +24,24 @@ const (
 	LabelIncarnation = "elasticdl-launch"
 )
 
-// LabelQueue, of a pod or Job, names the local queue of Kueue that admits it.
-const LabelQueue = "kueue.x-k8s.io/queue-name"
+// Labels that Kueue reads.
+const (
+	// of a pod or Job: the local queue that admits it
+	LabelQueue = "kueue.x-k8s.io/queue-name"
+	// of a pod: its WorkloadPriorityClass
+	labelWorkloadPriority = "kueue.x-k8s.io/priority-class"
+)
+
+// LabelShare, of a pod of a job in a queue, is [ShareCore] or [ShareElastic].
+const LabelShare = "elasticdl-share"
+
+// Values of [LabelShare].
+const (
+	// master, servers and as many workers as the job needs at least
+	ShareCore = "core"
+	// the other workers, whose quota others take first
+	ShareElastic = "elastic"
+)
 
 // AnnotationSpec, on the launcher's pod, is a hash of the job's settings. A change of these changes
 // the Job's template, which Kubernetes accepts only for a new Job. Settings that can change in a

@@ -28,6 +28,8 @@ type PodSpec struct {
 	Incarnation int
 	// index of the first pod of its line, which decides about its priority
 	Slot int
+	// it is a worker of the core of a job in a queue
+	Core bool
 	// how often its line ran out of memory; its memory is doubled as often
 	OOMs int
 	// the master's environment, as NAME=value, from which --populate_env_names selects
@@ -111,6 +113,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 		t.Annotations[doNotDisrupt] = "true"
 	}
 	t.Spec.PriorityClassName = priority
+	enqueue(j, t, p.Core || p.ID.Role == pod.PS)
 	t.Spec.RestartPolicy = core.RestartPolicy(cmp.Or(j.RestartPolicy, "Never"))
 	t.Spec.AutomountServiceAccountToken = new(false) // they need only the account's name
 	t.Spec.Tolerations = append(lossTolerations(j.Tolerations), t.Spec.Tolerations...)
@@ -153,6 +156,7 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	}
 	t.Annotations = map[string]string{safeToEvict: "false", doNotDisrupt: "true"}
 	t.Spec.PriorityClassName = j.Master.Priority.Class
+	enqueue(j, t, true)
 	t.Spec.RestartPolicy = core.RestartPolicyNever // its launcher replaces it
 	t.Spec.Tolerations = append(lossTolerations(j.Tolerations), t.Spec.Tolerations...)
 	c := &t.Spec.Containers[0]

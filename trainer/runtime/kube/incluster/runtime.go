@@ -150,7 +150,7 @@ func (r *Runtime) Events() <-chan pod.Event { return r.events }
 func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 	r.start()
 	object, err := manifest.Pod(r.config.Job, manifest.PodSpec{
-		ID: p.ID, Incarnation: p.Incarnation, Slot: p.Slot, OOMs: p.OOMs, Environ: r.config.Environ,
+		ID: p.ID, Incarnation: p.Incarnation, Slot: p.Slot, Core: p.Core, OOMs: p.OOMs, Environ: r.config.Environ,
 		Authority: r.config.Authority,
 	}, r.config.Owner)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 // Pod returns what the cluster says of a server's or worker's pod.
 func Pod(p *core.Pod) pod.Event {
 	_, id, incarnation, _ := manifest.ParseLabels(p.Labels)
-	e := pod.Event{ID: id, Incarnation: incarnation, Node: p.Spec.NodeName}
+	e := pod.Event{ID: id, Incarnation: incarnation, Node: p.Spec.NodeName,
+		Core: id.Role == pod.Worker && p.Labels[manifest.LabelShare] == manifest.ShareCore}
 	switch p.Status.Phase {
 	case core.PodSucceeded:
 		e.Phase, e.Exit = pod.Succeeded, Exit(p)
@@ -28,10 +29,11 @@ func Pod(p *core.Pod) pod.Event {
 	default:
 		e.Phase = pod.Pending
 		e.Waiting, e.Hopeless = Waiting(p)
+		e.Queued = gated(p) != ""
 	}
 	if p.DeletionTimestamp != nil && !e.Phase.Ended() {
 		e.Phase, e.Exit = pod.Leaving, Exit(p)
-		e.Waiting, e.Hopeless = "", false
+		e.Waiting, e.Hopeless, e.Queued = "", false, false
 	}
 	return e
 }
@@ -42,7 +44,7 @@ func Vanished(last *core.Pod) pod.Event {
 	if !e.Phase.Ended() {
 		e.Phase, e.Exit = pod.Deleted, Exit(last)
 		e.Exit.Deleted = true
-		e.Waiting, e.Hopeless = "", false
+		e.Waiting, e.Hopeless, e.Queued = "", false, false
 	}
 	return e
 }

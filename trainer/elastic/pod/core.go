@@ -1,0 +1,106 @@
+package pod
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// keepFirst sorts workers so that those come last which the job misses least: those that do not run
+// before those that do, and of them those that are not of the core.
+func keepFirst(a, b *entry) int {
+	rank := func(e *entry) int {
+		if e.Core {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(b.Phase, a.Phase), cmp.Compare(rank(a), rank(b)))
+}
+
+// core returns the number of workers of the core that are, or are being created.
+func (t *Table) core() int {
+	n := 0
+	for _, e := range t.pods {
+		if e.wanted() && e.Core && e.Phase != Wanted {
+			n++
+		}
+	}
+	return n
+}
+
+// promote replaces workers that are not of the core if the core has too few: a line of it was given
+// up, or scaled down. The replacement is created as one of the core. A priority is not changed in
+// place: that requires the permission to change every pod of the namespace.
+func (t *Table) promote(now time.Time) []Action {
+	if t.course != going || t.held || t.policy.Core == 0 || t.awaited() != nil {
+		return nil
+	}
+	missing := min(t.policy.Core, t.Workers()) - t.core()
+	var others []*entry
+	for _, e := range t.workers() {
+		switch {
+		case e.Core && e.Phase != Wanted:
+		// it, or its successor, is created as one of the core
+		case e.Phase == Wanted, e.order != "":
+			missing--
+		case e.Phase != Leaving:
+			others = append(others, e)
+		}
+	}
+	slices.SortStableFunc(others, keepFirst)
+	var actions []Action
+	for _, e := range others[max(0, len(others)-max(0, missing)):] {
+		actions = append(actions, t.remove(e, "it is replaced by a worker of the job's core", now)...)
+	}
+	return actions
+}
+
+// Quota tells how many pods of a job in a queue wait for quota.
+type Quota struct {
+	// number of servers and workers of the core that wait
+	Core int
+	// number of workers, and how many of them do not wait
+	Workers, Admitted int
+	// number of workers beyond the core that do not wait
+	Elastic int
+}
+
+// Quota returns which pods wait for quota.
+func (t *Table) Quota() (q Quota) {
+	for _, e := range t.pods {
+		there := e.Phase == Pending || e.Phase == Running
+		worker := e.ID.Role == Worker && e.wanted()
+		if there && e.Queued && (e.ID.Role == PS || worker && e.Core) {
+			q.Core++
+		}
+		if !worker {
+			continue
+		}
+		q.Workers++
+		if there && !e.Queued {
+			q.Admitted++
+			if !e.Core && e.order == "" {
+				q.Elastic++
+			}
+		}
+	}
+	return q
+}
+
+// Shed deletes up to n workers beyond the core that have quota, for pods of the core that wait for
+// it. Their replacements wait behind the core.
+func (t *Table) Shed(n int, now time.Time) []Action {
+	var elastic []*entry
+	for _, e := range t.workers() {
+		if !e.Core && !e.Queued && e.order == "" && (e.Phase == Pending || e.Phase == Running) {
+			elastic = append(elastic, e)
+		}
+	}
+	slices.SortStableFunc(elastic, keepFirst)
+	var actions []Action
+	for _, e := range elastic[max(0, len(elastic)-n):] {
+		actions = append(actions, t.remove(e, "quota is needed by the job's core", now)...)
+	}
+	return actions
+}
