@@ -29,6 +29,7 @@ func (m *master) advance(now time.Time) {
 			m.checkpoints.beginIfDue(m.clock.at(now))
 		}
 		m.finish(now)
+		m.admit(now)
 		m.goes(now)
 	}
 	if m.ring != nil && !m.stage.Over() {

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/admission"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
@@ -154,6 +156,10 @@ type master struct {
 	strategy strategy
 	// nil in a job that has a model
 	program *program
+	// nil without a queue
+	admission *admission.Admission
+	// the job gives its quota back; nil: it does not
+	yields *Yielded
 }
 
 // Run runs the job and returns its last status when every pod has ended. The error is nil if and
@@ -219,6 +225,9 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	if m.OnStatus != nil && m.stage.Left() == nil {
 		m.OnStatus(status)
 	}
+	if m.yields != nil && errors.Is(m.stage.Err(), lifecycle.ErrYielded) {
+		return status, m.yields
+	}
 	return status, cmp.Or(m.stage.Left(), m.stage.Err())
 }
 
@@ -276,6 +285,9 @@ func newShell(c Config, stage *lifecycle.Lifecycle, former *record) *master {
 		begin: func() { m.perform(stage.Grant(), time.Now()) }}
 	if c.Memory != nil {
 		m.recorder = newRecorder(c.Memory)
+	}
+	if c.Job.Queue != "" {
+		m.admission = newAdmission(c.Job, former)
 	}
 	return m
 }

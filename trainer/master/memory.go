@@ -28,7 +28,8 @@ const MostRecord = 384 << 10
 // checkpoints, as far as [Config].Grace allows.
 type Notice = lifecycle.Notice
 
-// Notices. After Leave, Run returns [ErrLeft], and after Suspend [ErrSuspended].
+// Notices. After Leave, Run returns [ErrLeft], and after Suspend [ErrSuspended]. A job
+// in a queue may also end with a [Yielded].
 const (
 	Leave   = lifecycle.Leave
 	Suspend = lifecycle.Suspend
@@ -39,6 +40,16 @@ var (
 	ErrLeft      = lifecycle.ErrLeft
 	ErrSuspended = lifecycle.ErrSuspended
 )
+
+// Yielded is the end of a master whose job has given back the quota of its queue. The next master
+// is to begin after Pause.
+type Yielded struct {
+	Pause time.Duration
+	// what the job lacked
+	Reason string
+}
+
+func (y *Yielded) Error() string { return fmt.Sprintf("%v: %s", lifecycle.ErrYielded, y.Reason) }
 
 const (
 	// limit of the wait for a record that must be written first

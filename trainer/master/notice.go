@@ -66,7 +66,8 @@ func (m *master) closes(actions []lifecycle.Action, now time.Time) {
 	m.perform(actions, now)
 	n, _, by := m.stage.Closing()
 	what := map[Notice]string{Leave: "The master was asked to leave, and the pods continue",
-		Suspend: "The job is to be suspended", lifecycle.Stop: "The job is to stop"}[n]
+		Suspend: "The job is to be suspended", lifecycle.Stop: "The job is to stop",
+		lifecycle.Yield: "The job gives its quota back"}[n]
 	m.Log.Info(what, "checkpoint", m.checkpoints.on(), "within", by.Sub(now).Round(time.Second))
 	m.advance(now)
 	m.clock.look()
@@ -126,7 +127,8 @@ func (m *master) perform(actions []lifecycle.Action, now time.Time) {
 // logSealed logs why this master has written its last record.
 func (m *master) logSealed() {
 	if m.stage.Over() {
-		m.Log.Info("Job Suspended", "checkpoint", m.checkpoints.newest().Number, "records",
+		m.Log.Info(map[bool]string{true: "Job Suspended", false: "The job has given its quota back"}[m.yields == nil],
+			"checkpoint", m.checkpoints.newest().Number, "records",
 			m.checkpoints.newestKept().records())
 		return
 	}

@@ -29,7 +29,7 @@ func (g *program) tells(r *wire.HeartbeatRequest, reply *wire.HeartbeatReply, no
 	switch n, _, by := g.stage.Closing(); {
 	case g.stage.Over():
 		reply.GraceMs = g.grace().Milliseconds()
-	case n == Suspend || n == lifecycle.Stop:
+	case n != 0 && n != Leave:
 		g.rest = cmp.Or(g.rest, r.Rest)
 		reply.StopMs = max(1, by.Sub(now).Milliseconds())
 	}

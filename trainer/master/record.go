@@ -42,6 +42,8 @@ type record struct {
 	Data *savedData `json:"data,omitempty"`
 	// number of workers in the newest specification of the job
 	Spec int `json:"spec"`
+	// how often in a row the job has given back the quota of its queue
+	Yields int `json:"yields,omitempty"`
 	// number of records that were done
 	Done int64 `json:"done,omitempty"`
 	// number of records that were done before the job was resumed
@@ -115,6 +117,9 @@ func (m *master) memoir() ([]byte, error) {
 		Spec: m.fleet.specified, Done: m.work.queue.Stats().Done, Rejected: m.contacts.rejectedBefore,
 		History: m.events.history.save(), Tasks: m.work.queue.Snapshot(),
 	}
+	if m.admission != nil {
+		r.Yields = m.admission.Attempts()
+	}
 	m.progress.save(&r)
 	m.evaluations.save(&r)
 	// nothing newer than the previous record is known
@@ -152,7 +157,7 @@ func readRecord(text []byte) (*record, error) {
 		return nil, fmt.Errorf("read the record of the previous master: format %d, expected %d: all "+
 			"masters of a job must be of one version of elasticdl", r.Format, recordFormat)
 	case r.ModelGeneration < 1 || r.By < 0 || r.HighestGeneration < 0 || r.Cut < 0 || r.Done < 0 || r.Resumed < 0 ||
-		r.Evaluated < 0 || r.Rewinds < 0 || r.Spec < 0:
+		r.Evaluated < 0 || r.Rewinds < 0 || r.Spec < 0 || r.Yields < 0:
 		return nil, fmt.Errorf("read the record of the previous master: impossible values: generation %d, "+
 			"checkpoint %d, %d records, %d evaluations, %d workers", r.ModelGeneration, r.Cut, r.Done,
 			r.Evaluated, r.Spec)

@@ -74,6 +74,9 @@ func (m *master) deadline(now time.Time) time.Time {
 	if sooner(m.stage.Deadline()); m.stage.Over() {
 		return first
 	}
+	if m.admission != nil {
+		sooner(m.admission.Deadline())
+	}
 	present := func(at time.Time, ok bool) { sooner(m.clock.wall(at), ok) }
 	announced := &m.handover.announcements
 	present(announced.by, !m.stage.Recovering() && announced.withheld(m.clock.at(now)))

@@ -20,6 +20,7 @@
 //	perform(l.Seen(launch.Pod{…}, now))   // the pod of the master's name, at each change of it
 //	perform(l.Deleted(uid, now))          // there is none
 //	perform(l.Job(launch.Continues, now)) // the answer to Ask
+//	perform(l.Rests(until, now))          // or this one
 //	perform(l.Leave(now))                 // the launcher itself is asked to terminate
 //	perform(l.Tick(now))                  // at the time of l.Deadline()
 //
@@ -41,4 +42,8 @@
 //     for its end.
 //  8. The launcher makes the Job fail only if no master has ever run: creations are denied for ten
 //     minutes, and that does not pass unless somebody acts.
+//  9. A job that has given back the quota of its queue gets its next master when its pause is over.
+//     If a master waits for quota for twice the time that the core may wait, the other pods of the
+//     job are deleted, once for each master: they may hold what another job waits for, and without
+//     a master nobody gives it back.
 package launch

@@ -35,6 +35,9 @@ type Pod struct {
 	Grace   time.Duration
 	// its node does not answer
 	Unreachable bool
+	// it waits for quota of the job's queue, for as long as the job lets its core wait
+	Queued    bool
+	QueueTime time.Duration
 	// of one that has ended
 	Reason string
 }
@@ -65,10 +68,12 @@ const (
 	// make the Job fail, and end the launcher with an error
 	Fail
 	End // end the launcher
+	// delete the other pods of the job, whose quota others may need
+	Sweep
 )
 
 func (v Verb) String() string {
-	return [...]string{"", "ask", "create", "delete", "force", "fail", "end"}[v]
+	return [...]string{"", "ask", "create", "delete", "force", "fail", "end", "sweep"}[v]
 }
 
 // Action is an order for the shell.
@@ -80,7 +85,7 @@ type Action struct {
 	Number int
 	// End: the launcher ends without an error
 	Success bool
-	// Delete, Force, Fail, End: why
+	// Delete, Force, Fail, End, Sweep: why
 	Reason string
 }
 
@@ -109,6 +114,11 @@ const (
 	fresh = time.Minute
 	// rereadAfter is the pause after a Job could not be read.
 	rereadAfter = time.Second
+	// longestRest is the time after which the Job is read again while the job rests: it may be over.
+	longestRest = 15 * time.Second
+	// queueTimes is the number of times that the job lets its core wait after which the quota of a
+	// job without a master is given back.
+	queueTimes = 2
 	// ownEnd is the time that a master has for its end after it has made its Job fail.
 	ownEnd = 30 * time.Second
 )
@@ -129,6 +139,10 @@ type Launcher struct {
 	at time.Time
 	// at is that of the successor of the present pod, which has ended
 	timed bool
+	// since when the present pod waits for quota; zero: it does not
+	queued time.Time
+	// the other pods were deleted for it
+	swept bool
 	// a master of this Job has run, now or before
 	begun bool
 	// Ask was returned, and not answered
@@ -157,6 +171,7 @@ func (l *Launcher) Seen(p Pod, now time.Time) []Action {
 	}
 	if l.phase != Present || l.pod.UID != p.UID {
 		l.phase, l.since, l.due, l.refused, l.timed = Present, now, time.Time{}, time.Time{}, false
+		l.queued, l.swept = time.Time{}, false
 	} else if l.pod.Ended { // a deletion after its end is not its cause
 		p.Ended, p.Succeeded, p.Killed, p.Reason = true, l.pod.Succeeded, l.pod.Killed, l.pod.Reason
 	}
@@ -164,7 +179,11 @@ func (l *Launcher) Seen(p Pod, now time.Time) []Action {
 	if p.Leaving && (!l.pod.Leaving || l.due.IsZero()) {
 		l.due = now.Add(p.Grace + forceAfter)
 	}
-	l.pod = p
+	if l.pod = p; !p.Queued || !p.Mine {
+		l.queued = time.Time{}
+	} else if l.queued.IsZero() {
+		l.queued = now
+	}
 	switch {
 	case !p.Mine && !(p.Former && p.Leaving && p.Unreachable):
 		return l.depart()
@@ -208,6 +227,19 @@ func (l *Launcher) time(now time.Time) {
 	l.timed = true
 	pause, _ := l.restarts.Next(now.Sub(l.since), true, l.pod.Killed || !l.pod.Ended)
 	l.at = now.Add(pause)
+}
+
+// Rests handles the answer to [Ask] that the job has given back the quota of its queue, and that its
+// next master is due at a time.
+func (l *Launcher) Rests(until, now time.Time) []Action {
+	if l.phase == Ended || !l.asked {
+		return nil
+	}
+	if l.asked = false; l.leaving {
+		return l.end(false, "the launcher was asked to terminate; the job continues")
+	}
+	l.at = now.Add(min(until.Sub(now), longestRest))
+	return nil
 }
 
 // Job handles the answer to [Ask], with the reason if the Job is over. "": it is that of the last
@@ -288,6 +320,9 @@ func (l *Launcher) Tick(now time.Time) []Action {
 	switch {
 	case l.phase == Absent && !now.Before(l.at):
 		return l.ask()
+	case l.sweeps() && !now.Before(l.sweep()):
+		l.swept = true
+		return []Action{{Verb: Sweep, Reason: "the master waits for quota, which these pods may hold"}}
 	case l.phase != Present || !l.waits() || now.Before(l.wait()):
 		return nil
 	case l.pod.Ended && !l.pod.Leaving: // another follows
@@ -325,9 +360,20 @@ func (l *Launcher) Deadline() (time.Time, bool) {
 		return l.at, true
 	case l.phase == Present && l.waits():
 		return l.wait(), true
+	case l.sweeps():
+		return l.sweep(), true
 	}
 	return time.Time{}, false
 }
+
+// sweeps reports whether the other pods of the job are to be deleted if the master waits for quota
+// for too long.
+func (l *Launcher) sweeps() bool {
+	return l.phase == Present && !l.queued.IsZero() && !l.swept && !l.pod.Leaving && !l.leaving
+}
+
+// sweep returns when that is.
+func (l *Launcher) sweep() time.Time { return l.queued.Add(queueTimes * l.pod.QueueTime) }
 
 // depart asks what a launcher that is asked to terminate leaves behind.
 func (l *Launcher) depart() []Action {

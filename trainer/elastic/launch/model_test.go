@@ -15,6 +15,9 @@ type body struct {
 	uid                     string
 	mine, ended, ok, killed bool
 	leaving, unreachable    bool
+	// it waits for quota since then, and the other pods were deleted
+	queued time.Time
+	swept  bool
 }
 
 // model is a cluster with one Job, and the launcher that is to keep its master alive.
@@ -61,6 +64,18 @@ func (m *model) perform(actions []Action) {
 			if m.calm || rapid.IntRange(0, 4).Draw(m.T, "fails") > 0 {
 				m.remove(a)
 			}
+		case Sweep:
+			p := m.pod
+			if p == nil || !m.heard { // it has not heard of the pod's present state yet
+				if p != nil {
+					p.swept = true
+				}
+				break
+			}
+			if !p.mine || p.queued.IsZero() || p.swept || m.now.Sub(p.queued) < 2*queueTime {
+				m.Fatalf("law 9: %v for %+v", a, p)
+			}
+			p.swept = true
 		case Fail:
 			m.ended, m.over = true, true
 		case End:
@@ -120,13 +135,13 @@ func (m *model) hear() {
 	p := m.pod
 	m.perform(m.l.Seen(Pod{UID: p.uid, Mine: p.mine, Ended: p.ended, Succeeded: p.ended && p.ok,
 		Killed: p.killed, Leaving: p.leaving, Grace: 10 * time.Second, Unreachable: p.unreachable,
-		Reason: "it ended"}, m.now))
+		Reason: "it ended", Queued: !p.queued.IsZero(), QueueTime: queueTime}, m.now))
 }
 
 func (m *model) step() {
 	switch rapid.SampledFrom([]string{"time", "hear", "hear", "answer", "answer", "fail", "succeed",
 		"delete", "silence", "silence without notice", "kubelet", "kubelet", "again", "end the Job", "leave",
-		"stranger", "stranger"}).Draw(m.T, "step") {
+		"stranger", "stranger", "queue", "admit"}).Draw(m.T, "step") {
 	case "time":
 		m.now = m.now.Add(time.Duration(rapid.IntRange(1, 20000).Draw(m.T, "ms")) * time.Millisecond)
 		m.perform(m.l.Tick(m.now))
@@ -167,6 +182,18 @@ func (m *model) step() {
 	case "again":
 		if m.pods > 1 {
 			m.perform(m.l.Deleted(fmt.Sprintf("pod-%d", m.pods-1), m.now))
+		}
+	case "queue":
+		m.change(func(p *body) {
+			if p.mine && p.queued.IsZero() {
+				p.queued = m.now
+			}
+		})
+		m.deliver()
+	case "admit":
+		if m.pod != nil && m.heard {
+			m.change(func(p *body) { p.queued = time.Time{} })
+			m.deliver()
 		}
 	case "silence without notice":
 		if m.pod != nil && m.pod.mine {
@@ -213,17 +240,28 @@ func (m *model) answer() {
 	}
 	if m.over {
 		state = Over
+	} else if !m.calm && rapid.IntRange(0, 5).Draw(m.T, "rests") == 0 {
+		m.perform(m.l.Rests(m.now.Add(time.Duration(rapid.IntRange(-5, 60).Draw(m.T, "s"))*time.Second), m.now))
+		return
 	}
 	m.granted = state == Continues
 	m.perform(m.l.Job(state, "the job is over", m.now))
 	m.granted = false
 }
 
+const queueTime = 4 * time.Second
+
 func (m *model) check() {
+	if p := m.pod; p != nil && m.heard && p.mine && !p.ended && !p.leaving && !m.leaving && !m.ended &&
+		!p.queued.IsZero() && !p.swept && len(m.deletions) == 0 {
+		if at, ok := m.l.Deadline(); !ok || at.After(p.queued.Add(3*queueTime)) && at.After(m.now.Add(queueTime)) {
+			m.Fatalf("law 9: %+v waits for quota, and nothing is due: %v %t", *p, at, ok)
+		}
+	}
 	if m.ended && m.success && !m.succeeded {
 		m.Fatal("law 2: the launcher ends with success, and no master has")
 	}
-	if at, ok := m.l.Deadline(); ok && m.l.Phase() == Absent && at.Sub(m.now) > 10*time.Second {
+	if at, ok := m.l.Deadline(); ok && m.l.Phase() == Absent && at.Sub(m.now) > longestRest {
 		m.Fatalf("law 6: the next master is due in %v", at.Sub(m.now))
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// Close requests that the master leave, or suspend the job. It reports whether the request counts:
-// the job has not ended, and is not to stop. [Lifecycle.Step] follows.
+// Close requests that the master leave, or suspend the job, or that the job yields. It reports
+// whether the request counts: the job has not ended, and is not to stop; a request to yield only if
+// there is no other. [Lifecycle.Step] follows.
 func (l *Lifecycle) Close(n Notice, f Facts, now time.Time) (did []Action, ok bool) {
-	if l.Over() || l.stage == Left || l.closing.how == Stop || n != Leave && n != Suspend {
+	if l.Over() || l.stage == Left || l.closing.how == Stop || n != Leave && n != Suspend &&
+		(n != Yield || l.closing.how != 0) {
 		return nil, false
 	}
 	return l.request(n, f, now), true
@@ -25,7 +27,7 @@ func (l *Lifecycle) Stop(why error, again bool, f Facts, now time.Time) (did []A
 	}
 	c := &l.closing
 	c.why = cmp.Or(c.why, why)
-	if l.stage == Preparing || again && (c.how == Stop || c.how == Suspend) {
+	if l.stage == Preparing || again && c.how != 0 && c.how != Leave {
 		return l.End(job.Stopped, c.why, f.Undone, now), false
 	}
 	return l.request(Stop, f, now), true
@@ -74,9 +76,11 @@ func (l *Lifecycle) Step(f Facts, now time.Time) []Action {
 	switch c.how {
 	case Stop:
 		return append(did, l.End(job.Stopped, c.why, f.Undone, now)...)
-	case Suspend:
+	case Suspend, Yield:
 		l.finish(job.Suspended, now)
-		l.err = ErrSuspended
+		if l.err = ErrSuspended; c.how == Yield {
+			l.err = ErrYielded
+		}
 		return append(did, Action{Verb: Seal}, Action{Verb: End}, Action{Verb: Wake})
 	}
 	l.move(Left)

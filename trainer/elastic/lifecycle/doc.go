@@ -12,8 +12,8 @@
 //	  ┌───────────────────┴────────── each of them ────────┘
 //	  │
 //	  ├── End: Succeeded, Failed ────────────────────> Ending ──> Run returns when the
-//	  ├── Stop, Suspend ──┐ Step: a checkpoint has ──>   │        pods have ended
-//	  │                   ├ what is in the model, or     │
+//	  ├── Stop, Suspend,  ┐ Step: a checkpoint has ──>   │        pods have ended
+//	  │   Yield           ├ what is in the model, or     │
 //	  ├── Leave ──────────┘ the grace period is over ──┐ │ Supersede
 //	  │                                                v v
 //	  └── Supersede: another master has begun ───────> Left ──> Run returns at once
@@ -48,7 +48,7 @@
 //     for Grace at most, and only while there are pods that may have it. The pods of a job that is
 //     to stop, or to be suspended, have that time for a checkpoint of their own, too. A missed
 //     checkpoint is reported; [Lifecycle.Unsaved] has the reason if processes missed theirs.
-//  4. A stop beats every other request. A second one ends the job at once, and so does one before
+//  4. A stop beats every other request, and every other request beats one to yield. A second one ends the job at once, and so does one before
 //     the data is known. Requests that follow the first do not extend the grace period.
 //  5. A rollback of the model leads back from Completing to Training. Until a task is granted again
 //     there is nothing to save.

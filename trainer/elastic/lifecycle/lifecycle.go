@@ -43,14 +43,18 @@ const (
 	Suspend
 	// Stop ends the job as stopped.
 	Stop
+	// Yield gives the quota of the job's queue back: the pods end, and the job rests until another
+	// master begins after a pause.
+	Yield
 )
 
-func (n Notice) String() string { return [...]string{"", "leave", "suspend", "stop"}[n] }
+func (n Notice) String() string { return [...]string{"", "leave", "suspend", "stop", "yield"}[n] }
 
 // Errors of a master that has not ended its job.
 var (
 	ErrLeft      = errors.New("the master was asked to leave, and the job continues with the next one")
 	ErrSuspended = errors.New("the job is suspended")
+	ErrYielded   = errors.New("the job waits for quota, and has given back what it had")
 )
 
 // Policy is the time that ends take.

@@ -162,10 +162,10 @@ func (m *model) Learn(t *rapid.T) {
 
 // Close sends a notice.
 func (m *model) Close(t *rapid.T) {
-	n := rapid.SampledFrom([]Notice{0, 0, 0, Leave, Suspend, Stop}).Draw(t, "notice")
+	n := rapid.SampledFrom([]Notice{0, 0, 0, Leave, Suspend, Stop, Yield}).Draw(t, "notice")
 	var ok bool
 	did := m.both(func(l *Lifecycle) (did []Action) { did, ok = l.Close(n, m.f, m.now); return did })
-	if want := !m.over() && m.left == nil && m.how != Stop && (n == Leave || n == Suspend); ok != want {
+	if want := !m.over() && m.left == nil && m.how != Stop && (n == Leave || n == Suspend || n == Yield && m.how == 0); ok != want {
 		t.Fatalf("%v counts: %t, want %t", n, ok, want)
 	} else if want {
 		m.request(n, did)
@@ -200,7 +200,7 @@ func (m *model) Stop(t *rapid.T) {
 	switch {
 	case m.over() || m.left != nil || !m.planned && m.former != nil && m.former.State.Ended():
 		m.want(did)
-	case !m.planned || again && (m.how == Stop || m.how == Suspend):
+	case !m.planned || again && m.how != 0 && m.how != Leave:
 		m.ends(job.Stopped, "stopped; 1 task is not done", did)
 	case !later:
 		t.Fatalf("the job is to stop later: %v", did)
@@ -264,8 +264,11 @@ func (m *model) Wait(t *rapid.T) {
 	case Leave:
 		m.left = ErrLeft
 		m.want(did, Action{Verb: Seal}, Action{Verb: Wake})
-	case Suspend:
+	case Suspend, Yield:
 		m.state, m.reason, m.ended = job.Suspended, ErrSuspended.Error(), m.now
+		if m.how == Yield {
+			m.reason = ErrYielded.Error()
+		}
 		m.want(did, Action{Verb: Seal}, Action{Verb: End}, Action{Verb: Wake})
 	default:
 		m.ends(job.Stopped, "stopped; 1 task is not done", did)

@@ -56,33 +56,30 @@ func (t *Table) promote(now time.Time) []Action {
 	return actions
 }
 
-// Quota tells how many pods of a job in a queue wait for quota.
+// Quota tells how many pods of a job in a queue have quota.
 type Quota struct {
-	// number of servers and workers of the core that wait
-	Core int
-	// number of workers, and how many of them do not wait
-	Workers, Admitted int
-	// number of workers beyond the core that do not wait
+	// number of pods of the core with the master, and how many of them have quota
+	Core, CoreAdmitted int
+	// how many of the core wait for quota; the others are not created yet
+	CoreWaiting int
+	// number of workers beyond the core that have quota
 	Elastic int
 }
 
-// Quota returns which pods wait for quota.
-func (t *Table) Quota() (q Quota) {
+// Quota returns which pods have quota. The master, who asks, has.
+func (t *Table) Quota() Quota {
+	q := Quota{Core: 1 + t.policy.Servers + min(t.policy.Core, t.Workers()), CoreAdmitted: 1}
 	for _, e := range t.pods {
 		there := e.Phase == Pending || e.Phase == Running
-		worker := e.ID.Role == Worker && e.wanted()
-		if there && e.Queued && (e.ID.Role == PS || worker && e.Core) {
-			q.Core++
-		}
-		if !worker {
-			continue
-		}
-		q.Workers++
-		if there && !e.Queued {
-			q.Admitted++
-			if !e.Core && e.order == "" {
-				q.Elastic++
-			}
+		inCore := e.ID.Role == PS || e.wanted() && e.Core
+		switch {
+		case !there:
+		case inCore && e.Queued:
+			q.CoreWaiting++
+		case inCore:
+			q.CoreAdmitted++
+		case e.wanted() && !e.Queued && e.order == "":
+			q.Elastic++
 		}
 	}
 	return q

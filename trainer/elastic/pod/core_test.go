@@ -108,7 +108,7 @@ func TestQuota(t *testing.T) {
 	see(worker(1), false, false)
 	see(worker(2), false, false)
 	see(worker(3), false, true)
-	if got, want := table.Quota(), (Quota{Core: 2, Workers: 4, Admitted: 2, Elastic: 2}); got != want {
+	if got, want := table.Quota(), (Quota{Core: 3, CoreAdmitted: 1, CoreWaiting: 2, Elastic: 2}); got != want {
 		t.Errorf("quota %+v, expected %+v", got, want)
 	}
 	if got := deleted(table.Shed(1, start)); !slices.Equal(got, []ID{worker(2)}) {

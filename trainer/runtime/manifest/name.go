@@ -73,6 +73,9 @@ const (
 	// Job
 	KeyUID    = "uid"
 	KeyStatus = "status.json" // of the state: the wire.JobStatus
+	// of the state: time (RFC 3339) before which a job that has given back the quota of its queue
+	// gets no master
+	KeyRest = "restUntil"
 	// of the identity: certificate and key that sign the certificates of the job
 	KeyAuthority = "authority.pem"
 )

@@ -142,6 +142,7 @@ func (m *kubeMaster) conclude(ctx context.Context, status *wire.JobStatus) error
 func (m *kubeMaster) settle(ctx context.Context, final *wire.JobStatus, err error) error {
 	final = proto.CloneOf(final) // the recorder has it, too
 	ended := job.State(final.State).Ended()
+	var yielded *master.Yielded
 	switch {
 	case errors.Is(err, master.ErrSuperseded): // what is there is the other's
 		m.log.Warn("This master ends", "reason", err)
@@ -154,6 +155,8 @@ func (m *kubeMaster) settle(ctx context.Context, final *wire.JobStatus, err erro
 		return nil
 	case errors.Is(err, master.ErrSuspended):
 		return m.rest(ctx, final)
+	case errors.As(err, &yielded):
+		return m.yield(ctx, final, yielded)
 	case errors.Is(err, master.ErrLeft), ctx.Err() != nil && !ended:
 		return m.left(ctx, final)
 	}
@@ -199,6 +202,22 @@ func (m *kubeMaster) rest(ctx context.Context, final *wire.JobStatus) error {
 	m.write(ctx, final)
 	m.log.Info("The job is suspended")
 	return master.ErrSuspended
+}
+
+// yield ends the pods of a job that has given back the quota of its queue. Its launcher starts the
+// next master after the pause, unless the Job is suspended or over by then.
+func (m *kubeMaster) yield(ctx context.Context, final *wire.JobStatus, y *master.Yielded) error {
+	m.sweep(ctx)
+	until := time.Now().Add(y.Pause)
+	final.State, final.RecordsPerSecond, final.EndedUnixMs, final.Waiting = string(job.Pending), 0, 0, ""
+	final.Reason = y.Reason
+	last, cancel := lastly(ctx)
+	defer cancel()
+	if err := m.state.rest(last, final, until); err != nil {
+		m.log.Error("When the job tries again could not be written: it does so at once", "error", err)
+	}
+	m.log.Info("The job has given its quota back", "reason", y.Reason, "until", until.Format(time.TimeOnly))
+	return y
 }
 
 // write writes a job's last status, which a master that has not begun does not know.

@@ -1,6 +1,7 @@
 package incluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,6 +50,8 @@ type launcher struct {
 	events *eventWriter
 	// changes of the pod of the master's name
 	news chan masterNews
+	// for which the job lets its core wait for quota; 0: it is not known yet
+	queueTime time.Duration
 }
 
 // masterNews is a change of the pod of the master's name.
@@ -91,6 +94,10 @@ func (l *launcher) run(ctx context.Context) error {
 		return err
 	default:
 		l.decide = launch.New(begun)
+	}
+	// for a master that is there already; before it creates one it tries again
+	if _, err := l.described(ctx); err != nil {
+		l.log.Warn("The description of the job could not be read", "error", err)
 	}
 	lasting, end := context.WithCancel(klogTo(context.WithoutCancel(ctx), l.log))
 	done := make(chan struct{})
@@ -148,6 +155,7 @@ func (l *launcher) pod(p *core.Pod) launch.Pod {
 	// a node that does not take a pod may be chosen again: that has its pauses, as a crash has
 	is.Killed = !e.Fault() && !e.Rejected
 	is.Unreachable = e.NodeLost && !observe.Ready(p)
+	is.Queued, is.QueueTime = observe.Queued(p), cmp.Or(l.queueTime, job.DefaultQueueTimeout)
 	if is.Ended {
 		is.Reason = e.String()
 	}
@@ -163,11 +171,17 @@ func (l *launcher) perform(ctx context.Context, actions []launch.Action) (ended 
 		switch a.Verb {
 		case launch.Ask:
 			state, why := l.ask(ctx)
-			actions = append(actions, l.decide.Job(state, why, time.Now())...)
+			if until := l.rests(ctx, state); until.After(time.Now()) {
+				actions = append(actions, l.decide.Rests(until, time.Now())...)
+			} else {
+				actions = append(actions, l.decide.Job(state, why, time.Now())...)
+			}
 		case launch.Create:
 			actions = append(actions, l.create(ctx, a.Number)...)
 		case launch.Delete, launch.Force:
 			l.remove(ctx, a)
+		case launch.Sweep:
+			l.sweep(ctx, a.Reason)
 		case launch.Fail:
 			return true, l.fail(ctx, errors.New(a.Reason))
 		case launch.End:
@@ -210,6 +224,47 @@ func (l *launcher) ask(ctx context.Context) (launch.JobState, string) {
 		return launch.Over, "the job is suspended"
 	}
 	return launch.Continues, ""
+}
+
+// rests returns until when a Job that continues has given back the quota of its queue; zero: it has
+// not, or that could not be read.
+func (l *launcher) rests(ctx context.Context, state launch.JobState) time.Time {
+	if state != launch.Continues {
+		return time.Time{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	m, err := l.state(ctx)
+	if err != nil || observe.OfAnotherJob(m, l.uid) {
+		return time.Time{}
+	}
+	until, err := time.Parse(time.RFC3339, m.Data[manifest.KeyRest])
+	if err != nil {
+		return time.Time{}
+	}
+	return until
+}
+
+// state reads the job's state.
+func (l *launcher) state(ctx context.Context) (state *core.ConfigMap, err error) {
+	err = insist(ctx, l.log, "read the job's state", func(ctx context.Context) (err error) {
+		state, err = l.Client.CoreV1().ConfigMaps(l.Namespace).Get(ctx, manifest.StateName(l.Job), meta.GetOptions{})
+		return err
+	})
+	return state, err
+}
+
+// sweep deletes the other pods of the job, whose quota the master may wait for, or other jobs.
+func (l *launcher) sweep(ctx context.Context, why string) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	l.log.Warn("Deleting the pods of servers and workers", "reason", why)
+	pods := NewRuntime(RuntimeConfig{Client: l.Client, Job: &job.Job{Name: l.Job, Namespace: l.Namespace},
+		Owner: manifest.Owner(l.name, types.UID(l.uid)), Log: l.log})
+	defer pods.Close()
+	if err := pods.Sweep(ctx); err != nil {
+		l.log.Warn("Pods could not be deleted", "error", err)
+	}
 }
 
 // failing reports whether the master has ended its Job.
@@ -269,11 +324,7 @@ func denied(err error) bool {
 func (l *launcher) begun(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	var state *core.ConfigMap
-	err := insist(ctx, l.log, "read the job's state", func(ctx context.Context) (err error) {
-		state, err = l.Client.CoreV1().ConfigMaps(l.Namespace).Get(ctx, manifest.StateName(l.Job), meta.GetOptions{})
-		return err
-	})
+	state, err := l.state(ctx)
 	if err != nil {
 		return !absentYet(err)
 	}
@@ -314,6 +365,17 @@ func (l *launcher) allowed(ctx context.Context) error {
 
 // next returns the pod of the next master, as the job is described now.
 func (l *launcher) next(ctx context.Context) (*core.Pod, error) {
+	j, err := l.described(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return manifest.Master(j, manifest.Owner(l.name, types.UID(l.uid)))
+}
+
+// described reads the job, and for how long it lets its core wait for quota.
+func (l *launcher) described(ctx context.Context) (*job.Job, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
 	var spec *core.ConfigMap
 	err := insist(ctx, l.log, "read what the job is", func(ctx context.Context) (err error) {
 		spec, err = l.Client.CoreV1().ConfigMaps(l.Namespace).Get(ctx, manifest.SpecName(l.Job), meta.GetOptions{})
@@ -326,7 +388,8 @@ func (l *launcher) next(ctx context.Context) (*core.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	return manifest.Master(j, manifest.Owner(l.name, types.UID(l.uid)))
+	l.queueTime = j.AdmissionTime()
+	return j, nil
 }
 
 func (l *launcher) remove(ctx context.Context, a launch.Action) {

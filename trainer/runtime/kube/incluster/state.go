@@ -138,6 +138,7 @@ func (r *recorder) begin(ctx context.Context, status *wire.JobStatus) (p past, e
 		if observe.OfAnotherJob(m, r.uid) {
 			delete(m.Data, keyRecord)
 		}
+		delete(m.Data, manifest.KeyRest)
 		m.Data[manifest.KeyUID], m.Data[keyMaster], m.Data[keyIncarnation] = r.uid, r.me, strconv.Itoa(p.incarnation+1)
 		if p.status == nil {
 			return r.fill(m, status)
@@ -232,6 +233,15 @@ func (r *recorder) finish(ctx context.Context, status *wire.JobStatus) error {
 		return nil
 	}
 	return r.write(ctx, status)
+}
+
+// rest writes the last status of a master whose job has given back its quota, and until when no
+// other one begins.
+func (r *recorder) rest(ctx context.Context, status *wire.JobStatus, until time.Time) error {
+	return r.change(ctx, func(m *core.ConfigMap) error {
+		m.Data[manifest.KeyRest] = until.UTC().Format(time.RFC3339)
+		return r.fill(m, status)
+	})
 }
 
 func (r *recorder) write(ctx context.Context, status *wire.JobStatus) error {

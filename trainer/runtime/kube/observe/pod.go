@@ -29,7 +29,7 @@ func Pod(p *core.Pod) pod.Event {
 	default:
 		e.Phase = pod.Pending
 		e.Waiting, e.Hopeless = Waiting(p)
-		e.Queued = gated(p) != ""
+		e.Queued = Queued(p)
 	}
 	if p.DeletionTimestamp != nil && !e.Phase.Ended() {
 		e.Phase, e.Exit = pod.Leaving, Exit(p)
@@ -167,14 +167,11 @@ func dismissed(e *pod.Exit, c *core.PodCondition) {
 	e.Reason = cmp.Or(LastLine(c.Message), c.Reason)
 }
 
-// gated returns for what a pod waits that Kueue has not admitted, "" if it has.
-func gated(p *core.Pod) string {
-	if !slices.ContainsFunc(p.Spec.SchedulingGates, func(g core.PodSchedulingGate) bool {
+// Queued reports whether a pod waits for Kueue to admit it.
+func Queued(p *core.Pod) bool {
+	return slices.ContainsFunc(p.Spec.SchedulingGates, func(g core.PodSchedulingGate) bool {
 		return g.Name == admissionGate
-	}) {
-		return ""
-	}
-	return "waiting for quota of queue " + cmp.Or(p.Labels[manifest.LabelQueue], "unknown")
+	})
 }
 
 // terminated returns how the container of the pod's role ended, nil if it has not. If that
@@ -212,8 +209,8 @@ func usual(reason string) string {
 // Waiting returns why a pod does not run yet, "" if that is its usual course; hopeless: it never
 // will.
 func Waiting(p *core.Pod) (why string, hopeless bool) {
-	if queued := gated(p); queued != "" {
-		return queued, false
+	if Queued(p) {
+		return "waits for quota of queue " + cmp.Or(p.Labels[manifest.LabelQueue], "unknown"), false
 	}
 	if c := podCondition(p, core.PodScheduled); c != nil && c.Status == core.ConditionFalse {
 		return because(c.Reason, c.Message), false

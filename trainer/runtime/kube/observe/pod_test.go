@@ -68,7 +68,7 @@ func TestObserve(t *testing.T) {
 			"metadata: {labels: {kueue.x-k8s.io/queue-name: team-a}}\nspec: {schedulingGates: [{name: " +
 				"kueue.x-k8s.io/admission}, {name: kueue.x-k8s.io/topology}]}\nstatus: {phase: Pending, " +
 				"conditions: [{type: PodScheduled, status: 'False', reason: SchedulingGated}]}",
-			pod.Event{Phase: pod.Pending, Waiting: "waiting for quota of queue team-a", Queued: true},
+			pod.Event{Phase: pod.Pending, Waiting: "waits for quota of queue team-a", Queued: true},
 		},
 		"its quota is reclaimed, leaving": {
 			deleted + dismissed("WorkloadEvictedDueToPreempted", preempting),
