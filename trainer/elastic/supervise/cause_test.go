@@ -13,10 +13,12 @@ func TestRootCause(t *testing.T) {
 		exits []Exited
 		want  int // local rank; -1: there is none
 	}{
-		"nothing failed":            {[]Exited{{}, {}}, -1},
-		"first seen":                {[]Exited{{Code: 1, Second: 3}, {Code: 1, Second: 2}, {}}, 1},
-		"its file is older":         {[]Exited{{Code: -9, Second: 3, At: at(3)}, {Code: 1, Second: 1, At: at(9)}}, 1},
-		"seen within a second":      {[]Exited{{Code: 1, Second: 3, At: at(3.9)}, {Code: 1, Second: 3, At: at(3.1)}}, 1},
+		"nothing failed":       {[]Exited{{}, {}}, -1},
+		"first seen":           {[]Exited{{Code: 1, Second: 3}, {Code: 1, Second: 2}, {}}, 1},
+		"its file is older":    {[]Exited{{Code: -9, Second: 3, At: at(3)}, {Code: 1, Second: 1, At: at(9)}}, 1},
+		"seen within a second": {[]Exited{{Code: 1, Second: 3, At: at(3.9)}, {Code: 1, Second: 3, At: at(3.1)}}, 1},
+		"reported within a second": {[]Exited{{Code: 1, Second: 3, At: at(3.9), Erred: at(3.2)},
+			{Code: 1, Second: 3, At: at(3.4), Erred: at(3.3)}}, 0},
 		"seen at once":              {[]Exited{{Code: 1, Second: 3, At: at(3)}, {Code: 2, Second: 3, At: at(3)}}, 0},
 		"one was ordered to end":    {[]Exited{{Code: -15, Second: 1, Stopped: true}, {Code: 1, Second: 2}}, 1},
 		"all were ordered to end":   {[]Exited{{Stopped: true}, {Code: -15, Stopped: true}}, 1},
@@ -90,5 +92,21 @@ func TestRootCausesOfAWorld(t *testing.T) {
 		if len(arrivals) != 1 || arrivals[0].First != c.first || arrivals[0].Root != c.root {
 			t.Errorf("%s: %+v, want the root causes %d and %d", name, b.did, c.first, c.root)
 		}
+	}
+}
+
+// A failure that a process has reported before its agent heard of the recall is not a consequence.
+func TestFailedBeforeRecall(t *testing.T) {
+	s := &Supervisor{now: at(5)}
+	s.noteRecall()
+	s.recalled, s.now = true, at(9)
+	s.noteRecall()
+	for erred, want := range map[time.Time]bool{at(4): false, at(5): true, at(7): true, {}: true} {
+		if got := s.wasRecalled(erred); got != want {
+			t.Errorf("a failure at %v follows from the recall: %t", erred, got)
+		}
+	}
+	if s.recalled = false; s.wasRecalled(time.Time{}) {
+		t.Error("a failure without a recall is excused")
 	}
 }

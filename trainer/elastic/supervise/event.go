@@ -33,10 +33,20 @@ type Exited struct {
 	At time.Time
 	// Unix time of the failure in seconds: as the process has reported it, otherwise that of At
 	Second int64
+	// when the process has reported its failure, before its end; zero: it has not
+	Erred time.Time
 	// what ended the process, in one line for people
 	Message string
 	// as in Begin, when the agent saw the end
 	OOMKills int
+}
+
+// failedAt returns when the process failed, as precisely as it is known.
+func (e Exited) failedAt() time.Time {
+	if e.Erred.IsZero() {
+		return e.At
+	}
+	return e.Erred
 }
 
 // Failed reports whether the process ended otherwise than with exit code 0.

@@ -117,7 +117,7 @@ func judge(e end, recalled bool, why string) (Failure, bool) {
 }
 
 // rootCause returns the failure with the smallest time, nil if no process has failed. As in
-// torchrun, times are in seconds. Within a second the end that was seen first counts. A process
+// torchrun, times are in seconds. Within a second the one that was reported or seen first counts. A process
 // that the agent had asked to end is the root cause only if there is no other.
 func rootCause(processes []*process) *process {
 	failed := slices.DeleteFunc(slices.Clone(processes), func(p *process) bool { return !p.exit.Failed() })
@@ -131,7 +131,7 @@ func rootCause(processes []*process) *process {
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(a.exit.Second, b.exit.Second), a.exit.At.Compare(b.exit.At),
+		return cmp.Or(cmp.Compare(a.exit.Second, b.exit.Second), a.exit.failedAt().Compare(b.exit.failedAt()),
 			cmp.Compare(a.local, b.local))
 	})
 }

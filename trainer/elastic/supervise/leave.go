@@ -310,7 +310,7 @@ func (s *Supervisor) reportFailures(a *Arrive) {
 	for _, p := range failed {
 		a.Failed = append(a.Failed, p.pid)
 		e := end{Exited: *p.exit, speaks: p.conn != nil, frozen: p.frozen, lost: s.lost, memory: s.memoryUsedUp()}
-		if f, isReported := judge(e, s.recalled || s.unknown, p.doubt); isReported {
+		if f, isReported := judge(e, s.wasRecalled(e.Erred), p.doubt); isReported {
 			a.Failures, reported = append(a.Failures, f), append(reported, p)
 		}
 	}
@@ -321,6 +321,12 @@ func (s *Supervisor) reportFailures(a *Arrive) {
 		slices.ContainsFunc(failed, func(p *process) bool { return p.exit.Signal == 0 }) {
 		a.Root = root.pid
 	}
+}
+
+// wasRecalled reports whether the world was recalled, or was not the master's any more, before a
+// process reported its failure. Of one that reported none the end counts, which is later.
+func (s *Supervisor) wasRecalled(erred time.Time) bool {
+	return (s.recalled || s.unknown) && (erred.IsZero() || !erred.Before(s.recalledAt))
 }
 
 // end ends all processes. They have at least a time for it.

@@ -166,6 +166,9 @@ func (s *Supervisor) askAccount() {
 			s.do(AskAccount{p.conn.number})
 		}
 	}
+	if !asked {
+		s.noteRecall()
+	}
 	s.unknown = s.unknown || !asked
 }
 

@@ -96,6 +96,8 @@ type current struct {
 	opened, ran bool
 	// the master has recalled its members; the only reason is that workers wait to join
 	recalled, joins bool
+	// when that was heard, or that the world is unknown to the master
+	recalledAt time.Time
 	// it has lost a member
 	lost bool
 	// no process can tell which records are in its state: they have to meet again
@@ -195,6 +197,7 @@ func (s *Supervisor) take(e Event) {
 		s.countFrom(e.OOMKills)
 	case Recalled:
 		if e.Generation == s.world.Generation {
+			s.noteRecall()
 			s.recalled, s.joins = true, e.Joins
 		}
 	case Lost:
@@ -311,6 +314,13 @@ func (s *Supervisor) exited(e Exited) {
 		s.failed = append(s.failed, p)
 	case s.works(): // it was to end with the previous world
 		s.restart = true
+	}
+}
+
+// noteRecall notes when it was first heard that the world has ended.
+func (s *Supervisor) noteRecall() {
+	if !s.recalled && !s.unknown {
+		s.recalledAt = s.now
 	}
 }
 

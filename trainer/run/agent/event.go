@@ -39,9 +39,13 @@ func (a *agent) translate(m any) ([]supervise.Event, error) {
 		return []supervise.Event{m}, nil
 	case exited:
 		m.process.exit = &m.Exit
-		return []supervise.Event{supervise.Exited{Pid: m.pid, Code: m.Code, Signal: m.Signal, Stopped: m.Stopped,
+		e := supervise.Exited{Pid: m.pid, Code: m.Code, Signal: m.Signal, Stopped: m.Stopped,
 			Forked: m.Forked, At: m.At, Second: m.Exit.Second(), Message: m.Message(),
-			OOMKills: a.program.OOMKills()}}, nil
+			OOMKills: a.program.OOMKills()}
+		if m.Failure != nil {
+			e.Erred = m.Failure.Written
+		}
+		return []supervise.Event{e}, nil
 	case assigned:
 		if m.err != nil {
 			return nil, m.err

@@ -233,9 +233,9 @@ func failure(e program.Exit) *wire.Failure {
 		Code: int32(max(0, e.Code)), Signal: int32(e.Signal), Forked: e.Forked, UnixMs: e.At.UnixMilli()}
 	if e.Failure != nil {
 		f.Message, f.Traceback = e.Failure.Message, e.Failure.Traceback
-		// the error file has whole seconds: within one, the time of the exit orders failures
-		if at := e.Failure.Time; !at.IsZero() {
-			f.UnixMs = min(f.UnixMs, at.UnixMilli()+999)
+		// of a large process seconds may lie between its failure and its end
+		if at := e.Failure.Written; !at.IsZero() {
+			f.UnixMs = min(f.UnixMs, at.UnixMilli())
 		}
 	} else {
 		f.Message = e.Words

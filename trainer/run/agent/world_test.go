@@ -117,15 +117,15 @@ func TestNewestOf(t *testing.T) {
 	}
 }
 
-// The time in an error file has a resolution of one second. Of two failures in one second, the
-// process that ended first counts as the first.
+// A process failed when it wrote its error file: its end may follow much later.
 func TestFirstFailure(t *testing.T) {
 	second := time.Unix(1700000000, 0)
 	said := func(file, end time.Duration) int64 {
 		return failure(program.Exit{Code: 1, At: second.Add(end),
-			Failure: &program.Failure{Message: "m", Time: second.Add(file)}}).UnixMs
+			Failure: &program.Failure{Message: "m", Written: second.Add(file)}}).UnixMs
 	}
-	first, next, third := said(0, 300*time.Millisecond), said(0, 400*time.Millisecond), said(time.Second, 5*time.Second)
+	first, next, third := said(0, 9*time.Second), said(300*time.Millisecond, 400*time.Millisecond),
+		said(time.Second, 5*time.Second)
 	if first >= next || next >= third {
 		t.Errorf("%d, %d, %d: want them to rise", first, next, third)
 	}

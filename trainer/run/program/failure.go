@@ -31,7 +31,9 @@ type Exit struct {
 	Signal int
 	// At is the time at which the agent saw the end.
 	At time.Time
-	// Stopped reports that the agent had asked the process to end before it did.
+	// Stopped reports that the agent had asked the process to end before it ended, or wrote its
+	// error file. One that had failed before counts as ended by its failure, even if the signal of
+	// the agent has cut its end short: with exit code 1.
 	Stopped bool
 	// Forked reports that the process may have crashed because it was forked: no other is forked
 	// from then on.
@@ -57,6 +59,8 @@ type Failure struct {
 	Traceback string
 	// Time is the second of the exception, zero if the file has none.
 	Time time.Time
+	// Written is the time at which the process wrote the file.
+	Written time.Time
 
 	content map[string]json.RawMessage
 }
@@ -81,6 +85,9 @@ func readFailure(path string) *Failure {
 		f = &Failure{Message: fmt.Sprintf("the error file cannot be read: %v", err)}
 	}
 	f.File = path
+	if info, err := file.Stat(); err == nil {
+		f.Written = info.ModTime()
+	}
 	return f
 }
 

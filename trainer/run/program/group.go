@@ -52,8 +52,8 @@ type process struct {
 	// 0 before the start
 	pid    int
 	reaped bool
-	// it was asked to end
-	stopped bool
+	// when it was asked to end; zero: it was not
+	stopped time.Time
 	// when it is killed; zero: it was sent no SIGTERM
 	killAt time.Time
 	// kills it at killAt; nil: it was sent no SIGTERM
@@ -292,8 +292,17 @@ func (it *process) signal(s syscall.Signal, stop bool) {
 	if it.pid == 0 || it.reaped {
 		return
 	}
-	it.stopped = it.stopped || stop
+	if stop {
+		it.stop()
+	}
 	syscall.Kill(-it.pid, s)
+}
+
+// stop notes that the process is asked to end. The mutex is held.
+func (it *process) stop() {
+	if it.stopped.IsZero() {
+		it.stopped = time.Now()
+	}
 }
 
 // end asks the process group to end: SIGTERM now, and SIGKILL after the grace. SIGTERM is sent
@@ -305,7 +314,7 @@ func (it *process) end(sig syscall.Signal, grace time.Duration) {
 	if it.pid == 0 || it.reaped {
 		return
 	}
-	it.stopped = true
+	it.stop()
 	at := time.Now().Add(grace)
 	switch {
 	case grace <= 0 || sig == syscall.SIGKILL:
@@ -345,7 +354,7 @@ func (it *process) reap(at time.Time) Exit {
 	it.mu.Lock()
 	defer it.mu.Unlock()
 	syscall.Kill(-it.pid, syscall.SIGKILL)
-	e := Exit{Local: it.local, Rank: it.rank, Pid: it.pid, At: at, Stopped: it.stopped}
+	e := Exit{Local: it.local, Rank: it.rank, Pid: it.pid, At: at, Stopped: !it.stopped.IsZero()}
 	e.Code, e.Signal = reap(it.pid)
 	children.forget(it.pid)
 	it.reaped = true
@@ -354,6 +363,12 @@ func (it *process) reap(at time.Time) Exit {
 	}
 	if e.Failure = readFailure(filepath.Join(it.dir, "error.json")); e.Failure != nil {
 		e.Failure.Message = withInterpreter(e.Failure.Message, it.python)
+		if e.Stopped && e.Failure.Written.Before(it.stopped) {
+			e.Stopped = false
+			if e.Signal == int(syscall.SIGTERM) || e.Signal == int(syscall.SIGKILL) {
+				e.Code, e.Signal = 1, 0
+			}
+		}
 	}
 	return e
 }
