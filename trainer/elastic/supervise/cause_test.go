@@ -97,6 +97,7 @@ func TestRootCausesOfAWorld(t *testing.T) {
 
 // A failure that a process has reported before its agent heard of the recall is not a consequence.
 func TestFailedBeforeRecall(t *testing.T) {
+	at := func(seconds int64) time.Time { return time.Unix(seconds, 0) }
 	s := &Supervisor{now: at(5)}
 	s.noteRecall()
 	s.recalled, s.now = true, at(9)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -20,6 +21,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
+	"github.com/elasticdl/elasticdl/trainer/runtime/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -31,8 +33,12 @@ type objects struct {
 	spec  *core.ConfigMap
 	state *core.ConfigMap
 	pods  []core.Pod
+	// that were asked for
+	workers int
 	// last warnings, by the UID of their object
 	events map[string]string
+	// why the queue has not admitted pods, by their UID
+	queue map[string]string
 }
 
 // List returns the status of every job of the namespace, or of all namespaces, by name.
@@ -121,6 +127,7 @@ func (c *Client) Status(ctx context.Context, name string) (*wire.JobStatus, erro
 			o.events[u.uid] = warning
 		}
 	}
+	o.queue = c.queued(ctx, o.pods)
 	return o.status(), nil
 }
 
@@ -233,6 +240,10 @@ func (o *objects) status() *wire.JobStatus {
 		s.Namespace = o.job.Namespace
 		s.StartedUnixMs = cmp.Or(s.StartedUnixMs, o.job.CreationTimestamp.UnixMilli())
 	}
+	o.workers = int(s.Workers)
+	if n, err := o.scaled(); err == nil {
+		o.workers = n
+	}
 	s.Pods = o.podStatuses(s.Pods)
 	o.settle(s)
 	if s.EndedUnixMs == 0 && o.spec != nil {
@@ -242,11 +253,39 @@ func (o *objects) status() *wire.JobStatus {
 			s.Output = cmp.Or(j.Output, j.PredictionOutputs, j.ResultDir())
 			s.Workers = int32(cmp.Or(s.Workers, int32(j.NumWorkers)))
 		}
-		if n, err := strconv.Atoi(o.spec.Data[manifest.KeyNumWorkers]); err == nil && n > 0 {
+		if n, err := o.scaled(); err == nil {
 			s.Workers = int32(n)
 		}
 	}
 	return s
+}
+
+// scaled returns the number of workers that were asked for last.
+func (o *objects) scaled() (int, error) {
+	if o.spec == nil {
+		return 0, errors.New("no spec")
+	}
+	n, err := strconv.Atoi(o.spec.Data[manifest.KeyNumWorkers])
+	if err == nil && n < 1 {
+		err = errors.New("not positive")
+	}
+	return n, err
+}
+
+// rests returns why a job that has given back its quota has no master, and until when; "" if it is
+// none.
+func (o *objects) rests() string {
+	if o.state == nil || o.job == nil || observe.OfAnotherJob(o.state, string(o.job.UID)) {
+		return ""
+	}
+	until, err := time.Parse(time.RFC3339, o.state.Data[manifest.KeyRest])
+	if err != nil || !until.After(time.Now()) {
+		return ""
+	}
+	var s wire.JobStatus
+	protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal([]byte(o.state.Data[manifest.KeyStatus]), &s)
+	return fmt.Sprintf("%s; it has given its quota back, and tries again at %s", s.Reason,
+		until.Local().Format(time.TimeOnly))
 }
 
 // settle sets the state of the job as a whole. A job has succeeded or failed when its Job has.
@@ -267,7 +306,9 @@ func (o *objects) settle(s *wire.JobStatus) {
 	case job.State(s.State).Ended():
 	case master == nil || master.Status.Phase == core.PodPending || lost(master):
 		why := o.missing()
-		switch {
+		switch rests := o.rests(); {
+		case rests != "":
+			why = rests
 		case master == nil, why != "":
 		case lost(master):
 			why = "its master comes back: " + observe.Exit(master).String()
@@ -455,7 +496,14 @@ func (o *objects) pod(p *core.Pod) *wire.PodStatus {
 // why returns why a pod does not run.
 func (o *objects) why(p *core.Pod) string {
 	why, _ := observe.Waiting(p)
-	return cmp.Or(why, o.events[string(p.UID)])
+	if !observe.Queued(p) {
+		return cmp.Or(why, o.events[string(p.UID)])
+	}
+	why = fmt.Sprintf("%s (%s)", why, share(o.pods, o.workers))
+	if lacks := o.queue[string(p.UID)]; lacks != "" {
+		why += ": " + role.Brief(lacks)
+	}
+	return why
 }
 
 // endOf returns when a pod's containers ended.

@@ -64,6 +64,9 @@ func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error
 				"administrator makes it of what elasticdl rbac prints", j.ServiceAccount, c.namespace)
 		})
 	}
+	if j.Queue != "" {
+		checks = append(checks, func() error { return c.checkQueue(ctx, j) })
+	}
 	checks = append(checks, c.secretChecks(ctx, j)...)
 	if s != nil && flaws == nil {
 		checks = append(checks, func() error {
@@ -209,8 +212,10 @@ func missing(err error, problem string, args ...any) error {
 
 // Submit creates a job and starts it, unless the job is suspended, or a queue of the cluster
 // suspends it, which starts it later. It returns what was created, as in "configmap/elasticdl-j".
-// If not all objects can be created, none remains.
+// If not all objects can be created, none remains. It sets the job's QueuePriorities, if they are
+// not given, to what the cluster has.
 func (c *Client) Submit(ctx context.Context, j *job.Job) (created []string, err error) {
+	c.prioritize(ctx, j)
 	s, err := manifest.Submit(j)
 	if err != nil {
 		return nil, err

@@ -74,7 +74,7 @@ func (c *Client) dropPending(ctx context.Context, o *objects) {
 
 // Resume resumes a suspended job. For a job that has ended without success it creates a new Job of
 // the same spec, which continues from the newest checkpoint. The error says why a job cannot be
-// resumed: [ErrNotFound], [job.ErrRunning], [job.ErrSucceeded], [job.ErrNoCheckpoints].
+// resumed: its queue holds it, or [ErrNotFound], [job.ErrRunning], [job.ErrSucceeded], [job.ErrNoCheckpoints].
 func (c *Client) Resume(ctx context.Context, name string) error {
 	root, err := c.alive(ctx, "resume", name,
 		"; its checkpoints are there: start a job with --checkpoint_dir_for_init")
@@ -83,11 +83,19 @@ func (c *Client) Resume(ctx context.Context, name string) error {
 		return err
 	case outcomeOf(root) != "":
 		return c.again(ctx, name, root)
+	}
+	o := &objects{name: name, job: root}
+	if o.pods, err = c.pods(ctx, name); err != nil {
+		return err
+	}
+	if o.state, err = c.configMap(ctx, manifest.StateName(name)); err != nil {
+		return err
+	}
+	switch held := c.held(ctx, o); {
+	case held != nil:
+		return held
 	case !observe.Suspended(root):
 		return fmt.Errorf("job %s %w", name, job.ErrRunning)
-	}
-	if queue := root.Labels[manifest.LabelQueue]; queue != "" {
-		c.note("job %s is in queue %s, which suspends it again if it does not admit it", name, queue)
 	}
 	return c.setSuspend(ctx, name, false)
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // of clusters with OpenID
 	"k8s.io/client-go/rest"
@@ -47,6 +48,8 @@ type Place struct {
 // Client talks to one cluster, in one namespace.
 type Client struct {
 	set kubernetes.Interface
+	// for objects of Kueue
+	objects dynamic.Interface
 	// for streams
 	config    *rest.Config
 	namespace string
@@ -102,7 +105,11 @@ func Connect(at Place) (*Client, error) {
 	if err != nil {
 		return nil, at.explain(err, config.Host)
 	}
-	return &Client{set: set, config: config, namespace: namespace, server: config.Host,
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, at.explain(err, config.Host)
+	}
+	return &Client{set: set, objects: objects, config: config, namespace: namespace, server: config.Host,
 		context: contextOf(raw, at.Context), place: at.flags(), notes: at.Notes, patience: at.Patience}, nil
 }
 

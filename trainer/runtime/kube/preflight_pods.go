@@ -65,6 +65,7 @@ func (c *Client) checkPods(ctx context.Context, j *job.Job, s *manifest.Submissi
 		case err == nil:
 			// with what admission sets, as the requests of a LimitRange
 			pods[i] = admitted
+			problems = append(problems, unqueued(j, admitted))
 		case waits:
 			c.note("the namespace has no room for a pod of role %s now; it is created when there is: %v", role, err)
 		case refused:

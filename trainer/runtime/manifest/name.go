@@ -24,10 +24,12 @@ const (
 	LabelIncarnation = "elasticdl-launch"
 )
 
-// Labels that Kueue reads.
+// Labels of Kueue.
 const (
 	// of a pod or Job: the local queue that admits it
 	LabelQueue = "kueue.x-k8s.io/queue-name"
+	// of a pod that waits for its queue, or has: Kueue sets it
+	LabelManaged = "kueue.x-k8s.io/managed"
 	// of a pod: its WorkloadPriorityClass
 	labelWorkloadPriority = "kueue.x-k8s.io/priority-class"
 )

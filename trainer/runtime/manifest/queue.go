@@ -8,8 +8,8 @@ import (
 
 // Names of the PriorityClasses of pods in a queue, with --queue_priorities=pod.
 const (
-	podClassCore    = "high"
-	podClassElastic = "low"
+	PodClassCore    = "high"
+	PodClassElastic = "low"
 )
 
 // enqueue makes a pod of a job in a queue a workload of its own, of the core or not. A pod group
@@ -18,9 +18,9 @@ func enqueue(j *job.Job, t *core.PodTemplateSpec, inCore bool) {
 	if j.Queue == "" {
 		return
 	}
-	share, class, priority := ShareElastic, job.ClassElastic, podClassElastic
+	share, class, priority := ShareElastic, job.ClassElastic, PodClassElastic
 	if inCore {
-		share, class, priority = ShareCore, job.ClassCore, podClassCore
+		share, class, priority = ShareCore, job.ClassCore, PodClassCore
 	}
 	t.Labels[LabelQueue], t.Labels[LabelShare] = j.Queue, share
 	switch {
