@@ -49,6 +49,9 @@ type Yielded struct {
 	Reason string
 }
 
+// Unwrap returns [lifecycle.ErrYielded].
+func (y *Yielded) Unwrap() error { return lifecycle.ErrYielded }
+
 func (y *Yielded) Error() string { return fmt.Sprintf("%v: %s", lifecycle.ErrYielded, y.Reason) }
 
 const (
