@@ -31,15 +31,21 @@ type yard struct {
 func newYard(t *testing.T) *yard {
 	t.Helper()
 	y := &yard{apiServer: newAPIServer(t)}
-	text, err := json.Marshal(kubetest.Job())
-	if err != nil {
-		t.Fatal(err)
-	}
-	y.put(&core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test", Namespace: "default"},
-		Data: map[string]string{manifest.KeyJob: string(text), manifest.KeyNumWorkers: "2"}})
+	y.describe(kubetest.Job())
 	y.root(func(*batch.Job) {})
 	y.launch()
 	return y
+}
+
+// describe writes the description of the job.
+func (y *yard) describe(j *job.Job) {
+	y.Helper()
+	text, err := json.Marshal(j)
+	if err != nil {
+		y.Fatal(err)
+	}
+	y.put(&core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test", Namespace: "default"},
+		Data: map[string]string{manifest.KeyJob: string(text), manifest.KeyNumWorkers: "2"}})
 }
 
 // root changes the Job, which the launcher reads.
