@@ -61,6 +61,7 @@ var packages = map[string]struct {
 	"elastic/evaluation": {pure, ""},
 	"elastic/identity":   {pure, "elastic/pod"},
 	"elastic/job":        {pure, "elastic/source"},
+	"elastic/admission":  {pure, ""},
 	"elastic/launch":     {pure, ""},
 	"elastic/leases":     {pure, "elastic/ledger"},
 	"elastic/ledger":     {pure, ""},
@@ -88,7 +89,8 @@ var packages = map[string]struct {
 	"store/safetensors":     {pure, "elastic/param"},
 
 	"master": {shell, "elastic/custody elastic/evaluation elastic/identity elastic/job " +
-		"elastic/ledger elastic/lifecycle elastic/param elastic/pod elastic/rendezvous elastic/task elastic/timing " +
+		"elastic/admission elastic/ledger elastic/lifecycle elastic/param elastic/pod elastic/rendezvous " +
+		"elastic/task elastic/timing " +
 		"elastic/verdict " +
 		"logline store/checkpoint store/prediction wire wire/rpc"},
 

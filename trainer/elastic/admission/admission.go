@@ -28,8 +28,10 @@ type Verb int
 
 // Kinds of actions.
 const (
-	Shed  Verb = iota + 1 // delete workers beyond the core
-	Yield                 // end all pods, and begin again after a pause
+	// delete workers beyond the core
+	Shed Verb = iota + 1
+	// end all pods, and begin again after a pause
+	Yield
 )
 
 // Action is an order for the master.

@@ -96,7 +96,7 @@ func (c *contest) step(t *testing.T) {
 	}
 }
 
-// play is what launcher and master of a job do.
+// play does the work of launcher and master of a job.
 func (c *contest) play(j *contestant) {
 	switch {
 	case !j.ended.IsZero():
@@ -228,7 +228,7 @@ func (c *contest) admit() {
 	}
 }
 
-// preempt deletes elastic workers if that makes room for a pod of a core.
+// preempt deletes elastic workers if their quota suffices for a pod of a core.
 func (c *contest) preempt(w *workload) {
 	need := c.used + w.cost - c.quota
 	var victims []*workload

@@ -13,11 +13,11 @@
 //	                             the next master begins after a pause: New(p, attempts)
 //
 // [Shed] deletes workers beyond the core, whose quota may suffice. [Yield] ends all pods, also the
-// master's, after a checkpoint. What starts the next master holds no quota. The time that a job
-// waits is random, and longer for one of which a greater share is admitted: so the job that is
-// nearest to its start is the last to yield. The pauses are random, and grow with the attempts in a
-// row that failed, as those of Ethernet do (binary exponential backoff, IEEE 802.3): the jobs that
-// compete become fewer until one of them gets all that it needs.
+// master's, after a checkpoint. The launcher, which starts the next master, holds no quota. The
+// time that a job waits is random, and longer for one of which a greater share is admitted: so the
+// job that is nearest to its start is the last to yield. The pauses are random, and grow with the
+// attempts in a row that failed, as those of Ethernet do (binary exponential backoff, IEEE 802.3):
+// the jobs that compete become fewer until one of them gets all that it needs.
 //
 // How one drives it:
 //

@@ -114,7 +114,8 @@ const (
 	fresh = time.Minute
 	// rereadAfter is the pause after a Job could not be read.
 	rereadAfter = time.Second
-	// longestRest is the time after which the Job is read again while the job rests: it may be over.
+	// longestRest is the time after which the Job is read again while the job rests: the job may be
+	// over.
 	longestRest = 15 * time.Second
 	// queueTimes is the number of times that the job lets its core wait after which the quota of a
 	// job without a master is given back.
@@ -229,8 +230,8 @@ func (l *Launcher) time(now time.Time) {
 	l.at = now.Add(pause)
 }
 
-// Rests handles the answer to [Ask] that the job has given back the quota of its queue, and that its
-// next master is due at a time.
+// Rests handles the answer to [Ask] that the job has given back the quota of its queue, and that
+// its next master is due at a time.
 func (l *Launcher) Rests(until, now time.Time) []Action {
 	if l.phase == Ended || !l.asked {
 		return nil

@@ -66,7 +66,8 @@ func (m *model) perform(actions []Action) {
 			}
 		case Sweep:
 			p := m.pod
-			if p == nil || !m.heard { // it has not heard of the pod's present state yet
+			// it has not heard of the pod's present state yet
+			if p == nil || !m.heard {
 				if p != nil {
 					p.swept = true
 				}

@@ -48,8 +48,9 @@
 //     for Grace at most, and only while there are pods that may have it. The pods of a job that is
 //     to stop, or to be suspended, have that time for a checkpoint of their own, too. A missed
 //     checkpoint is reported; [Lifecycle.Unsaved] has the reason if processes missed theirs.
-//  4. A stop beats every other request, and every other request beats one to yield. A second one ends the job at once, and so does one before
-//     the data is known. Requests that follow the first do not extend the grace period.
+//  4. A stop beats every other request, and every other request beats one to yield. A second stop
+//     ends the job at once, and so does one before the data is known. Requests that follow the
+//     first do not extend the grace period.
 //  5. A rollback of the model leads back from Completing to Training. Until a task is granted again
 //     there is nothing to save.
 //  6. A master that does not know what is in the model (Recovering) does not forget so when it ends

@@ -165,7 +165,8 @@ func (m *model) Close(t *rapid.T) {
 	n := rapid.SampledFrom([]Notice{0, 0, 0, Leave, Suspend, Stop, Yield}).Draw(t, "notice")
 	var ok bool
 	did := m.both(func(l *Lifecycle) (did []Action) { did, ok = l.Close(n, m.f, m.now); return did })
-	if want := !m.over() && m.left == nil && m.how != Stop && (n == Leave || n == Suspend || n == Yield && m.how == 0); ok != want {
+	counts := n == Leave || n == Suspend || n == Yield && m.how == 0
+	if want := !m.over() && m.left == nil && m.how != Stop && counts; ok != want {
 		t.Fatalf("%v counts: %t, want %t", n, ok, want)
 	} else if want {
 		m.request(n, did)

@@ -41,7 +41,7 @@ type Exited struct {
 	OOMKills int
 }
 
-// failedAt returns when the process failed, as precisely as it is known.
+// failedAt returns the time of the failure: as the process has reported it, else that of its end.
 func (e Exited) failedAt() time.Time {
 	if e.Erred.IsZero() {
 		return e.At

@@ -117,8 +117,8 @@ func judge(e end, recalled bool, why string) (Failure, bool) {
 }
 
 // rootCause returns the failure with the smallest time, nil if no process has failed. As in
-// torchrun, times are in seconds. Within a second the one that was reported or seen first counts. A process
-// that the agent had asked to end is the root cause only if there is no other.
+// torchrun, times are in seconds. Within a second the one that was reported or seen first counts. A
+// process that the agent had asked to end is the root cause only if there is no other.
 func rootCause(processes []*process) *process {
 	failed := slices.DeleteFunc(slices.Clone(processes), func(p *process) bool { return !p.exit.Failed() })
 	if len(failed) == 0 {

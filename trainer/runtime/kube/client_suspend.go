@@ -74,7 +74,8 @@ func (c *Client) dropPending(ctx context.Context, o *objects) {
 
 // Resume resumes a suspended job. For a job that has ended without success it creates a new Job of
 // the same spec, which continues from the newest checkpoint. The error says why a job cannot be
-// resumed: its queue holds it, or [ErrNotFound], [job.ErrRunning], [job.ErrSucceeded], [job.ErrNoCheckpoints].
+// resumed: its queue holds it, or [ErrNotFound], [job.ErrRunning], [job.ErrSucceeded],
+// [job.ErrNoCheckpoints].
 func (c *Client) Resume(ctx context.Context, name string) error {
 	root, err := c.alive(ctx, "resume", name,
 		"; its checkpoints are there: start a job with --checkpoint_dir_for_init")

@@ -50,8 +50,8 @@ func (c *Client) ofKueue(ctx context.Context, version, resource, namespace strin
 	})
 }
 
-// checkQueue returns why the queue of a job cannot admit its pods. What the user may not read
-// counts as correct.
+// checkQueue returns why the queue of a job cannot admit its pods. Objects that the user may not
+// read count as correct.
 func (c *Client) checkQueue(ctx context.Context, j *job.Job) error {
 	version := c.kueue()
 	if version == "" {

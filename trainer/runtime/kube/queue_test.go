@@ -26,7 +26,8 @@ import (
 
 // queueClient returns a client of a cluster with Kueue, with objects of Kueue's, as YAML, and
 // others.
-func queueClient(t *testing.T, ofKueue []string, objects ...runtime.Object) (*Client, *fake.Clientset, *strings.Builder) {
+func queueClient(t *testing.T, ofKueue []string,
+	objects ...runtime.Object) (*Client, *fake.Clientset, *strings.Builder) {
 	t.Helper()
 	c, set := testClient(objects...)
 	set.Resources = []*meta.APIResourceList{{GroupVersion: groupOfKueue + "/v1beta2"}}
@@ -162,11 +163,12 @@ func gatedPod(t *testing.T, id pod.ID, uid string) *core.Pod {
 
 // workload returns the Workload of a pod that is not admitted.
 func workload(uid, message string) string {
-	return "kind: Workload\nmetadata: {name: w-" + uid + ", namespace: default, labels: {kueue.x-k8s.io/job-uid: " + uid +
-		"}}\nstatus: {conditions: [{type: QuotaReserved, status: 'False', message: \"" + message + "\"}]}"
+	return "kind: Workload\nmetadata: {name: w-" + uid + ", namespace: default, labels: {kueue.x-k8s.io/job-uid: " +
+		uid + "}}\nstatus: {conditions: [{type: QuotaReserved, status: 'False', message: \"" + message + "\"}]}"
 }
 
-const insufficient = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 1 more needed"
+const insufficient = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor " +
+	"default, 1 more needed"
 
 func TestStatusOfQueue(t *testing.T) {
 	objects, _ := submitted(t, func(j *job.Job) { j.Queue, j.NumWorkers = "team-a", 3 })

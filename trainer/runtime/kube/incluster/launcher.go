@@ -95,7 +95,7 @@ func (l *launcher) run(ctx context.Context) error {
 	default:
 		l.decide = launch.New(begun)
 	}
-	// for a master that is there already; before it creates one it tries again
+	// for a master that already exists; before one is created it is read again
 	if _, err := l.described(ctx); err != nil {
 		l.log.Warn("The description of the job could not be read", "error", err)
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // A master whose job has given back its quota ends the pods, and writes until when the job rests.
-// Its successor begins anew.
+// The next master removes that.
 func TestMasterYields(t *testing.T) {
 	c := newNodes(t, nil)
 	yields := func(_ context.Context, config master.Config) (*wire.JobStatus, error) {
