@@ -151,8 +151,9 @@ torch: cc ## PyTorch 2.x for CPUs, from PyPI into build/tools/torch
 	  $(TORCH)/bin/python -c 'import torch, torch.distributed; print("PyTorch", torch.__version__)'; \
 	  cp tools/torch/requirements.txt $(TORCH)/; }
 
-simulation: ## 500 whole jobs of each strategy in virtual time, with all kinds of faults, and servers alone; SEED=first, SEEDS=how many
+simulation: ## 500 whole jobs of each strategy in virtual time, with all kinds of faults, servers alone, and jobs in one queue; SEED=first, SEEDS=how many
 	$(GO) test -count=1 -timeout 30m -run '^TestSchedules$$' ./trainer/train/ps -schedules 120
+	$(GO) test -count=1 -timeout 30m -run '^TestContest$$' ./trainer/elastic/admission -seeds 10000
 	$(GO) test -c -o $(BUILD)/trainer.test ./trainer
 	@cd trainer; running=; for strategy in TestSimulation TestSimulationRing TestSimulationProgram; do \
 	  ../$(BUILD)/trainer.test -test.run "^$$strategy$$" -test.timeout 0 -seed $(SEED) -seeds $(SEEDS) & running="$$running $$!"; \
