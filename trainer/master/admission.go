@@ -42,6 +42,7 @@ func (m *master) admit(now time.Time) {
 		m.yields = &Yielded{Pause: a.Pause, Reason: lacksQuota(m.Job, q)}
 		m.Log.Warn("The core of the job was not admitted in time", "queue", m.Job.Queue, "reason",
 			m.yields.Reason, "timeout", m.Job.AdmissionTime(), "pause", a.Pause.Round(time.Second))
+		m.events.happen(QuotaReturned{Reason: m.yields.Reason, Pause: a.Pause})
 		if actions, ok := m.stage.Close(lifecycle.Yield, m.facts(), now); ok {
 			m.closes(actions, now)
 		}

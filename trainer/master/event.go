@@ -1,6 +1,7 @@
 package master
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
@@ -123,6 +124,18 @@ type MasterReplaced struct {
 	Planned bool
 }
 
+// QuotaReturned tells that a job in a queue gives its quota back, as its core lacked some for too
+// long, and tries again after a pause.
+type QuotaReturned struct {
+	Reason string
+	Pause  time.Duration
+}
+
+// Words returns the event as text.
+func (e QuotaReturned) Words() string {
+	return fmt.Sprintf("the job gave its quota back for %v: %s", e.Pause.Round(time.Second), e.Reason)
+}
+
 // ProgramFailed tells that a process of a program has failed, how, and what follows from it.
 type ProgramFailed struct{ Text string }
 
@@ -165,6 +178,7 @@ func (MasterReplaced) event()      {}
 func (ProgramFailed) event()       {}
 func (Evaluated) event()           {}
 func (EvaluationWithdrawn) event() {}
+func (QuotaReturned) event()       {}
 func (Ended) event()               {}
 
 // events passes events on, and keeps the incidents among them.

@@ -25,6 +25,7 @@ const (
 	incidentProgram = "program" // a process of a program has failed
 	incidentModel   = "model"   // the training returned
 	incidentMaster  = "master"  // the master was lost
+	incidentQuota   = "quota"   // the job gave its quota back
 	// IncidentJob is the kind of the end of a job that was resumed later.
 	IncidentJob = "job"
 )
@@ -100,6 +101,8 @@ func (h *history) hear(e Event, now time.Time) {
 		note(incidentModel, e.Words())
 	case CheckpointDamaged:
 		note(incidentModel, fmt.Sprintf("checkpoint %d cannot be read: %s", e.Number, e.Reason))
+	case QuotaReturned:
+		note(incidentQuota, e.Words())
 	case MasterReplaced:
 		if !e.Planned {
 			note(incidentMaster, fmt.Sprintf("the master was lost, and came back as its incarnation %d", e.Incarnation))

@@ -29,6 +29,8 @@ func TestHistoryOfEvents(t *testing.T) {
 			PodEnded{ID: worker(1), Reason: "deleted"}}, "pod: worker-1: replaced: silent"},
 		{[]Event{PodUnwanted{ID: worker(1)}, PodEnded{ID: worker(1)},
 			PodEnded{ID: worker(1), Reason: "evicted"}}, "pod: worker-1: evicted"},
+		{[]Event{QuotaReturned{"1 of 3 pods has quota", 90 * time.Second}},
+			"quota: the job gave its quota back for 1m30s: 1 of 3 pods has quota"},
 		{[]Event{ProgramFailed{"rank 0 of worker-0 (pid 7): exit code 1"}},
 			"program: rank 0 of worker-0 (pid 7): exit code 1"},
 		{[]Event{TrainingRestarted{Reason: "ps-0 was lost"}}, "model: the training started over: ps-0 was lost"},

@@ -33,10 +33,13 @@ const collectLimit = 30 * time.Second
 
 // Preflight returns, joined, all problems that would keep a job from running on this cluster and
 // can be known before. Objects that it may not read count as correct. err says that the cluster
-// does not answer.
+// does not answer. Like [Client.Submit] it sets the job's QueuePriorities if they are not given.
 func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error) {
-	s, flaws := manifest.Submit(j)
 	namespace, problem, err := c.checkNamespace(ctx)
+	if problem == nil && err == nil {
+		c.prioritize(ctx, j)
+	}
+	s, flaws := manifest.Submit(j)
 	if problem != nil || err != nil {
 		return errors.Join(flaws, problem), err
 	}

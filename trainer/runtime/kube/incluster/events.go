@@ -31,6 +31,7 @@ const (
 	reasonSucceeded   = "TrainingSucceeded"
 	reasonFailed      = "TrainingFailed"
 	reasonStopped     = "TrainingStopped"
+	reasonQuota       = "QuotaReturned"
 	reasonPodFailed   = "PodFailed"    // by its own fault, which is counted
 	reasonRejected    = "PodRejected"  // by its node
 	reasonReplaced    = "PodReplaced"  // because it does not do its work
@@ -150,6 +151,8 @@ func (w *eventWriter) describe(e master.Event) (kind, why, message string) {
 	case master.CheckpointFailed:
 		return core.EventTypeWarning, reasonUnsaved,
 			fmt.Sprintf("checkpoint %d was given up, and is tried again: %s", e.Number, e.Reason)
+	case master.QuotaReturned:
+		return core.EventTypeWarning, reasonQuota, e.Words()
 	case master.PodEnded:
 		text := manifest.PodName(w.job, e.ID) + ": " + e.Reason
 		switch {
