@@ -11,7 +11,7 @@ ELASTICDL  := $(BUILD)/elasticdl
 # them, either.
 export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
 LINT       := $(GO) tool -modfile=tools/lint/go.mod
-MODULES    := . tools/lint tools/gen tools/kubernetes tools/pulumi tools/pulumi/language
+MODULES    := . tools/lint tools/gen tools/kubernetes tools/kubernetes/kueue tools/pulumi tools/pulumi/language
 # `make test` leaves out packages that link Pulumi, whose SDKs take minutes to compile, and whole
 # jobs: test-infra and test-jobs have these.
 QUICK       = $$($(GO) list ./... | grep -vE '/elasticdl/(infra|stacks|test/(graph|local|provider))(/|$$)')
@@ -248,11 +248,15 @@ seeds: build cluster-tools torch-debian ## every command of five published tutor
 	@$(on_cluster); \
 	$(GO) test -tags e2e -count=1 -v -timeout 30m -run '^TestSeeds$$' ./test/e2e -args $(E2E_FLAGS)
 
-# The first build of Kubernetes takes 7 minutes of a CPU and 2.4 GB.
+# The first build of Kubernetes takes 7 minutes of a CPU and 2.4 GB. Kueue needs an older Kubernetes
+# library, hence a module of its own; its resource definitions, roles and webhooks are those that its
+# module ships.
 cluster-tools:
 	CGO_ENABLED=0 $(GO) build -C tools/kubernetes -ldflags '-s -w' -o $(abspath $(BUILD))/tools/ ./cmd/cluster
 	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/components -ldflags '-s -w' -o $(abspath $(BUILD))/tools/ ./coredns ./pause sigs.k8s.io/kwok/cmd/kwok
 	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/components -ldflags '$(KUBE_LDFLAGS)' -o $(abspath $(BUILD))/tools/ ./kube
+	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/kueue -ldflags '-s -w' -o $(abspath $(BUILD))/tools/ sigs.k8s.io/kueue/cmd/kueue
+	$(BUILD)/tools/kube kubectl kustomize $$($(GO) list -C tools/kubernetes/kueue -m -f '{{.Dir}}' sigs.k8s.io/kueue)/config/default >$(BUILD)/tools/kueue.yaml
 
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@failed=; for f in $$(grep -rlE '^func Fuzz' --include='*_test.go' trainer cmd infra test); do \
@@ -265,6 +269,7 @@ vulnerabilities: ## known vulnerabilities in what each module calls, as vuln.go.
 	@failed=; look() { echo "$$@"; $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4 -C "$$@" || failed="$$failed $$1"; }; \
 	  look . ./...; look tools/gen ./...; look tools/kubernetes ./...; look tools/lint honnef.co/go/tools/cmd/staticcheck; \
 	  look tools/kubernetes/components ./coredns ./pause ./kube sigs.k8s.io/kwok/cmd/kwok; \
+	  look tools/kubernetes/kueue sigs.k8s.io/kueue/cmd/kueue; \
 	  look tools/pulumi github.com/pulumi/pulumi/pkg/v3/cmd/pulumi; look tools/pulumi/language github.com/pulumi/pulumi/sdk/v3/go/pulumi-language-go; \
 	  [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 

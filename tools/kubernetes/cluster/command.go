@@ -253,6 +253,8 @@ func (s *state) awaitComponent(ctx context.Context, name string, since time.Time
 		ask = s.registryServes
 	case "dns", "proxy":
 		ask = lookup
+	case Kueue:
+		ask = s.kueueServes
 	}
 	for i := range s.Nodes {
 		switch name {

@@ -33,6 +33,7 @@ func (s *state) writePKI(now time.Time) error {
 		"apiserver":         {"kube-apiserver", nil, servers},
 		"apiserver-kubelet": {"kube-apiserver-kubelet-client", masters, nil},
 		"kubelet":           {"kubelet", nil, []string{"localhost", "127.0.0.1", nodeAddress}},
+		"kueue-webhook":     {"kueue-webhook", nil, []string{"127.0.0.1"}},
 	} {
 		pair, err := authority.Issue(of.name, of.groups, of.hosts)
 		if err != nil {
@@ -46,6 +47,9 @@ func (s *state) writePKI(now time.Time) error {
 		"admin":     {"admin", "system:masters"},
 		"scheduler": {"system:kube-scheduler", ""},
 		"proxy":     {"system:kube-proxy", ""},
+		// Kueue has the rights of the ServiceAccount that its module ships.
+		"kueue": {"system:serviceaccount:kueue-system:kueue-controller-manager",
+			"system:serviceaccounts system:authenticated"},
 	}
 	for i := range s.Nodes {
 		users[nodeName(i)] = [2]string{"system:node:" + nodeName(i), "system:nodes"}

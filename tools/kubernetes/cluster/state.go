@@ -26,7 +26,9 @@ type state struct {
 	// URL of etcd for other members, of which there are none
 	Peer string `json:"peer"`
 	// it was started completely
-	Up        bool           `json:"up"`
+	Up bool `json:"up"`
+	// addresses of Kueue, nil if it was never started
+	Queues    *queues        `json:"queues,omitempty"`
 	Processes []proc.Process `json:"processes"`
 }
 

@@ -28,6 +28,8 @@ type Command struct {
 	Env []string `json:"env"`
 	// file to which its output is appended
 	Log string `json:"log"`
+	// root directory of the process, in which the program's path is; none for this process's own
+	Root string `json:"root,omitempty"`
 }
 
 // Process is a started Command.
@@ -61,7 +63,10 @@ func Run(c Command) (Process, error) {
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), c.Env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Chroot: c.Root}
+	if c.Root != "" {
+		cmd.Dir = "/"
+	}
 	if err := cmd.Start(); err != nil {
 		return Process{}, fmt.Errorf("start %s: %w", c.Name, err)
 	}

@@ -28,6 +28,8 @@ const usage = `usage: cluster COMMAND [--dir DIR] [flags]
   start COMPONENT     start it again, and wait until it serves
   pause COMPONENT     stop it where it is
   resume COMPONENT    let it continue
+  add kueue [--fair-sharing]    start Kueue, which admits pods of namespaces labelled elastic.dev/queued=true
+  remove kueue        end it, and delete its webhooks
   slots N             give each real node N of the resource elastic.dev/slot, which means nothing and can be scarce
   kill-kubelet NODE, start-kubelet NODE, kill-apiserver, start-apiserver    the same by other names
 
@@ -53,6 +55,7 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("cluster "+command, flag.ExitOnError)
 	var c cluster.Config
 	var listen string
+	var fair bool
 	flags.StringVar(&c.Dir, "dir",
 		cmp.Or(os.Getenv("ELASTICDL_CLUSTER"), filepath.Join("build", "cluster")), "folder of the cluster")
 	switch command {
@@ -63,6 +66,8 @@ func run(ctx context.Context, args []string) error {
 		flags.IntVar(&c.Kwok, "kwok", 0, "fake nodes, whose pods do nothing")
 		flags.StringVar(&c.KwokCPU, "kwok-cpu", "8", "CPUs of each fake node")
 		flags.StringVar(&c.KwokMemory, "kwok-memory", "32Gi", "memory of each fake node")
+	case "add":
+		flags.BoolVar(&fair, "fair-sharing", false, "preempt by the shares of queues in their cohort")
 	case "registry":
 		flags.StringVar(&listen, "listen", "", "address")
 	case "help", "-h", "--help":
@@ -82,6 +87,12 @@ func run(ctx context.Context, args []string) error {
 	about := map[string]func(dir, component string) error{
 		"kill": cluster.Kill, "pause": cluster.Pause, "resume": cluster.Resume,
 		"start": func(dir, component string) error { return cluster.Start(ctx, dir, component) },
+		"add": func(dir, component string) error {
+			return optional(component, func() error { return cluster.AddKueue(ctx, dir, fair) })
+		},
+		"remove": func(dir, component string) error {
+			return optional(component, func() error { return cluster.RemoveKueue(ctx, dir) })
+		},
 	}[command]
 	if about != nil {
 		if len(names) != 1 {
@@ -115,6 +126,14 @@ func run(ctx context.Context, args []string) error {
 		return cluster.ServeRegistry(ctx, listen, c.Dir)
 	}
 	return fmt.Errorf("%q is no command\n%s", command, usage)
+}
+
+// optional calls do if the component is one that can be added and removed.
+func optional(component string, do func() error) error {
+	if component != cluster.Kueue {
+		return fmt.Errorf("%q is no optional component, expected %s", component, cluster.Kueue)
+	}
+	return do()
 }
 
 // parse parses flags before and after names, and returns the names.
