@@ -18,11 +18,16 @@ var components sync.Mutex
 // "resume".
 func component(t *testing.T, verb, name string) {
 	t.Helper()
-	components.Lock()
-	defer components.Unlock()
-	if err := command(*program, verb, name, "--dir="+*cluster); err != nil {
+	if err := clusterCommand(verb, name); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// clusterCommand runs the cluster's program.
+func clusterCommand(args ...string) error {
+	components.Lock()
+	defer components.Unlock()
+	return command(*program, append(args, "--dir="+*cluster)...)
 }
 
 // kubelet returns the name of a node's kubelet among the cluster's components.
@@ -202,34 +207,16 @@ func drain(t *testing.T, node string) {
 // together counts how many of the master and the servers of a job are being deleted at a time, and
 // returns a function that returns the maximum.
 func (j *submitted) together() (most func() int) {
-	ctx, stop := context.WithCancel(j.t.Context())
-	result := make(chan int, 1)
-	go func() {
-		most := 0
-		for {
-			_, changed := j.ask(func() bool {
-				n := 0
-				for name, o := range j.now[pods] {
-					if strings.HasPrefix(name, "elasticdl-"+j.job+"-") && (o.role() == "master" ||
-						o.role() == "ps") && o.leaving() {
-						n++
-					}
-				}
-				most = max(most, n)
-				return false
-			})
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				result <- most
-				return
+	return j.maximum(j.t.Context(), func() int {
+		n := 0
+		for name, o := range j.now[pods] {
+			if strings.HasPrefix(name, "elasticdl-"+j.job+"-") && (o.role() == "master" ||
+				o.role() == "ps") && o.leaving() {
+				n++
 			}
 		}
-	}()
-	return func() int {
-		stop()
-		return <-result
-	}
+		return n
+	})
 }
 
 // The API server is down for half a minute, and components that depend on it restart, as in

@@ -130,7 +130,7 @@ func prepare(dir string) (stop func(), err error) {
 	if err != nil {
 		return stop, err
 	}
-	undo = append(undo, proxy)
+	undo = append(undo, proxy, stopKueue)
 	return stop, nil
 }
 

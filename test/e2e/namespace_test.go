@@ -122,8 +122,14 @@ func (ns *namespace) apply(file string, replace ...string) {
 	if err != nil {
 		ns.t.Fatal(err)
 	}
+	ns.create(strings.NewReplacer(replace...).Replace(string(text)))
+}
+
+// create creates or changes the objects of a text in YAML or JSON.
+func (ns *namespace) create(text string) {
+	ns.t.Helper()
 	cmd := exec.Command("kubectl", "apply", "--namespace="+ns.name, "-f", "-")
-	cmd.Stdin = strings.NewReader(strings.NewReplacer(replace...).Replace(string(text)))
+	cmd.Stdin = strings.NewReader(text)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		ns.t.Fatalf("%v: %v\n%s", cmd, err, out)
 	}

@@ -319,20 +319,7 @@ func TestProgramsLoseANode(t *testing.T) {
 	r.leave("enough")
 	plain.ended()
 	plain.learnt(again)
-	r.ended()
-	if s := r.reported(); s.RecordsDone != 2*counted || s.RecordsTotal != 2*counted {
-		t.Errorf("%d records of %d done, want %d", s.RecordsDone, s.RecordsTotal, 2*counted)
-	}
-	lines := r.last("counted ")
-	for _, line := range lines {
-		if !strings.Contains(line, fmt.Sprintf("counted %d right, 0 wrong", counted)) {
-			t.Error(line)
-		}
-	}
-	figure(t, "ranks whose model has each record twice", strconv.Itoa(len(lines)), "= 4")
-	if len(lines) != 4 {
-		t.Errorf("%d ranks say what their model has, want 4", len(lines))
-	}
+	r.countedRight(t, 4)
 }
 
 // onEach submits a job that runs a script with a worker on each node, worker-1 on the second, and

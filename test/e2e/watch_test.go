@@ -57,10 +57,14 @@ type object struct {
 		ResourceVersion   string
 		Labels            map[string]string
 		DeletionTimestamp *time.Time
+		OwnerReferences   []ownerReference
 	}
 	Spec struct {
 		NodeName string
 		Replicas int
+		// of a workload
+		QueueName string
+		Priority  int
 	}
 	Status struct {
 		Phase             string
@@ -76,6 +80,11 @@ type object struct {
 }
 
 type condition struct{ Type, Status, Reason, Message string }
+
+type ownerReference struct {
+	Kind, Name, UID string
+	Controller      bool
+}
 
 // is reports whether a condition has a status; an absent condition has none.
 func (o *object) is(condition, status string) bool {
@@ -137,11 +146,43 @@ type view struct {
 // look watches some kinds in a namespace until ctx ends.
 func look(ctx context.Context, namespace string, kinds ...kind) *view {
 	v := &view{now: map[kind]map[string]*object{}, last: map[string]*object{}, changed: make(chan struct{})}
+	v.add(ctx, namespace, kinds...)
+	return v
+}
+
+// add watches further kinds.
+func (v *view) add(ctx context.Context, namespace string, kinds ...kind) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	for _, k := range kinds {
 		v.now[k] = map[string]*object{}
 		go v.follow(ctx, k, k.path(namespace))
 	}
-	return v
+}
+
+// maximum evaluates a number after each change, and returns a function that returns its maximum.
+func (v *view) maximum(ctx context.Context, number func() int) (most func() int) {
+	ctx, stop := context.WithCancel(ctx)
+	result := make(chan int, 1)
+	go func() {
+		most := 0
+		for {
+			_, changed := v.ask(func() bool {
+				most = max(most, number())
+				return false
+			})
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				result <- most
+				return
+			}
+		}
+	}()
+	return func() int {
+		stop()
+		return <-result
+	}
 }
 
 // follow lists and watches in a loop: the API server may be down for a while.

@@ -1,0 +1,160 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// inQueue returns the flags of a job whose pods wait in the queue of a team.
+func inQueue(team string, minWorkers int) []string {
+	return []string{"--queue=" + team, fmt.Sprint("--min_workers=", minWorkers)}
+}
+
+// Two teams form a cohort. A job of the first has a core of a master and two workers, and two more
+// workers on quota that the second does not use. The second team takes its quota back with two pods
+// that are no part of a job, one after the other: each has its quota at once, and runs when the
+// worker has ended. The other workers keep their processes, and the core is left alone. When the
+// pods have ended, the job has four workers again. Each record is in the model as often as it should
+// be.
+func TestQueueReclaims(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	ns.teams(map[string]int{"team-a": 3, "team-b": 2})
+	began := time.Now()
+	r := ns.program("lent", slices.Concat(inQueue("team-a", 2), []string{"--num_workers=4"}), "counts.py",
+		strconv.Itoa(counted), "0.3")
+	before := r.after("elasticdl run to four workers stepping", 4, began)
+	ns.checkPods(t)
+	r.logQueues("four workers")
+	most := ns.mostReserved()
+	core := r.core(t, "master", 2)
+	kept := r.uids(core...)
+
+	for i, left := range []int{3, 2} {
+		rival := fmt.Sprintf("rival-%d", i)
+		began := time.Now()
+		ns.rival(rival, "team-b")
+		ns.until(t, "quota of "+rival, patience, func() bool {
+			o := ns.workload(rival)
+			return o != nil && o.reserves()
+		})
+		took(t, "pod of the other team applied to its quota", began)
+		r.awaits("running "+rival, patience, func() bool { return ns.now[pods][rival].running() })
+		within(t, "pod of the other team applied to running", time.Since(began), time.Minute)
+		r.preempted(t, i+1)
+		after := r.after(fmt.Sprintf("pod of the other team applied to %d workers stepping", left), left, began)
+		r.same(after, before, core[1:])
+		figure(t, "longest time between two steps of the core around it", rounded(r.pause(core[1:], began)), "")
+	}
+	r.logQueues("two workers preempted")
+	if now := r.uids(core...); !slices.Equal(now, kept) {
+		t.Errorf("the core was disturbed: %v, before %v", now, kept)
+	}
+
+	ns.kubectl("delete", "pod", "rival-0", "rival-1", "--wait=false")
+	ns.until(t, "free quota", patience, func() bool { return len(ns.reserved("team-b")) == 0 })
+	began = time.Now()
+	r.awaits("4 workers again", patience, func() bool { return len(r.workers((*object).running)) == 4 })
+	took(t, "quota free to four workers running", began)
+	r.same(r.after("quota free to four workers stepping", 4, began), before, core[1:])
+	if n := most(); n > 5 {
+		t.Errorf("%d workloads held quota at once, want 5 at most", n)
+	}
+	r.leave("enough")
+	r.countedRight(t, 4)
+}
+
+// core waits for the pods of the job's core, and returns them: the other pods that are named, and
+// that number of workers. All other workers are elastic.
+func (j *submitted) core(t *testing.T, others string, workers int) (core []string) {
+	t.Helper()
+	j.awaits("core", patience, func() bool {
+		core = j.shares()["core"]
+		return len(core) == len(strings.Fields(others))+workers
+	})
+	for _, name := range strings.Fields(others) {
+		if !slices.Contains(core, name) {
+			t.Errorf("%s is not of the core, which is %q", name, core)
+		}
+	}
+	return core
+}
+
+// preempted checks that the status and the master's log report how many workers were preempted, and
+// by whom.
+func (r *running) preempted(t *testing.T, n int) {
+	t.Helper()
+	if lines := grep(r.log("master"), `worker-\d+.*preempted.*Preempted to accommodate a workload`); len(lines) < n {
+		t.Errorf("the master's log reports %d preempted workers, want %d:\n%s", len(lines), n, strings.Join(lines, "\n"))
+	}
+	if out := r.elasticdl("status", r.job); len(grep(out, `preempted`)) == 0 {
+		t.Errorf("elasticdl status does not report that workers were preempted:\n%s", out)
+	}
+}
+
+// pause returns the longest time between two steps of one of the workers, since shortly before a
+// time.
+func (r *running) pause(workers []string, since time.Time) (longest time.Duration) {
+	last := map[string]time.Time{}
+	for _, s := range r.steps() {
+		if !slices.Contains(workers, s.worker) || s.at.Before(since.Add(-time.Second)) {
+			continue
+		}
+		if before, ok := last[s.worker]; ok {
+			longest = max(longest, s.at.Sub(before))
+		}
+		last[s.worker] = s.at
+	}
+	return longest
+}
+
+// countedRight waits for the success of a job of counts.py, and checks that the model of each rank
+// has each record twice.
+func (r *running) countedRight(t *testing.T, ranks int) {
+	t.Helper()
+	r.ended()
+	if s := r.reported(); s.RecordsDone != 2*counted || s.RecordsTotal != 2*counted {
+		t.Errorf("%d records of %d done, want %d", s.RecordsDone, s.RecordsTotal, 2*counted)
+	}
+	lines := r.last("counted ")
+	for _, line := range lines {
+		if !strings.Contains(line, fmt.Sprintf("counted %d right, 0 wrong", counted)) {
+			t.Error(line)
+		}
+	}
+	figure(t, "ranks whose model has each record twice", strconv.Itoa(len(lines)), fmt.Sprint("= ", ranks))
+	if len(lines) != ranks {
+		t.Errorf("%d ranks say what their model has, want %d", len(lines), ranks)
+	}
+}
+
+// A suspended job holds no quota, and continues when it is resumed.
+func TestQueueSuspended(t *testing.T) {
+	t.Parallel()
+	const epochs = 40
+	ns := newNamespace(t)
+	ns.teams(map[string]int{"team-a": 4})
+	j := ns.train("paused", slices.Concat(small, inQueue("team-a", 1), ns.checkpoints(), []string{mlp,
+		"--num_epochs=40", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64"})...)
+	j.trains(0.05)
+	j.awaits("quota of four pods", patience, func() bool { return len(ns.reserved("team-a")) == 4 })
+	ns.checkPods(t)
+	began := time.Now()
+	ns.elasticdl("suspend", "paused")
+	ns.until(t, "free quota", patience, func() bool { return len(ns.reserved("")) == 0 })
+	took(t, "elasticdl suspend to no workload with quota", began)
+	j.logQueues("suspended")
+	began = time.Now()
+	ns.elasticdl("resume", "paused")
+	j.awaits("quota of four pods", patience, func() bool { return len(ns.reserved("team-a")) == 4 })
+	took(t, "elasticdl resume to quota of four pods", began)
+	j.goesOn(trainingDigits)
+	j.ends(epochs)
+	ns.until(t, "free quota", patience, func() bool { return len(ns.reserved("")) == 0 })
+}
