@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Ten jobs with a core of three pods each share a quota of five: for one of them and a half. All
@@ -110,7 +111,7 @@ func TestKueueAway(t *testing.T) {
 func (j *submitted) says(pattern string) {
 	j.t.Helper()
 	out := ""
-	eventually(j.t, "word of "+pattern+" in elasticdl status", patience, func() bool {
+	eventually(j.t, "word of "+pattern+" in elasticdl status", time.Minute, func() bool {
 		out = j.elasticdl("status", j.job)
 		return len(grep(out, pattern)) > 0
 	})
