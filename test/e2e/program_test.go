@@ -322,6 +322,26 @@ func TestProgramsLoseANode(t *testing.T) {
 	r.countedRight(t, 4)
 }
 
+// countedRight waits for the success of a job of counts.py, and checks that the model of each rank
+// has each record twice.
+func (r *running) countedRight(t *testing.T, ranks int) {
+	t.Helper()
+	r.ended()
+	if s := r.reported(); s.RecordsDone != 2*counted || s.RecordsTotal != 2*counted {
+		t.Errorf("%d records of %d done, want %d", s.RecordsDone, s.RecordsTotal, 2*counted)
+	}
+	lines := r.last("counted ")
+	for _, line := range lines {
+		if !strings.Contains(line, fmt.Sprintf("counted %d right, 0 wrong", counted)) {
+			t.Error(line)
+		}
+	}
+	figure(t, "ranks whose model has each record twice", strconv.Itoa(len(lines)), fmt.Sprint("= ", ranks))
+	if len(lines) != ranks {
+		t.Errorf("%d ranks say what their model has, want %d", len(lines), ranks)
+	}
+}
+
 // onEach submits a job that runs a script with a worker on each node, worker-1 on the second, and
 // the master on the first.
 func (ns *namespace) onEach(job, script string, args ...string) *running {

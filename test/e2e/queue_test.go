@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,21 +37,10 @@ func TestQueueReclaims(t *testing.T) {
 	core := r.core(t, "master", 2)
 	kept := r.uids(core...)
 
+	r.goesOn(200)
+	figure(t, "median time between two steps", rounded(median(r.pauses(core[1:], began))), "")
 	for i, left := range []int{3, 2} {
-		rival := fmt.Sprintf("rival-%d", i)
-		began := time.Now()
-		ns.rival(rival, "team-b")
-		ns.until(t, "quota of "+rival, patience, func() bool {
-			o := ns.workload(rival)
-			return o != nil && o.reserves()
-		})
-		took(t, "pod of the other team applied to its quota", began)
-		r.awaits("running "+rival, patience, func() bool { return ns.now[pods][rival].running() })
-		within(t, "pod of the other team applied to running", time.Since(began), time.Minute)
-		r.preempted(t, i+1)
-		after := r.after(fmt.Sprintf("pod of the other team applied to %d workers stepping", left), left, began)
-		r.same(after, before, core[1:])
-		figure(t, "longest time between two steps of the core around it", rounded(r.pause(core[1:], began)), "")
+		r.reclaims(t, fmt.Sprintf("rival-%d", i), left, before, core[1:])
 	}
 	r.logQueues("two workers preempted")
 	if now := r.uids(core...); !slices.Equal(now, kept) {
@@ -68,6 +58,32 @@ func TestQueueReclaims(t *testing.T) {
 	}
 	r.leave("enough")
 	r.countedRight(t, 4)
+}
+
+// reclaims creates a pod of the other team, for which Kueue preempts a worker. The workers that are
+// left, among them those of the core, continue with the processes that they had before.
+func (r *running) reclaims(t *testing.T, rival string, left int, before steppers, core []string) {
+	t.Helper()
+	began := time.Now()
+	r.rival(rival, "team-b")
+	applied := time.Now()
+	r.until(t, "quota of "+rival, patience, func() bool {
+		o := r.workload(rival)
+		return o != nil && o.reserves()
+	})
+	took(t, "pod of the other team created to its quota", applied)
+	r.awaits("running "+rival, patience, func() bool { return r.now[pods][rival].running() })
+	within(t, "pod of the other team created to running", time.Since(applied), time.Minute)
+	r.preempted(t, len(before.pid)-left)
+	after := r.after(fmt.Sprintf("pod of the other team applied to %d workers stepping", left), left, began)
+	r.same(after, before, core)
+	figure(t, "longest time between two steps of the core around it",
+		rounded(slices.Max(r.pauses(core, began.Add(-5*time.Second)))), "")
+	again := r.repeated(core, began)
+	figure(t, "steps that the core has repeated", strconv.Itoa(again), "<= 1")
+	if again > 1 {
+		t.Errorf("workers of the core have repeated %d steps, want 1 at most", again)
+	}
 }
 
 // core waits for the pods of the job's core, and returns them: the other pods that are named, and
@@ -98,40 +114,48 @@ func (r *running) preempted(t *testing.T, n int) {
 	}
 }
 
-// pause returns the longest time between two steps of one of the workers, since shortly before a
-// time.
-func (r *running) pause(workers []string, since time.Time) (longest time.Duration) {
+// pauses returns the times between the steps of the workers since a time.
+func (r *running) pauses(workers []string, since time.Time) (all []time.Duration) {
 	last := map[string]time.Time{}
-	for _, s := range r.steps() {
-		if !slices.Contains(workers, s.worker) || s.at.Before(since.Add(-time.Second)) {
-			continue
-		}
+	for _, s := range r.since(workers, since) {
 		if before, ok := last[s.worker]; ok {
-			longest = max(longest, s.at.Sub(before))
+			all = append(all, s.at.Sub(before))
 		}
 		last[s.worker] = s.at
 	}
-	return longest
+	return all
 }
 
-// countedRight waits for the success of a job of counts.py, and checks that the model of each rank
-// has each record twice.
-func (r *running) countedRight(t *testing.T, ranks int) {
-	t.Helper()
-	r.ended()
-	if s := r.reported(); s.RecordsDone != 2*counted || s.RecordsTotal != 2*counted {
-		t.Errorf("%d records of %d done, want %d", s.RecordsDone, s.RecordsTotal, 2*counted)
+// repeated returns the most steps that one of the workers has done more than once since a time.
+func (r *running) repeated(workers []string, since time.Time) int {
+	type done struct {
+		worker string
+		step   int
 	}
-	lines := r.last("counted ")
-	for _, line := range lines {
-		if !strings.Contains(line, fmt.Sprintf("counted %d right, 0 wrong", counted)) {
-			t.Error(line)
+	times, repeats := map[done]int{}, map[string]int{}
+	for _, s := range r.since(workers, since) {
+		if at := (done{s.worker, s.step}); times[at] > 0 {
+			repeats[s.worker]++
+		} else {
+			times[at]++
 		}
 	}
-	figure(t, "ranks whose model has each record twice", strconv.Itoa(len(lines)), fmt.Sprint("= ", ranks))
-	if len(lines) != ranks {
-		t.Errorf("%d ranks say what their model has, want %d", len(lines), ranks)
-	}
+	return slices.Max(append(slices.Collect(maps.Values(repeats)), 0))
+}
+
+// since returns the steps of the workers since a time, in their order.
+func (r *running) since(workers []string, since time.Time) []stepped {
+	all := slices.DeleteFunc(r.steps(), func(s stepped) bool {
+		return !slices.Contains(workers, s.worker) || s.at.Before(since)
+	})
+	slices.SortFunc(all, func(a, b stepped) int { return a.at.Compare(b.at) })
+	return all
+}
+
+// median returns the median, of at least one value.
+func median(all []time.Duration) time.Duration {
+	slices.Sort(all)
+	return all[len(all)/2]
 }
 
 // A suspended job holds no quota, and continues when it is resumed.
