@@ -248,9 +248,9 @@ seeds: build cluster-tools torch-debian ## every command of five published tutor
 	@$(on_cluster); \
 	$(GO) test -tags e2e -count=1 -v -timeout 30m -run '^TestSeeds$$' ./test/e2e -args $(E2E_FLAGS)
 
-# The first build of Kubernetes takes 7 minutes of a CPU and 2.4 GB. Kueue needs an older Kubernetes
-# library, hence a module of its own; its resource definitions, roles and webhooks are those that its
-# module ships.
+# The first build of Kubernetes takes 7 minutes of a CPU and 2.4 GB, that of Kueue 10 minutes. Kueue
+# has a module of its own, because it requires older libraries of Kubernetes; its resource
+# definitions, roles and webhooks are those that its module ships.
 cluster-tools:
 	CGO_ENABLED=0 $(GO) build -C tools/kubernetes -ldflags '-s -w' -o $(abspath $(BUILD))/tools/ ./cmd/cluster
 	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/components -ldflags '-s -w' -o $(abspath $(BUILD))/tools/ ./coredns ./pause sigs.k8s.io/kwok/cmd/kwok

@@ -145,8 +145,8 @@ func (j *submitted) shares() map[string][]string {
 // shareLabel is the label of pods of jobs in queues that says to which share of quota they belong.
 const shareLabel = "elasticdl-share"
 
-// checkPods checks the pods of queued jobs: none has a controller, because Kueue does not manage such
-// a pod on its own, and each has one workload.
+// checkPods checks the pods in queues: none has a controller, because Kueue does not manage such a
+// pod on its own, and each has one workload.
 func (ns *namespace) checkPods(t *testing.T) {
 	t.Helper()
 	ns.ask(func() bool {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A job borrows the quota of another team, whose job is submitted later and takes it back: both have
-// their nominal quota then, and succeed. Only elastic workers of the first are preempted.
+// A job borrows the quota of another team, whose job is submitted later and reclaims it. Then both
+// have their nominal quota, and succeed. Only elastic workers of the first are preempted.
 func TestQueueBorrows(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -18,11 +18,11 @@ func inQueue(team string, minWorkers int) []string {
 }
 
 // Two teams form a cohort. A job of the first has a core of a master and two workers, and two more
-// workers on quota that the second does not use. The second team takes its quota back with two pods
-// that are no part of a job, one after the other: each has its quota at once, and runs when the
-// worker has ended. The other workers keep their processes, and the core is left alone. When the
-// pods have ended, the job has four workers again. Each record is in the model as often as it should
-// be.
+// workers on quota that the second does not use. The second team reclaims its quota with two pods
+// that are no part of a job, one after the other. Each has its quota at once, and runs when the
+// worker has ended. The other workers keep their processes, and the core is not preempted. When the
+// pods have ended, the job has four workers again. Each record is in the model as often as it
+// should be.
 func TestQueueReclaims(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -106,7 +106,8 @@ func (j *submitted) core(t *testing.T, others string, workers int) (core []strin
 // by whom.
 func (r *running) preempted(t *testing.T, n int) {
 	t.Helper()
-	if lines := grep(r.log("master"), `worker-\d+.*preempted.*Preempted to accommodate a workload`); len(lines) < n {
+	lines := grep(r.log("master"), `worker-\d+.*preempted.*Preempted to accommodate a workload`)
+	if len(lines) < n {
 		t.Errorf("the master's log reports %d preempted workers, want %d:\n%s", len(lines), n, strings.Join(lines, "\n"))
 	}
 	if out := r.elasticdl("status", r.job); len(grep(out, `preempted`)) == 0 {
