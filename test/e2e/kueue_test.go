@@ -5,18 +5,22 @@ package e2e
 import (
 	"fmt"
 	"maps"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 )
 
-// startKueue starts Kueue in the cluster, once, for the tests that need it.
+// startKueue starts Kueue in the cluster, once, for the tests that need it. A Kueue that runs
+// belongs to the owner of the cluster, and stays.
 var startKueue = sync.OnceValue(func() error {
+	// the cluster's program reports by its exit code whether all components run, which may not be so
+	out, _ := exec.Command(*program, "status", "--dir="+*cluster).Output()
+	kueueStarted = len(grep(string(out), `^kueue +running`)) == 0
 	if err := clusterCommand("add", "kueue"); err != nil {
 		return err
 	}
-	kueueStarted = true
 	return command("kubectl", "apply", "-f", "testdata/workload-priorities.yaml")
 })
 

@@ -108,7 +108,8 @@ func (r *running) preempted(t *testing.T, n int) {
 	t.Helper()
 	lines := grep(r.log("master"), `worker-\d+.*preempted.*Preempted to accommodate a workload`)
 	if len(lines) < n {
-		t.Errorf("the master's log reports %d preempted workers, want %d:\n%s", len(lines), n, strings.Join(lines, "\n"))
+		t.Errorf("the master's log reports %d preempted workers, want %d:\n%s", len(lines), n,
+			strings.Join(lines, "\n"))
 	}
 	if out := r.elasticdl("status", r.job); len(grep(out, `preempted`)) == 0 {
 		t.Errorf("elasticdl status does not report that workers were preempted:\n%s", out)
