@@ -24,12 +24,29 @@ func TestQueueOfTenJobs(t *testing.T) {
 			[]string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64",
 				"--queue_timeout=10s"})...))
 	}
+	began := time.Now()
+	for ended := range n {
+		ns.until(t, fmt.Sprintf("end of job %d of %d", ended+1, n), wholeJob, func() bool {
+			return ns.complete() > ended
+		})
+		took(t, fmt.Sprintf("submitted to the end of job %d of %d", ended+1, n), began)
+	}
 	for _, j := range all {
 		j.ends(1)
 	}
 	if n := most(); n > 5 {
 		t.Errorf("%d workloads held quota at once, want 5 at most", n)
 	}
+}
+
+// complete returns the number of jobs that have succeeded.
+func (ns *namespace) complete() (n int) {
+	for _, o := range ns.now[jobs] {
+		if o.is("Complete", "True") {
+			n++
+		}
+	}
+	return n
 }
 
 // A job names a queue that does not exist, and is admitted when the queue is created.
