@@ -14,7 +14,7 @@ import (
 
 // inQueue returns the flags of a job whose pods wait in the queue of a team.
 func inQueue(team string, minWorkers int) []string {
-	return []string{"--queue=" + team, "--queue_priorities=workload", fmt.Sprint("--min_workers=", minWorkers)}
+	return []string{"--queue=" + team, fmt.Sprint("--min_workers=", minWorkers)}
 }
 
 // Two teams form a cohort. A job of the first has a core of a master and two workers, and two more

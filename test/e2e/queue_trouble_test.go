@@ -49,13 +49,21 @@ func (ns *namespace) complete() (n int) {
 	return n
 }
 
-// A job names a queue that does not exist, and is admitted when the queue is created.
+// A job of a queue that does not exist is refused. One whose queue is deleted before it starts waits
+// for the queue, and runs when the queue exists again.
 func TestQueueIsAbsent(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	ns.teams(map[string]int{"team-b": 1})
-	j := ns.train("early", slices.Concat(small, inQueue("team-a", 1), []string{mlp, "--num_epochs=1",
-		"--num_ps_pods=1", "--num_workers=1", "--minibatch_size=64"})...)
+	ns.teams(map[string]int{"team-a": 3})
+	flags := []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=1", "--minibatch_size=64"}
+	out, err := ns.try(*elasticdl, slices.Concat([]string{"train", "--job_name=refused", "--image_name=" + image,
+		"--training_data=/data"}, small, inQueue("team-x", 1), flags)...)
+	if err == nil || len(grep(out, `no such LocalQueue; it has team-a`)) == 0 {
+		t.Errorf("a job of an absent queue: %v\n%s", err, out)
+	}
+	j := ns.train("early", slices.Concat(small, inQueue("team-a", 1), flags, []string{"--suspend"})...)
+	ns.kubectl("delete", "localqueue", "team-a")
+	ns.elasticdl("resume", "early")
 	ns.until(t, "word of Kueue about the absent queue", patience, func() bool {
 		return strings.Contains(ns.queueState(), "LocalQueue team-a doesn't exist")
 	})
