@@ -102,18 +102,15 @@ func (j *submitted) core(t *testing.T, others string, workers int) (core []strin
 	return core
 }
 
-// preempted checks that the status and the master's log report how many workers were preempted, and
-// by whom.
+// preempted checks that the master's log reports how many workers were preempted, and by whom, and
+// that the status reports the last of them.
 func (r *running) preempted(t *testing.T, n int) {
 	t.Helper()
-	lines := grep(r.log("master"), `worker-\d+.*preempted.*Preempted to accommodate a workload`)
-	if len(lines) < n {
-		t.Errorf("the master's log reports %d preempted workers, want %d:\n%s", len(lines), n,
-			strings.Join(lines, "\n"))
-	}
-	if out := r.elasticdl("status", r.job); len(grep(out, `preempted`)) == 0 {
-		t.Errorf("elasticdl status does not report that workers were preempted:\n%s", out)
-	}
+	const why = `worker-\d+.*preempted.*Preempted to accommodate a workload`
+	eventually(t, fmt.Sprintf("word of %d preempted workers in the master's log", n), time.Minute, func() bool {
+		return len(grep(r.log("master"), why)) >= n
+	})
+	r.says(why)
 }
 
 // pauses returns the times between the steps of the workers since a time.
