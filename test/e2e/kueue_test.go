@@ -15,7 +15,7 @@ import (
 // startKueue starts Kueue in the cluster, once, for the tests that need it. A Kueue that runs
 // belongs to the owner of the cluster, and stays.
 var startKueue = sync.OnceValue(func() error {
-	// the cluster's program reports by its exit code whether all components run, which may not be so
+	// the exit code tells whether all components run, which is of no interest
 	out, _ := exec.Command(*program, "status", "--dir="+*cluster).Output()
 	kueueStarted = len(grep(string(out), `^kueue +running`)) == 0
 	if err := clusterCommand("add", "kueue"); err != nil {

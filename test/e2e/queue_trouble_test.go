@@ -49,8 +49,8 @@ func (ns *namespace) complete() (n int) {
 	return n
 }
 
-// A job of a queue that does not exist is refused. One whose queue is deleted before it starts waits
-// for the queue, and runs when the queue exists again.
+// A job of a queue that does not exist is refused. One whose queue is deleted before the job starts
+// waits for the queue, and runs when the queue exists again.
 func TestQueueIsAbsent(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
