@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +14,7 @@ func rbacCommand() *cobra.Command {
 	var (
 		location location
 		account  string
+		queues   bool
 	)
 	cmd := &cobra.Command{
 		Use:   "rbac [JOB...]",
@@ -20,9 +22,12 @@ func rbacCommand() *cobra.Command {
 		Long: "Print the ServiceAccount, Role and RoleBinding for the masters of jobs in a namespace, as YAML.\n" +
 			"Use them where users must not create ServiceAccounts, with --service_account. Otherwise each job creates its own.\n\n" +
 			"With names of jobs, existing or future, access is limited to their Jobs, ConfigMaps and Secrets.\n" +
-			"Access to pods and events covers the namespace: Kubernetes cannot limit create, list and watch by name.",
+			"Access to pods and events covers the namespace: Kubernetes cannot limit create, list and watch by name.\n\n" +
+			"With --queues it prints the WorkloadPriorityClasses of jobs with --queue, too. They need Kueue in the cluster,\n" +
+			"belong to no namespace, and are applied once: the core of a job is above its other workers by them.",
 		Example: "  elasticdl rbac test-mnist --namespace=training | kubectl apply -f -\n  " +
-			"elasticdl train --namespace=training --job_name=test-mnist --service_account=elasticdl ...",
+			"elasticdl train --namespace=training --job_name=test-mnist --service_account=elasticdl ...\n  " +
+			"elasticdl rbac --queues --namespace=training | kubectl apply -f -",
 		Args: cobra.ArbitraryArgs,
 		RunE: does(func(cmd *cobra.Command, jobs []string) error {
 			for _, name := range jobs {
@@ -44,12 +49,21 @@ func rbacCommand() *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
+			if queues {
+				classes, err := kube.WorkloadPriorities()
+				if err != nil {
+					return err
+				}
+				text = slices.Concat(text, []byte("---\n"), classes)
+			}
 			_, err = cmd.OutOrStdout().Write(text)
 			return err
 		}),
 	}
 	cmd.Flags().StringVar(&account, "service_account", "elasticdl",
 		"name of the ServiceAccount, and of the Role and RoleBinding")
+	cmd.Flags().BoolVar(&queues, "queues", false,
+		"print the WorkloadPriorityClasses of jobs in queues, too")
 	location.clusterFlags(cmd)
 	return cmd
 }

@@ -434,6 +434,16 @@ func Permissions(namespace, serviceAccount string, jobs ...string) ([]byte, erro
 	return manifest.YAML(account, role, binding)
 }
 
+// WorkloadPriorities returns what an administrator applies in a cluster with Kueue so that its
+// queues preempt workers that a job can do without before its other pods.
+func WorkloadPriorities() ([]byte, error) {
+	var all []runtime.Object
+	for _, class := range manifest.WorkloadPriorities() {
+		all = append(all, class)
+	}
+	return manifest.YAML(all...)
+}
+
 // ReadClusterSpec reads a file of --cluster_spec as [manifest.ClusterSpec] does.
 func ReadClusterSpec(path string) (string, error) {
 	text, err := os.ReadFile(path)

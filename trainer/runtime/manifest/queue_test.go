@@ -80,3 +80,18 @@ func podOf(t *testing.T, j *job.Job, id pod.ID, inCore bool) *core.Pod {
 	}
 	return p
 }
+
+// TestWorkloadPriorities: the core has the priority of workloads without a class, so that a job
+// preempts nobody, and the other workers have a lower one.
+func TestWorkloadPriorities(t *testing.T) {
+	values := map[string]any{}
+	for _, o := range WorkloadPriorities() {
+		if o.GetAPIVersion() != "kueue.x-k8s.io/v1beta2" || o.GetNamespace() != "" || o.GetLabels()[LabelApp] != App {
+			t.Errorf("%v", o.Object)
+		}
+		values[o.GetName()] = o.Object["value"]
+	}
+	if len(values) != 2 || values[job.ClassCore] != int64(0) || values[job.ClassElastic] != int64(-1000) {
+		t.Errorf("%v", values)
+	}
+}
