@@ -26,6 +26,8 @@ var (
 	KindClaim         = schema.GroupVersionKind{Version: "v1", Kind: "PersistentVolumeClaim"}
 	KindJob           = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
 	KindPriorityClass = schema.GroupVersionKind{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"}
+	KindDefinition    = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
+		Kind: "CustomResourceDefinition"}
 )
 
 // AnnotationStack is the annotation that marks each object of a stack. Its value is unique to one
@@ -366,6 +368,8 @@ func (g *Guard) refusal(o *unstructured.Unstructured, mark string) error {
 	case o.GetKind() == "PriorityClass" && own:
 		choice = fmt.Sprintf("share it: platform.sharePriorityClasses: [%s], or name another in "+
 			"platform.priorityClasses", name)
+	case o.GetKind() == manifest.KindWorkloadPriority.Kind:
+		choice = "use it as it is: leave out platform.queuePriorities, and set job.queuePriorities: workload"
 	case o.GetKind() == "StorageClass":
 		choice = "name another: platform.storageClass"
 	case o.GetKind() == "DaemonSet":

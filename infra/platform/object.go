@@ -205,7 +205,9 @@ func roles(in string) []*rbac.Role {
 			rule("networking.k8s.io", "networkpolicies", "create delete get list"),
 			rule("", "pods", "create delete get list watch"),
 			rule("", "pods/log persistentvolumeclaims", "get"),
-			rule("", "events", "create list")),
+			rule("", "events", "create list"),
+			// why a job in a queue waits
+			rule("kueue.x-k8s.io", "localqueues workloads", "get list")),
 		role(Data, rule("", "pods/exec", "create get")),
 	}
 }

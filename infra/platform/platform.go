@@ -32,6 +32,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // Platform has what jobs of the stack need.
@@ -130,6 +131,11 @@ func objects(s *settings.Settings, cluster *infra.Cluster) ([]infra.Object, erro
 		if !slices.Contains(of.SharePriorityClasses, name) {
 			all = append(all, infra.Object{Name: "priority-" + name,
 				Object: priorityClass(name, classes[name]), Fixed: []string{"value", "preemptionPolicy"}})
+		}
+	}
+	if of.QueuePriorities {
+		for _, class := range manifest.WorkloadPriorities() {
+			add("queue-priority-"+class.GetName(), class)
 		}
 	}
 	if v := cluster.Volume; v != nil {

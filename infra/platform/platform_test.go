@@ -228,6 +228,30 @@ func TestPriorityClasses(t *testing.T) {
 	}
 }
 
+// A cluster with Kueue gets the priorities of jobs in queues, which the stack may change in place.
+func TestQueuePriorities(t *testing.T) {
+	s := configured(settings.CloudGKE)
+	s.Platform.QueuePriorities = true
+	all, _, err := record(t, s, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, r := range within(all) {
+		if at(r, "kind").StringValue() != "WorkloadPriorityClass" {
+			continue
+		}
+		if r.Type != "kubernetes:kueue.x-k8s.io/v1beta2:WorkloadPriorityClass" ||
+			at(r, "metadata", "namespace").IsString() || r.Options.DeleteBeforeReplace {
+			t.Errorf("%s %s: %v, %+v", r.Type, r.Name, r.Inputs, r.Options)
+		}
+		values[at(r, "metadata", "name").StringValue()] = at(r, "value").NumberValue()
+	}
+	if len(values) != 2 || values[job.ClassCore] != 0 || values[job.ClassElastic] != -1000 {
+		t.Errorf("%v", values)
+	}
+}
+
 // K04: a static claim.
 func TestVolume(t *testing.T) {
 	for cloud, source := range map[string]string{settings.CloudGKE: "10.0.0.2",

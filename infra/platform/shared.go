@@ -14,8 +14,8 @@ import (
 
 // checkShared checks objects that the stack shares with others: the namespace, and priority classes
 // with their values. It reports those that do not exist, and those that are this stack's own: the
-// engine would delete these because they are no longer requested. It checks nothing on a cluster
-// that is not known yet.
+// engine would delete these because they are no longer requested. It reports priorities of queues
+// without Kueue, too. It checks nothing on a cluster that is not known yet.
 func checkShared(s *settings.Settings, g *infra.Guard) error {
 	var found []error
 	say := func(format string, args ...any) {
@@ -54,6 +54,12 @@ func checkShared(s *settings.Settings, g *infra.Guard) error {
 			if value, _, _ := unstructured.NestedNumberAsFloat64(is.Object, "value"); value != float64(values[name]) {
 				say("priorityClasses.%s: %d: the class that is shared has %.0f: give that", name, values[name], value)
 			}
+		}
+	}
+	if of.QueuePriorities {
+		if is := look(infra.KindDefinition, "workloadpriorityclasses.kueue.x-k8s.io"); is != nil && is.Object == nil {
+			say("queuePriorities: true: the cluster has no Kueue: install it first, or leave this out: " +
+				"docs/queues.md")
 		}
 	}
 	return errors.Join(found...)

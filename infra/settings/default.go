@@ -96,6 +96,9 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 	}
 	if j := s.Job; j != nil {
 		j.Namespace = cmp.Or(j.Namespace, s.Platform.Namespace)
+		if j.Queue != "" {
+			j.QueuePriorities = cmp.Or(j.QueuePriorities, s.Platform.priorities())
+		}
 		flag := func(flag string) bool {
 			f := job.Find(flag)
 			return f != nil && f.Field() != "" && given("job."+f.Field())
@@ -116,6 +119,15 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 			s.Image.Name = cmp.Or(s.Image.Name, j.Name)
 		}
 	}
+}
+
+// priorities returns the value of job.queuePriorities that fits the classes which the stack makes:
+// it makes or shares the PriorityClasses high and low in any case.
+func (o *Platform) priorities() string {
+	if o.QueuePriorities {
+		return job.PrioritiesWorkload
+	}
+	return job.PrioritiesPod
 }
 
 // region returns the region of a location of Google, and whether the location is a zone.

@@ -71,6 +71,9 @@ type Platform struct {
 	// SharePriorityClasses lists the classes that exist already with these values, and belong to
 	// someone else.
 	SharePriorityClasses []string `json:"sharePriorityClasses,omitempty"`
+	// the stack makes the WorkloadPriorityClasses elasticdl-core and elasticdl-elastic of jobs in
+	// queues; requires Kueue in the cluster
+	QueuePriorities bool `json:"queuePriorities,omitempty"`
 	// privileged, baseline or restricted; "" = baseline if the job's pods pass it
 	PodSecurity string `json:"podSecurity,omitempty"`
 	// limits of the namespace: requests.cpu, limits.memory, requests.nvidia.com/gpu, pods, …

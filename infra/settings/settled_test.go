@@ -192,6 +192,20 @@ func TestSettled(t *testing.T) {
 			"checkpointDirForInit: 'gs://b/c'}"}, func(s *Settings) bool {
 			return s.Job.Strategy == "" && s.Job.CheckpointDir == ""
 		}},
+		{"a queue, with priorities of pods", "gke", map[string]string{"job.queue": "team-a",
+			"job.queueTimeout": "90s"}, func(s *Settings) bool {
+			return s.Job.QueuePriorities == job.PrioritiesPod && s.Job.AdmissionTime() == 90*time.Second
+		}},
+		{"a queue, with priorities of workloads", "gke", map[string]string{"job.queue": "team-a",
+			"platform.queuePriorities": "true"}, func(s *Settings) bool {
+			return s.Job.QueuePriorities == job.PrioritiesWorkload
+		}},
+		{"a queue, with the priorities that the job gives", "gke", map[string]string{"job.queue": "team-a",
+			"job.queuePriorities": "none", "platform.queuePriorities": "true"}, func(s *Settings) bool {
+			return s.Job.QueuePriorities == job.PrioritiesNone
+		}},
+		{"priorities, and no queue", "gke", map[string]string{"platform.queuePriorities": "true"},
+			func(s *Settings) bool { return s.Job.QueuePriorities == "" }},
 		{"nothing for a section", "gke", map[string]string{"gke.maintenance": "null",
 			"platform": "null", "policy": "''"}, func(s *Settings) bool {
 			return s.GKE.Maintenance == nil && s.Platform.Namespace == "elasticdl"
