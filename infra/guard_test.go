@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // Every wanted value must exist; other values do not matter.
@@ -172,6 +174,18 @@ func TestUnseen(t *testing.T) {
 		})
 		if err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// The priorities of another owner are used, and not changed.
+func TestRefusalOfQueuePriorities(t *testing.T) {
+	g := &Guard{settings: &settings.Settings{}}
+	err := g.refusal(manifest.WorkloadPriorities()[0], "")
+	for _, want := range []string{"WorkloadPriorityClass elasticdl-core already exists, and is not of this stack",
+		"leave out platform.queuePriorities, and set job.queuePriorities: workload"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }

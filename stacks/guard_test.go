@@ -103,7 +103,7 @@ func TestAdoptBesideOthers(t *testing.T) {
 	}
 }
 
-// The priorities of queues need Kueue, and those that are there already are not taken over.
+// The priorities of jobs in queues require Kueue.
 func TestQueuePriorities(t *testing.T) {
 	t.Parallel()
 	cloud := provider.Start(t)
@@ -113,15 +113,6 @@ func TestQueuePriorities(t *testing.T) {
 	e := adopts(t, cloud, "minikube", "queued")
 	e.set("elasticdl:platform.queuePriorities", true)
 	e.refused("platform.queuePriorities: true: the cluster has no Kueue: install it first")
-	class := provider.Props{"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass",
-		"metadata": provider.Props{"name": "elasticdl-core"}, "value": 7}
-	if err := cloud.Kubernetes.Put("queued", provider.Props{"apiVersion": "apiextensions.k8s.io/v1",
-		"kind": "CustomResourceDefinition", "metadata": provider.Props{
-			"name": "workloadpriorityclasses.kueue.x-k8s.io"}}, class); err != nil {
-		t.Fatal(err)
-	}
-	e.refused("WorkloadPriorityClass elasticdl-core already exists, and is not of this stack",
-		"leave out platform.queuePriorities, and set job.queuePriorities: workload")
 }
 
 func objects(e *engine, keys []string) (all []provider.Props) {
