@@ -369,7 +369,7 @@ func (g *Guard) refusal(o *unstructured.Unstructured, mark string) error {
 		choice = fmt.Sprintf("share it: platform.sharePriorityClasses: [%s], or name another in "+
 			"platform.priorityClasses", name)
 	case o.GetKind() == manifest.KindWorkloadPriority.Kind:
-		choice = "use it as it is: leave out platform.queuePriorities, and set job.queuePriorities: workload"
+		choice = "use it unchanged: leave out platform.queuePriorities, and set job.queuePriorities: workload"
 	case o.GetKind() == "StorageClass":
 		choice = "name another: platform.storageClass"
 	case o.GetKind() == "DaemonSet":

@@ -33,7 +33,8 @@ func WorkloadPriorities() (all []*unstructured.Unstructured) {
 		name, description string
 		value             int64
 	}{
-		{job.ClassCore, "Master, parameter servers and the workers that an ElasticDL job needs at least.", priorityCore},
+		{job.ClassCore, "Master, parameter servers and the workers that an ElasticDL job needs at least.",
+			priorityCore},
 		{job.ClassElastic, "Workers that an ElasticDL job can do without.", priorityElastic},
 	} {
 		o := &unstructured.Unstructured{Object: map[string]any{"value": class.value, "description": class.description}}
