@@ -131,14 +131,14 @@ func static(parts []syntax.WordPart) string {
 // tools lists the commands of pages other than elasticdl and make. The table of played_test.go
 // names the test that runs them.
 var tools = []string{
-	"awk", "aws", "cat", "cd", "chmod", "cosign", "cp", "curl", "cut", "docker", "export", "gcloud",
-	"gh", "git", "grep", "jq", "kill", "minikube", "mkdir",
+	"awk", "aws", "build/tools/cluster", "cat", "cd", "chmod", "cosign", "cp", "curl", "cut", "docker", "export",
+	"gcloud", "gh", "git", "grep", "jq", "kill", "minikube", "mkdir",
 	"pulumi", "sed", "sort", "which",
 }
 
 // kubectl lists the commands of kubectl that pages use.
 var kubectl = []string{"annotate", "apply", "cp", "create", "delete", "describe", "drain", "events",
-	"exec", "get", "logs", "patch", "port-forward", "scale", "version", "wait"}
+	"exec", "get", "label", "logs", "patch", "port-forward", "scale", "version", "wait"}
 
 // Every command of every page can be run: a shell can parse it, elasticdl accepts its flags and
 // their values, make has the target, and other tools are run by a test or excused in the table of
@@ -237,7 +237,7 @@ func acceptsJob(c *job.Command) error {
 var foreign = strings.Fields(`
 	--driver --gpus --mount --mount-string --cni --keep-context
 	--body --input_path --type --predicate
-	--exclude-protected --preserve-config --refresh --replace --yes --skip-preview --diff --show-secrets --show-urns
+	--fair-sharing --exclude-protected --preserve-config --refresh --replace --yes --skip-preview --diff --show-secrets --show-urns
 	--heartbeat_timeout_ms --join_timeout_ms --quorum_tick_ms
 `)
 

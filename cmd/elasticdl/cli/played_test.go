@@ -60,7 +60,7 @@ var played = []play{
 		by: "trainer/runtime/manifest TestQueuesPage, cmd/elasticdl/cli TestStories"},
 	{page: "docs/queues.md", section: "Give users their rights", excused: "it binds a ClusterRole that Kueue ships"},
 	{page: "docs/queues.md", section: "Submit a job",
-		by: "trainer/runtime/manifest TestQueuesPage, trainer/runtime/kube TestStatusOfQueue"},
+		by: "trainer/runtime/manifest TestQueuesPage, test/e2e TestQueueReclaims, test/e2e TestQueueBorrows"},
 	{page: "docs/your-code-on-the-cluster.md", section: "The image that has elasticdl", by: "stacks TestRealCluster"},
 	{page: "docs/your-code-on-the-cluster.md", section: "Upload a directory", by: "test/e2e TestProgramCode"},
 	{page: "docs/your-code-on-the-cluster.md", begins: "kubectl get configmaps",
@@ -87,6 +87,8 @@ var played = []play{
 	{page: "docs/tutorials/gpus.md", section: "A cluster that you have", by: "test/e2e TestProgramCode"},
 	{page: "docs/tutorials/gpus.md", section: "The end", by: "stacks TestPages"},
 	{page: "docs/tutorials/elastic-scheduling.md", by: "test/e2e TestElasticScheduling, test/e2e TestTwoJobs"},
+
+	{page: "tools/README.md", section: "Kueue", by: "test/e2e TestQueueReclaims"},
 
 	{page: "examples/public-cloud/",
 		by: "stacks TestExamples, test/e2e TestFaultTolerance, test/e2e TestElasticScheduling"},
