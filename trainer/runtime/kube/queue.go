@@ -108,7 +108,7 @@ func (c *Client) prioritize(ctx context.Context, j *job.Job) {
 		return
 	}
 	j.QueuePriorities = job.PrioritiesNone
-	list, err := c.ofKueue(ctx, cmp.Or(c.kueue(), "v1beta1"), "workloadpriorityclasses", "", meta.ListOptions{})
+	list, err := c.ofKueue(ctx, cmp.Or(c.kueue(), "v1beta2"), "workloadpriorityclasses", "", meta.ListOptions{})
 	if err == nil && hasBoth(list.Items, job.ClassCore, job.ClassElastic) {
 		j.QueuePriorities = job.PrioritiesWorkload
 		return

@@ -44,7 +44,11 @@ func repeat(ctx context.Context, log *slog.Logger, doing string, attempt func() 
 		}
 		if !warned && time.Since(began) >= retryWarned {
 			warned = true
-			log.Warn("The API server does not answer; trying again and again", "to", doing, "error", err)
+			what := "The API server does not answer; trying again and again"
+			if observe.WebhookFails(err) {
+				what = "An admission webhook of the cluster fails; trying again and again"
+			}
+			log.Warn(what, "to", doing, "error", err)
 		}
 		if errors.Is(err, errOccupied) {
 			wait = min(wait, retryName)
