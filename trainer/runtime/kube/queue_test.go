@@ -212,7 +212,7 @@ func TestStatusOfQueue(t *testing.T) {
 // A job whose queue holds it is not resumed: its pods would wait all the same.
 func TestResumeOfQueued(t *testing.T) {
 	inQueue := func(j *job.Job) { j.Queue = "team-a" }
-	objects, root := submitted(t, inQueue)
+	objects, _ := submitted(t, inQueue)
 	master := gatedPod(t, pod.ID{Role: pod.Master}, "the-master")
 	c, _, _ := queueClient(t, []string{workload("the-master", insufficient)}, append(objects, master)...)
 	want := "job test waits for quota of queue team-a, which starts it when it admits it: " + insufficient
@@ -220,7 +220,7 @@ func TestResumeOfQueued(t *testing.T) {
 		t.Errorf("its master waits: %v", err)
 	}
 
-	objects, root = submitted(t, nil)
+	objects, root := submitted(t, nil)
 	root.Labels[manifest.LabelQueue], root.Spec.Suspend = "team-b", new(true)
 	c, set := testClient(objects...)
 	want = "job test waits for quota of queue team-b, which starts it when it admits it"

@@ -128,7 +128,7 @@ func TestPlacementPage(t *testing.T) {
 		if !ok {
 			t.Errorf("%s: say here what the example does", e.section)
 		} else if r := podsWith(t, object); !check(r) {
-			text, _ := json.Marshal(r)
+			text, _ := json.Marshal([]core.PodTemplateSpec{r.master, r.ps, r.worker})
 			t.Errorf("%s: %s", e.section, text)
 		}
 	}
