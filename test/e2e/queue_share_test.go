@@ -19,7 +19,7 @@ func TestQueueBorrows(t *testing.T) {
 		return ns.train("of-"+team, slices.Concat(small, inQueue(team, 1), []string{mlp, "--num_epochs=" + epochs,
 			"--num_ps_pods=1", "--num_workers=" + workers, "--minibatch_size=64"})...)
 	}
-	a := train("team-a", "60", "6")
+	a := train("team-a", "120", "6")
 	a.awaits("6 workers", patience, func() bool { return len(a.workers((*object).running)) == 6 })
 	core := a.core(t, "master ps-0", 1)
 	kept := a.uids(core...)
@@ -42,7 +42,7 @@ func TestQueueBorrows(t *testing.T) {
 	if n := most(); n > 8 {
 		t.Errorf("%d workloads held quota at once, want 8 at most", n)
 	}
-	a.ends(60)
+	a.ends(120)
 }
 
 // With fair sharing, two teams without quota of their own share that of their cohort: the first has

@@ -29,17 +29,17 @@ type workload struct {
 
 // contestant is a job of the model.
 type contestant struct {
-	name                    string
-	submitted               time.Time
-	master, pod             int // what each costs
-	servers, workers, more  int // of the core; beyond it
-	lasts                   time.Duration
-	machine                 *Admission
-	begins                  time.Time // the master is created
-	runs                    time.Time // the master works
-	attempts, yields, steps int
-	done                    time.Duration
-	ended                   time.Time
+	name                   string
+	submitted              time.Time
+	master, pod            int // what each costs
+	servers, workers, more int // of the core; beyond it
+	lasts                  time.Duration
+	machine                *Admission
+	begins                 time.Time // the master is created
+	runs                   time.Time // the master works
+	attempts, yields       int
+	done                   time.Duration
+	ended                  time.Time
 }
 
 // contest is a model of Kueue: a queue by priority and time, from which everything that fits is
@@ -55,10 +55,7 @@ type contest struct {
 	used, most int
 }
 
-const (
-	tick    = time.Second
-	timeout = time.Minute
-)
+const tick = time.Second
 
 func newContest(seed uint64) *contest {
 	r := rand.New(rand.NewPCG(seed, 7))
@@ -111,14 +108,8 @@ func (c *contest) play(j *contestant) {
 	}
 	pods := c.of(j)
 	if len(pods) == 0 || !pods[0].admitted {
-		// the launcher waits, and moves the master to the end of the queue
-		if len(pods) > 0 && j.steps < 10 && c.now.Sub(pods[0].queued) >= timeout/2 {
-			pods[0].queued = c.now
-			j.steps++
-		}
-		return
+		return // the launcher waits
 	}
-	j.steps = 0
 	if j.runs.IsZero() {
 		j.runs = c.now.Add(time.Duration(1+c.random.IntN(4)) * time.Second)
 	}
@@ -126,7 +117,7 @@ func (c *contest) play(j *contestant) {
 		return
 	}
 	if j.machine == nil {
-		j.machine = New(Policy{Timeout: timeout, Random: c.random.Float64}, j.attempts)
+		j.machine = New(Policy{Timeout: time.Minute, Random: c.random.Float64}, j.attempts)
 	}
 	c.replace(j, pods)
 	f := c.facts(j)

@@ -44,8 +44,6 @@
 //     minutes, and that does not pass unless somebody acts.
 //  9. A job that has given back the quota of its queue gets its next master when its pause is over.
 //     If a master waits for quota for twice the time that the core may wait, the other pods of the
-//     job are deleted, once: they may hold what another job waits for, and without a master nobody
-//     gives it back. The pod of a master that has waited for half of the time is deleted and created
-//     again, at most 10 times in a row, so that it is in its queue behind the pods for which the
-//     masters of other jobs wait.
+//     job are deleted, once for each master: they may hold what another job waits for, and without
+//     a master nobody gives it back.
 package launch

@@ -117,9 +117,6 @@ const (
 	// longestRest is the time after which the Job is read again while the job rests: the job may be
 	// over.
 	longestRest = 15 * time.Second
-	// mostSteps limits how often a master that waits for quota is moved to the end of its queue, so
-	// that it is not overtaken without end.
-	mostSteps = 10
 	// queueTimes is the number of times that the job lets its core wait after which the quota of a
 	// job without a master is given back.
 	queueTimes = 2
@@ -143,13 +140,10 @@ type Launcher struct {
 	at time.Time
 	// at is that of the successor of the present pod, which has ended
 	timed bool
-	// since when the job's master waits for quota; zero: it does not
+	// since when the present pod waits for quota; zero: it does not
 	queued time.Time
 	// the other pods were deleted for it
 	swept bool
-	// how often it was moved to the end of its queue, and when last
-	steps   int
-	stepped time.Time
 	// a master of this Job has run, now or before
 	begun bool
 	// Ask was returned, and not answered
@@ -178,6 +172,7 @@ func (l *Launcher) Seen(p Pod, now time.Time) []Action {
 	}
 	if l.phase != Present || l.pod.UID != p.UID {
 		l.phase, l.since, l.due, l.refused, l.timed = Present, now, time.Time{}, time.Time{}, false
+		l.queued, l.swept = time.Time{}, false
 	} else if l.pod.Ended { // a deletion after its end is not its cause
 		p.Ended, p.Succeeded, p.Killed, p.Reason = true, l.pod.Succeeded, l.pod.Killed, l.pod.Reason
 	}
@@ -186,7 +181,7 @@ func (l *Launcher) Seen(p Pod, now time.Time) []Action {
 		l.due = now.Add(p.Grace + forceAfter)
 	}
 	if l.pod = p; !p.Queued || !p.Mine {
-		l.queued, l.swept, l.steps = time.Time{}, false, 0
+		l.queued = time.Time{}
 	} else if l.queued.IsZero() {
 		l.queued = now
 	}
@@ -329,10 +324,6 @@ func (l *Launcher) Tick(now time.Time) []Action {
 	case l.sweeps() && !now.Before(l.sweep()):
 		l.swept = true
 		return []Action{{Verb: Sweep, Reason: "the master waits for quota, which these pods may hold"}}
-	case l.stepsBack() && !now.Before(l.stepBack()):
-		l.steps, l.stepped = l.steps+1, now
-		return []Action{{Verb: Delete, UID: l.pod.UID, Reason: "it moves to the end of its queue, behind " +
-			"the pods for which running masters wait"}}
 	case l.phase != Present || !l.waits() || now.Before(l.wait()):
 		return nil
 	case l.pod.Ended && !l.pod.Leaving: // another follows
@@ -364,44 +355,16 @@ func (l *Launcher) wait() time.Time {
 }
 
 // Deadline returns when Tick has something to do if nothing happens before; false: never.
-func (l *Launcher) Deadline() (first time.Time, ok bool) {
-	for _, due := range []struct {
-		is bool
-		at func() time.Time
-	}{
-		{l.phase == Absent && !l.asked, func() time.Time { return l.at }},
-		{l.phase == Present && l.waits(), l.wait},
-		{l.stepsBack(), l.stepBack},
-		{l.sweeps(), l.sweep},
-	} {
-		if !due.is {
-			continue
-		}
-		if at := due.at(); !ok || at.Before(first) {
-			first, ok = at, true
-		}
+func (l *Launcher) Deadline() (time.Time, bool) {
+	switch {
+	case l.phase == Absent && !l.asked:
+		return l.at, true
+	case l.phase == Present && l.waits():
+		return l.wait(), true
+	case l.sweeps():
+		return l.sweep(), true
 	}
-	return first, ok
-}
-
-// stepsBack reports whether the pod of the master is to be created again if it waits for quota for
-// too long: the queue serves its workloads in the order of their creation. Otherwise the masters of
-// many jobs would get the quota that the servers and workers of a few jobs wait for, which were
-// created later.
-func (l *Launcher) stepsBack() bool {
-	return l.phase == Present && !l.queued.IsZero() && l.steps < mostSteps && !l.pod.Leaving && !l.pod.Ended &&
-		!l.leaving && l.due.IsZero()
-}
-
-// stepBack returns when that is.
-func (l *Launcher) stepBack() time.Time {
-	from := l.since
-	for _, at := range []time.Time{l.queued, l.stepped} {
-		if at.After(from) {
-			from = at
-		}
-	}
-	return from.Add(l.pod.QueueTime / 2)
+	return time.Time{}, false
 }
 
 // sweeps reports whether the other pods of the job are to be deleted if the master waits for quota

@@ -114,11 +114,6 @@ func (m *model) remove(a Action) {
 		return
 	}
 	switch {
-	case !p.ended && !m.over && m.heard && !p.queued.IsZero():
-		if m.now.Sub(p.queued) < queueTime/2 {
-			m.Fatalf("law 9: %v, which has waited for %v only", a, m.now.Sub(p.queued))
-		}
-	case !p.ended && !m.over && !m.heard: // it has been admitted meanwhile
 	case !p.ended && !m.over:
 		m.Fatalf("law 5: %v, a master that works", a)
 	case p.ended && m.heard && !m.granted:

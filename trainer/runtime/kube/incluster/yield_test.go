@@ -68,8 +68,7 @@ func TestLauncherRests(t *testing.T) {
 	}
 }
 
-// A master that waits for quota moves to the end of its queue, and the pods of a job whose master
-// waits for too long are deleted.
+// The pods of a job whose master waits for quota for too long are deleted.
 func TestLauncherSweeps(t *testing.T) {
 	y := newYard(t)
 	j := kubetest.Job()
@@ -84,25 +83,13 @@ func TestLauncherSweeps(t *testing.T) {
 	if _, err := y.client().CoreV1().Pods("default").Create(t.Context(), worker, meta.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	y.mu.Lock()
-	y.admit = func(p *core.Pod) {
+	y.change(masterPod, nil)
+	y.await("the next master", func() bool { return y.pods[masterPod] != nil && y.pods[masterPod].UID != first.UID })
+	y.change(masterPod, func(p *core.Pod) {
 		p.Spec.SchedulingGates = []core.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
-	}
-	y.mu.Unlock()
-	y.change(masterPod, nil)
-	moved := first.UID
-	y.await("another master waits", func() bool {
-		if p := y.pods[masterPod]; p != nil && p.UID != first.UID {
-			moved = p.UID
-		}
-		return moved != first.UID
 	})
-	y.await("it is deleted, to move to the end of its queue", func() bool {
-		return y.pods[masterPod] == nil || y.pods[masterPod].DeletionTimestamp != nil
-	})
-	y.change(masterPod, nil)
-	y.await("the worker is deleted", func() bool {
+	y.await("the worker is deleted, and the master is not", func() bool {
 		w := y.pods[worker.Name]
-		return w == nil || w.DeletionTimestamp != nil
+		return (w == nil || w.DeletionTimestamp != nil) && y.pods[masterPod].DeletionTimestamp == nil
 	})
 }
