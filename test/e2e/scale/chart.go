@@ -107,9 +107,13 @@ func (d drawing) panel(p Panel) {
 	}
 }
 
-// axes draws a line for every six processors and every hundred seconds.
+// axes draws a line for every six processors, fifty of many, and every hundred seconds.
 func (d drawing) axes(capacity float64) {
-	for cpus := 0.0; cpus <= capacity; cpus += 6 {
+	step := 6.0
+	if capacity > 100 {
+		step = 50
+	}
+	for cpus := 0.0; cpus <= capacity; cpus += step {
 		fmt.Fprintf(d, `<path d="M0 %sH%d" stroke="#dddddd"/>`+"\n", number(d.y(cpus)), plotWidth)
 		d.text(-6, d.y(cpus)+4, "end", "#333333", number(cpus))
 	}

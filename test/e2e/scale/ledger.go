@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -25,6 +27,12 @@ type Ledger struct {
 	// how many times each record was pushed
 	shards map[shard][]int
 	pushes int64
+	// number of records of the tasks in applied
+	sizes map[key]int64
+	// number of records that were pushed in all model generations
+	trained int64
+	// models of the checkpoints, by number
+	saved map[int64]*Ledger
 }
 
 // key names a training task.
@@ -41,14 +49,14 @@ type shard struct {
 
 // NewLedger returns the ledger of a job that has not begun, in the first model generation.
 func NewLedger() *Ledger {
-	l := new(Ledger)
+	l := &Ledger{saved: make(map[int64]*Ledger)}
 	l.clear(1)
 	return l
 }
 
 func (l *Ledger) clear(modelGeneration int64) {
 	l.modelGeneration, l.settled, l.pushes = modelGeneration, 0, 0
-	l.applied, l.shards = make(map[key]int64), make(map[shard][]int)
+	l.applied, l.shards, l.sizes = make(map[key]int64), make(map[shard][]int), make(map[key]int64)
 }
 
 // push adds the records [from, to) of a task, in its order, and returns how many records of the
@@ -76,7 +84,8 @@ func (l *Ledger) push(modelGeneration int64, t *wire.Task, from, to int64) (had 
 	for i := t.Start + from; i < t.Start+to; i++ {
 		records[i]++
 	}
-	l.applied[of] = to
+	l.applied[of], l.sizes[of] = to, t.End-t.Start
+	l.trained += to - from
 	l.pushes++
 	return to, nil
 }
@@ -92,13 +101,49 @@ func (l *Ledger) progress(tasks []*wire.TaskKey) []int64 {
 	return all
 }
 
-// begin begins a model generation, unless that generation or a later one has begun.
-func (l *Ledger) begin(modelGeneration int64) {
+// begin begins a model generation with a checkpoint, or with the initial values for 0, unless that
+// generation or a later one has begun.
+func (l *Ledger) begin(modelGeneration, number int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if modelGeneration > l.modelGeneration {
-		l.clear(modelGeneration)
+	if modelGeneration <= l.modelGeneration {
+		return
 	}
+	l.clear(modelGeneration)
+	if of := l.saved[number]; of != nil {
+		l.take(of)
+	}
+}
+
+// take makes the model a copy of another one.
+func (l *Ledger) take(of *Ledger) {
+	l.settled, l.pushes = of.settled, of.pushes
+	l.applied, l.sizes, l.shards = maps.Clone(of.applied), maps.Clone(of.sizes), maps.Clone(of.shards)
+	for name, counts := range l.shards {
+		l.shards[name] = slices.Clone(counts)
+	}
+}
+
+// save copies the model for a checkpoint. It returns the records in the copy, and its version.
+func (l *Ledger) save(number int64) (records ledger.Ledger, version int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := new(Ledger)
+	of.take(l)
+	l.saved[number] = of
+	for k, done := range of.applied {
+		records.Add(ledger.Task{Epoch: int(k.epoch), Number: int(k.number)}, done, of.sizes[k])
+	}
+	records.Settle(int(of.settled))
+	return records, of.pushes
+}
+
+// work returns the number of records that were pushed, also those that were lost with a model
+// generation.
+func (l *Ledger) work() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.trained
 }
 
 // settle records that all records of the epochs up to this one are in the model, in that

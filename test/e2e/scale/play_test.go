@@ -208,8 +208,8 @@ func TestLedger(t *testing.T) {
 		t.Error(err)
 	}
 	push(1, first, 0, 6, 6, nil) // everything is in the ledger
-	l.begin(2)
-	l.begin(1) // this call is late
+	l.begin(2, 0)
+	l.begin(1, 0) // this call is late
 	if err := l.settle(1, 5); !errors.Is(err, errGeneration) {
 		t.Errorf("an order of the generation before: %v", err)
 	}

@@ -76,6 +76,8 @@ type play struct {
 	perTask int
 	// time of a minibatch
 	each time.Duration
+	// directory of its checkpoints; "" = none
+	checkpoints string
 
 	// address of this machine for its master
 	address string
@@ -86,6 +88,9 @@ type play struct {
 
 	// number of pods to which the master has issued a certificate
 	certified atomic.Int32
+
+	// held while a master runs, which may outlive its pod
+	leads sync.Mutex
 
 	mu      sync.Mutex
 	master  *exec.Cmd
@@ -199,7 +204,8 @@ func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
 	if err != nil {
 		return err
 	}
-	return (&Server{Self: self, Master: client, Ledger: job.ledger, Listener: lis}).Run(ctx)
+	server := Server{Self: self, Master: client, Ledger: job.ledger, Listener: lis, Checkpoints: job.checkpoints}
+	return server.Run(ctx)
 }
 
 // certify requests a certificate for a pod from the master, with a token that the API server issues
@@ -264,9 +270,18 @@ func (s *theatre) launch(ctx context.Context, job *play, p *core.Pod) error {
 	return incluster.RunLauncher(ctx, c)
 }
 
+// leaveLimit is the time for which a master runs at most after its pod is deleted.
+const leaveLimit = 20 * time.Second
+
 // lead runs the real master in a process of its own, with the pod's environment and permissions.
+// The master of a deleted pod is asked to leave, as by a kubelet.
 func (s *theatre) lead(ctx context.Context, job *play, p *core.Pod) error {
-	log, err := os.Create(filepath.Join(s.dir, p.Name+".log"))
+	job.leads.Lock()
+	defer job.leads.Unlock()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	log, err := os.OpenFile(filepath.Join(s.dir, p.Name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
@@ -285,7 +300,10 @@ func (s *theatre) lead(ctx context.Context, job *play, p *core.Pod) error {
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { cmd.Process.Kill() })
+	stop := context.AfterFunc(ctx, func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		time.AfterFunc(leaveLimit, func() { cmd.Process.Kill() })
+	})
 	defer stop()
 	watched, unwatch := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -380,12 +398,17 @@ func (s *theatre) submit(job *play, flags ...string) {
 	args := append([]string{
 		"train", "--kubeconfig=" + kubeconfig(), "--namespace=" + s.namespace, "--job_name=" + job.name,
 		"--image_name=elasticdl:none", "--model_def=mnist.mnist_functional_api.custom_model", "--training_data=" + data,
-		"--distribution_strategy=ParameterServerStrategy", "--num_ps_pods=2", "--num_epochs=1",
+		"--distribution_strategy=ParameterServerStrategy", "--num_epochs=1",
 		fmt.Sprintf("--minibatch_size=%d", job.batch), fmt.Sprintf("--num_minibatches_per_task=%d", job.perTask),
 		"--master_resource_request=cpu=1,memory=64Mi", "--ps_resource_request=cpu=1,memory=64Mi",
 		"--worker_resource_request=cpu=1,memory=64Mi",
 		"--master_pod_priority=high", "--ps_pod_priority=high", "--worker_pod_priority=low",
 	}, flags...)
+	if job.checkpoints == "" {
+		args = append(args, "--num_ps_pods=2")
+	} else {
+		args = append(args, "--num_ps_pods=1", "--checkpoint_dir="+job.checkpoints, "--checkpoint_interval=1h")
+	}
 	cmd := exec.CommandContext(s.Context(), *elasticdl, args...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		s.Fatalf("%v: %v\n%s", cmd, err, out)
@@ -516,8 +539,14 @@ func spec(fields map[string]any) []byte {
 func (s *theatre) resume(job *play) {
 	s.Helper()
 	job.resumed = true
+	s.setSuspend(job, false)
+}
+
+// setSuspend suspends or resumes a job, as the commands of that name do.
+func (s *theatre) setSuspend(job *play, suspend bool) {
+	s.Helper()
 	_, err := s.set.BatchV1().Jobs(s.namespace).Patch(s.Context(), manifest.MasterName(job.name),
-		types.MergePatchType, spec(map[string]any{"suspend": false}), meta.PatchOptions{})
+		types.MergePatchType, spec(map[string]any{"suspend": suspend}), meta.PatchOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}

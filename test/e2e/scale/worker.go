@@ -49,7 +49,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	var beating sync.WaitGroup
 	defer beating.Wait()
 	defer cancel(nil)
-	beating.Go(func() { cancel(beat(ctx, w.Master, w.state)) })
+	beating.Go(func() { cancel(beat(ctx, w.Master, nil, w.state)) })
 	for {
 		err := w.work(ctx)
 		if !errors.Is(err, errGeneration) {
@@ -162,15 +162,19 @@ func (w *Worker) state() *wire.HeartbeatRequest {
 }
 
 // beat sends heartbeats with the pod's state to the master until ctx is done, or the master does
-// not know the pod.
-func beat(ctx context.Context, master wire.MasterClient, state func() *wire.HeartbeatRequest) error {
+// not know the pod. News are sent at once.
+func beat(ctx context.Context, master wire.MasterClient, news <-chan struct{},
+	state func() *wire.HeartbeatRequest) error {
 	for {
 		reply, err := master.Heartbeat(ctx, state())
 		if err == nil && reply.Unknown {
 			return errReplaced
 		}
-		if err := sleep(ctx, heartbeat); err != nil {
-			return err
+		select {
+		case <-time.After(heartbeat):
+		case <-news:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
