@@ -75,6 +75,10 @@ func TestQueueChurn(t *testing.T) {
 	}
 	t.Logf("%d workers in each of two jobs, seed %d\n%s", *churnWorkers, *seed, churnTable(&elastic, &whole))
 	draw(t, "queue-churn.svg", Chart(1, whole.panel, elastic.panel))
+	if whole.suspended == 0 || elastic.relaunched == 0 {
+		t.Errorf("%d pods were replaced, and jobs suspended %d times: the others took no quota", elastic.relaunched,
+			whole.suspended)
+	}
 	if e, w := elastic.makespan(), whole.makespan(); e >= w {
 		t.Errorf("the jobs take %v worker by worker, and %v whole: want less", e, w)
 	}
@@ -194,7 +198,7 @@ func churnJobs(s *theatre, whole bool) churned {
 	c.most, c.states = q.most, q.states
 	theirs := q.mostOthers
 	q.mu.Unlock()
-	if c.most > q.total() || theirs > q.nominal[others] {
+	if c.most == 0 || c.most > q.total() || theirs > q.nominal[others] {
 		s.Errorf("%d CPUs were reserved at once, want %d at most; by the others %d, want %d at most", c.most,
 			q.total(), theirs, q.nominal[others])
 	}

@@ -4,6 +4,7 @@ package scale
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -16,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -189,7 +189,11 @@ func reserved(u *unstructured.Unstructured) (r reservation) {
 			}
 		}
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &w); err != nil {
+	text, err := u.MarshalJSON()
+	if err == nil {
+		err = json.Unmarshal(text, &w)
+	}
+	if err != nil {
 		panic(err) // the API server has validated it
 	}
 	is := map[string]bool{}

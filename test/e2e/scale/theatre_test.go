@@ -407,7 +407,8 @@ func (s *theatre) submit(job *play, flags ...string) {
 	if job.checkpoints == "" {
 		args = append(args, "--num_ps_pods=2")
 	} else {
-		args = append(args, "--num_ps_pods=1", "--checkpoint_dir="+job.checkpoints, "--checkpoint_interval=1h")
+		args = append(args, "--num_ps_pods=1", "--checkpoint_dir="+job.checkpoints, "--checkpoint_interval=1h",
+			"--volume=host_path="+s.dir+",mount_path="+s.dir)
 	}
 	cmd := exec.CommandContext(s.Context(), *elasticdl, args...)
 	if out, err := cmd.CombinedOutput(); err != nil {
