@@ -59,7 +59,7 @@ PARTS      ?= check test test-jobs test-torch simulation demo accuracy campaign 
 JOBS       ?= 20
 
 .PHONY: help build release demo demo-allreduce stacks core everything test test-jobs losses campaign simulation test-infra check generate \
-  bench bench-page bench-peers accuracy disturb fuzz vulnerabilities clean cc python3 \
+  bench bench-page bench-peers accuracy churn disturb fuzz vulnerabilities clean cc python3 \
   cluster-up cluster-down cluster-tools pulumi-tools e2e seeds torch torch-debian torchft test-torch torch-job mypy
 
 help: ## this list
@@ -241,7 +241,10 @@ e2e: build cluster-tools pulumi-tools torch-debian ## the tutorials, faults of j
 	@$(on_cluster); \
 	$(GO) test -tags e2e -count=1 -v -timeout 60m $(if $(ONLY),-run '$(ONLY)') ./test/e2e -args $(E2E_FLAGS); \
 	$(GO) test -tags e2e -count=1 -v -timeout 40m -run '$(or $(ONLY),TestRealCluster)' ./stacks -args -cluster=$(ELASTICDL_CLUSTER)
-	$(if $(ONLY),,$(GO) test -tags e2e -count=1 -v -timeout 40m ./test/e2e/scale)
+	$(if $(ONLY),,$(GO) test -tags e2e -count=1 -v -timeout 40m -skip '^TestQueueChurn$$' ./test/e2e/scale)
+
+churn: build cluster-tools ## two jobs of 100 workers in queues while other teams take quota, worker by worker and evicted whole, as root; CHURN=length, 10m; SEED=of the schedule
+	$(GO) test -tags e2e -count=1 -v -timeout 2h -run '^TestQueueChurn$$' ./test/e2e/scale -args -churn=$(or $(CHURN),10m) $(if $(filter command,$(firstword $(origin SEED))),-seed=$(SEED))
 
 seeds: build cluster-tools torch-debian ## every command of five published tutorials, as it stands, on that cluster; KEEP=1
 	$(if $(TUTORIALS),$(GO) test ./test/seeds -args -source=$(abspath $(TUTORIALS)))

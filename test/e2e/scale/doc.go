@@ -15,6 +15,9 @@
 // deleted. [Ledger] is the model: how often each record was trained on. [Meter] samples how many
 // processors are in use, and [Chart] draws the samples.
 //
+// [Server] makes checkpoints: the ledger has the copy of the model. A job with checkpoints has one
+// server. In a queue of Kueue, also Kueue is real: it admits and preempts the pods.
+//
 // The tests with the tag e2e need a cluster of tools/kubernetes; they start one if none is named:
 //
 //	go test -tags e2e -count=1 -v -timeout 20m ./test/e2e/scale

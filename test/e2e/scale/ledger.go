@@ -106,9 +106,22 @@ func (l *Ledger) progress(tasks []*wire.TaskKey) []int64 {
 func (l *Ledger) begin(modelGeneration, number int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if modelGeneration <= l.modelGeneration {
-		return
+	if modelGeneration > l.modelGeneration {
+		l.load(modelGeneration, number)
 	}
+}
+
+// restart begins a model generation with a checkpoint, or with the initial values for 0, because
+// all servers are new: they have nothing of that generation.
+func (l *Ledger) restart(modelGeneration, number int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if modelGeneration >= l.modelGeneration {
+		l.load(modelGeneration, number)
+	}
+}
+
+func (l *Ledger) load(modelGeneration, number int64) {
 	l.clear(modelGeneration)
 	if of := l.saved[number]; of != nil {
 		l.take(of)

@@ -46,10 +46,14 @@ func (s *Server) Run(ctx context.Context) error {
 	joined := retry(ctx, func() error {
 		reply, err := s.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_PS, Index: index,
 			Address: s.Listener.Addr().String()})
-		if err == nil {
-			s.begin(reply.ModelGeneration, reply.Base)
+		if err != nil {
+			return err
 		}
-		return err
+		if s.Checkpoints != "" {
+			s.Ledger.restart(reply.ModelGeneration, reply.Base.GetNumber())
+		}
+		s.begin(reply.ModelGeneration, reply.Base)
+		return nil
 	})
 	if joined != nil {
 		srv.Stop()
