@@ -61,16 +61,18 @@ func (c *churned) left() float64 { return c.total*c.makespan().Seconds() - c.oth
 //     which requests 102 CPUs at once; its only pod is never scheduled. Kueue admits, suspends and
 //     resumes this Job. The test does the same to the job within 100 ms, as `elasticdl suspend` and
 //     `elasticdl resume` do: the master makes a checkpoint, all pods end, and the pods of the next
-//     master continue from it. The pods themselves are not in the queue. Kueue counts the quota of
-//     a suspended Job as free before the job's pods have ended, which favors the baseline, as does a
-//     checkpoint that takes no time to write and read.
+//     master continue from it. The pods themselves are not in the queue.
 //
-// In both ways no more quota is reserved at any time than there is, each record is credited once,
-// and is in the model once. Worker by worker, no core is lost, and the workers that are left go on.
+// Two things favor the baseline. Kueue counts the quota of a suspended Job as free before the job's
+// pods have ended. And a checkpoint takes no time to write and read.
+//
+// Both ways, no more quota is reserved at any time than there is, and each record is credited once
+// and is in the model once. Worker by worker, no core is lost, and the other workers continue.
 func TestQueueChurn(t *testing.T) {
 	var elastic, whole churned
 	if !t.Run("by worker", func(t *testing.T) { elastic = churnJobs(open(t), false) }) ||
-		!t.Run("whole", func(t *testing.T) { whole = churnJobs(open(t), true) }) {
+		!t.Run("whole", func(t *testing.T) { whole = churnJobs(open(t), true) }) ||
+		len(elastic.ends) == 0 || len(whole.ends) == 0 { // -run has left one out
 		return
 	}
 	t.Logf("%d workers in each of two jobs, seed %d\n%s", *churnWorkers, *seed, churnTable(&elastic, &whole))
@@ -92,8 +94,9 @@ func churnTable(elastic, whole *churned) string {
 	fmt.Fprintf(&b, "%-52s %14s %14s\n", "", "by worker", "whole")
 	sec := func(d time.Duration) string { return format("%.1f s", d.Seconds()) }
 	share := func(of, all float64) string { return format("%.1f %%", 100*of/all) }
-	row("job 1 ends", func(c *churned) string { return sec(c.ends[0]) })
-	row("job 2 ends", func(c *churned) string { return sec(c.ends[1]) })
+	for i := range 2 {
+		row(format("job %d ends", i+1), func(c *churned) string { return sec(c.ends[i]) })
+	}
 	row("makespan", func(c *churned) string { return sec(c.makespan()) })
 	row("CPUs that the others held, mean", func(c *churned) string {
 		return format("%.1f", c.others/c.makespan().Seconds())

@@ -21,8 +21,8 @@ type Server struct {
 	Master   wire.MasterClient
 	Listener net.Listener // Run closes it
 	Ledger   *Ledger
-	// Checkpoints is the directory of the job's checkpoints; "" = none. A job with checkpoints has one
-	// server.
+	// Checkpoints is the directory of the job's checkpoints; "" = none. A job that has checkpoints
+	// has one server.
 	Checkpoints string
 
 	mu sync.Mutex
