@@ -17,6 +17,7 @@ import (
 	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/master"
@@ -218,6 +219,31 @@ func TestLedger(t *testing.T) {
 	if v := l.version(); v != 1 {
 		t.Errorf("version %d in the second generation", v)
 	}
+}
+
+// A model that restarts in the same generation has what its checkpoint has, and each later record.
+func TestLedgerRestarts(t *testing.T) {
+	l := NewLedger()
+	task := &wire.Task{Number: 3, Shard: "s", Start: 0, End: 10, Epoch: 1}
+	push := func(from, to int64) {
+		t.Helper()
+		if had, err := l.push(1, task, from, to); had != to || err != nil {
+			t.Fatalf("push [%d, %d): had %d, %v", from, to, had, err)
+		}
+	}
+	push(0, 4)
+	records, version := l.save(1)
+	if n, whole := records.Progress(ledger.Task{Epoch: 1, Number: 3}); n != 4 || whole || version != 1 {
+		t.Errorf("%d records in version %d, the whole task %t; want 4 in version 1", n, version, whole)
+	}
+	push(4, 8)
+	l.restart(1, 1)
+	push(4, 10)
+	if err := l.Check(10, 1); err != nil || l.work() != 14 {
+		t.Errorf("%v after %d records, want 14", err, l.work())
+	}
+	l.restart(1, 0)
+	push(0, 10)
 }
 
 func TestWorkerEndsAtOnce(t *testing.T) {
