@@ -54,6 +54,8 @@ var played = []play{
 	{page: "docs/placement.md", by: "trainer/runtime/manifest TestPlacementPage, cmd/elasticdl/cli TestStories"},
 	{page: "docs/predict.md", by: "test/e2e TestGKETutorial"},
 	{page: "docs/predict.md", begins: "elasticdl evaluate --runtime=local", by: byPages},
+	{page: "docs/benchmarks.md", section: "Two jobs in queues while other teams take quota",
+		by: "test/e2e/scale TestQueueChurn"},
 	{page: "docs/queues.md", section: "Install Kueue",
 		excused: "it asks for a release of Kueue; tests of make e2e start Kueue from its module"},
 	{page: "docs/queues.md", section: "Divide the cluster",
