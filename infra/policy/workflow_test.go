@@ -207,7 +207,7 @@ func TestWorkflowsRunWhatMakeRuns(t *testing.T) {
 		others             []string // targets that only the workflow runs
 	}{
 		{"CORE", "test.yml", nil},
-		{"PARTS", "nightly.yml", []string{"disturb", "fuzz", "simulation", "vulnerabilities"}},
+		{"PARTS", "nightly.yml", []string{"churn", "disturb", "fuzz", "simulation", "vulnerabilities"}},
 	} {
 		parts := regexp.MustCompile(`(?m)^` + tt.variable + ` +[:?]= ([\w -]+)$`).FindSubmatch(makefile)
 		if parts == nil {
