@@ -20,7 +20,7 @@ type workload struct {
 	of       *contestant
 	cost     int
 	core     bool
-	master   bool
+	role     string
 	queued   time.Time
 	admitted bool
 	// it was deleted, and its quota is free at that time
@@ -103,7 +103,7 @@ func (c *contest) play(j *contestant) {
 		return
 	case !j.begins.IsZero() && !c.now.Before(j.begins):
 		j.begins = time.Time{}
-		c.add(j, j.master, true, true)
+		c.add(j, j.master, true, "master")
 		return
 	}
 	pods := c.of(j)
@@ -144,39 +144,52 @@ func (c *contest) play(j *contestant) {
 
 // replace creates the pods that are missing.
 func (c *contest) replace(j *contestant, pods []*workload) {
-	core, elastic := -1, 0 // without the master
+	servers, workers, elastic := 0, 0, 0
 	for _, w := range pods {
-		if w.core {
-			core++
-		} else {
+		switch {
+		case w.role == "server":
+			servers++
+		case w.role == "worker" && w.core:
+			workers++
+		case w.role == "worker":
 			elastic++
 		}
 	}
-	for range j.servers + j.workers - core {
-		c.add(j, j.pod, true, false)
+	for range j.servers - servers {
+		c.add(j, j.pod, true, "server")
+	}
+	for range j.workers - workers {
+		c.add(j, j.pod, true, "worker")
 	}
 	for range j.more - elastic {
-		c.add(j, j.pod, false, false)
+		c.add(j, j.pod, false, "worker")
 	}
 }
 
+// facts counts as the table of pods does: any workers are those of the core.
 func (c *contest) facts(j *contestant) Facts {
 	f := Facts{Core: 1 + j.servers + j.workers}
+	workers, queued := 0, 0
 	for _, w := range c.of(j) {
 		switch {
-		case w.core && w.admitted:
+		case w.role != "worker" && w.admitted:
 			f.Admitted++
-		case w.core:
+		case w.role != "worker":
 			f.Waiting++
 		case w.admitted:
-			f.Elastic++
+			workers++
+		default:
+			queued++
 		}
 	}
+	f.Admitted += min(workers, j.workers)
+	f.Waiting += min(queued, max(0, j.workers-workers))
+	f.Elastic = max(0, workers-j.workers)
 	return f
 }
 
-func (c *contest) add(j *contestant, cost int, core, master bool) {
-	c.queue = append(c.queue, &workload{of: j, cost: cost, core: core, master: master, queued: c.now})
+func (c *contest) add(j *contestant, cost int, core bool, role string) {
+	c.queue = append(c.queue, &workload{of: j, cost: cost, core: core, role: role, queued: c.now})
 }
 
 // of returns the pods of a job that are not deleted, its master's first.
@@ -186,11 +199,14 @@ func (c *contest) of(j *contestant) (pods []*workload) {
 			pods = append(pods, w)
 		}
 	}
-	slices.SortStableFunc(pods, func(a, b *workload) int {
-		if a.master != b.master {
-			return map[bool]int{true: -1, false: 1}[a.master]
+	rank := func(w *workload) int {
+		if w.role == "master" {
+			return 0
 		}
-		return 0
+		return 1
+	}
+	slices.SortStableFunc(pods, func(a, b *workload) int {
+		return cmp.Compare(rank(a), rank(b))
 	})
 	return pods
 }

@@ -29,6 +29,14 @@ func (t *Table) core() int {
 	return n
 }
 
+// coreComesFirst reports whether the next worker that is created is not of the core, and a worker
+// of the core is being created: it is to be first in the queue.
+func (t *Table) coreComesFirst() bool {
+	return t.core() >= t.policy.Core && slices.ContainsFunc(t.pods, func(e *entry) bool {
+		return e.wanted() && e.Core && e.Phase == Creating
+	})
+}
+
 // promote replaces workers that are not of the core if the core has too few: a line of it was given
 // up, or scaled down. The replacement is created as one of the core. A priority is not changed in
 // place: that requires the permission to change every pod of the namespace.
@@ -56,37 +64,43 @@ func (t *Table) promote(now time.Time) []Action {
 	return actions
 }
 
-// Quota tells how many pods of a job in a queue have quota.
+// Quota tells how many pods of a job in a queue have quota. Any workers count as those of the core:
+// a job makes progress with as many as it needs at least, whichever they are.
 type Quota struct {
 	// number of pods of the core with the master, and how many of them have quota
 	Core, CoreAdmitted int
-	// how many of the core wait for quota; the others are not created yet
+	// how many pods wait for quota that the core lacks; the others are not created yet
 	CoreWaiting int
-	// number of workers beyond the core that have quota
+	// number of workers that have quota and that the core does not need
 	Elastic int
 }
 
 // Quota returns which pods have quota. The master, who asks, has.
 func (t *Table) Quota() Quota {
-	q := Quota{Core: 1 + t.policy.Servers + min(t.policy.Core, t.Workers()), CoreAdmitted: 1}
+	var workers, queued int
+	need := min(t.policy.Core, t.Workers())
+	q := Quota{Core: 1 + t.policy.Servers + need, CoreAdmitted: 1}
 	for _, e := range t.pods {
-		there := e.Phase == Pending || e.Phase == Running
-		inCore := e.ID.Role == PS || e.wanted() && e.Core
-		switch {
-		case !there:
-		case inCore && e.Queued:
+		switch server := e.ID.Role == PS; {
+		case e.Phase != Pending && e.Phase != Running || !server && (!e.wanted() || e.order != ""):
+		case server && e.Queued:
 			q.CoreWaiting++
-		case inCore:
+		case server:
 			q.CoreAdmitted++
-		case e.wanted() && !e.Queued && e.order == "":
-			q.Elastic++
+		case e.Queued:
+			queued++
+		default:
+			workers++
 		}
 	}
+	q.CoreAdmitted += min(need, workers)
+	q.CoreWaiting += min(queued, max(0, need-workers))
+	q.Elastic = max(0, workers-need)
 	return q
 }
 
-// Shed deletes up to n workers beyond the core that have quota, for pods of the core that wait for
-// it. Their replacements wait behind the core.
+// Shed deletes up to n workers beyond the core that have quota, for servers that wait for it. Their
+// replacements wait behind the core.
 func (t *Table) Shed(n int, now time.Time) []Action {
 	var elastic []*entry
 	for _, e := range t.workers() {
@@ -97,7 +111,7 @@ func (t *Table) Shed(n int, now time.Time) []Action {
 	slices.SortStableFunc(elastic, keepFirst)
 	var actions []Action
 	for _, e := range elastic[max(0, len(elastic)-n):] {
-		actions = append(actions, t.remove(e, "quota is needed by the job's core", now)...)
+		actions = append(actions, t.remove(e, "quota is needed by a parameter server", now)...)
 	}
 	return actions
 }

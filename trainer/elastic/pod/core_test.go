@@ -97,27 +97,66 @@ func TestRestoreReplacesNoCore(t *testing.T) {
 }
 
 func TestQuota(t *testing.T) {
-	table := New(Policy{Servers: 1, Workers: 4, Core: 1})
+	table := New(Policy{Servers: 1, Workers: 4, Core: 2})
 	table.Start(start)
 	see := func(id ID, core, queued bool) {
 		table.Observe(Event{ID: id, Phase: Pending, Core: core, Queued: queued}, start)
 	}
+	want := func(want Quota) {
+		t.Helper()
+		if got := table.Quota(); got != want {
+			t.Errorf("quota %+v, expected %+v", got, want)
+		}
+	}
 	see(ID{PS, 0}, false, true)
-	table.Tick(start)
+	want(Quota{Core: 4, CoreAdmitted: 1, CoreWaiting: 1})
 	see(worker(0), true, true)
-	see(worker(1), false, false)
+	see(worker(1), true, true)
 	see(worker(2), false, false)
 	see(worker(3), false, true)
-	if got, want := table.Quota(), (Quota{Core: 3, CoreAdmitted: 1, CoreWaiting: 2, Elastic: 2}); got != want {
-		t.Errorf("quota %+v, expected %+v", got, want)
-	}
-	if got := deleted(table.Shed(1, start)); !slices.Equal(got, []ID{worker(2)}) {
+	want(Quota{Core: 4, CoreAdmitted: 2, CoreWaiting: 2})
+	// the two others do what those of the core would do
+	see(worker(3), false, false)
+	want(Quota{Core: 4, CoreAdmitted: 3, CoreWaiting: 1})
+	see(worker(1), true, false)
+	want(Quota{Core: 4, CoreAdmitted: 3, CoreWaiting: 1, Elastic: 1})
+	if got := deleted(table.Shed(1, start)); !slices.Equal(got, []ID{worker(3)}) {
 		t.Errorf("%v deleted", got)
 	}
-	if got := deleted(table.Shed(5, start)); !slices.Equal(got, []ID{worker(1)}) {
-		t.Errorf("%v deleted", got)
+	want(Quota{Core: 4, CoreAdmitted: 3, CoreWaiting: 1})
+	if got := deleted(table.Shed(5, start)); !slices.Equal(got, []ID{worker(2)}) {
+		t.Errorf("%v deleted, not workers of the core", got)
 	}
-	if got := table.Quota().Elastic; got != 0 {
-		t.Errorf("%d workers beyond the core have quota", got)
+}
+
+func TestCoreIsCreatedFirst(t *testing.T) {
+	table := New(Policy{Workers: 4, Core: 2, Backoff: time.Second})
+	did := table.Start(start)
+	if got := created(did); !slices.Equal(got, []ID{worker(0), worker(1)}) {
+		t.Fatalf("%v created first", got)
 	}
+	if _, ok := table.Deadline(); ok {
+		t.Error("the others are due before the core is created")
+	}
+	if did := table.Observe(Event{ID: worker(0), Phase: Pending, Core: true}, start); len(did) > 0 {
+		t.Errorf("one of the core is created: %v", did)
+	}
+	// worker-1 cannot be created now: the next one is of the core in its place
+	did = table.Refused(worker(1), 1, Refusal{Reason: "full", Full: true}, start)
+	if got := created(did); !slices.Equal(got, []ID{worker(2)}) || !did[0].Core {
+		t.Errorf("%v follows a refusal", did)
+	}
+	did = table.Observe(Event{ID: worker(2), Phase: Running, Core: true}, start)
+	if got := created(did); !slices.Equal(got, []ID{worker(3)}) || did[0].Core {
+		t.Errorf("%v follows the core", did)
+	}
+}
+
+func created(actions []Action) (ids []ID) {
+	for _, a := range actions {
+		if a.Verb == Create {
+			ids = append(ids, a.ID)
+		}
+	}
+	return ids
 }

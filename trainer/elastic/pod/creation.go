@@ -50,7 +50,7 @@ func (t *Table) Refused(id ID, incarnation int, why Refusal, now time.Time) []Ac
 		c.refused = 1 // there may be room since
 	}
 	c.due, c.full = now.Add(t.policy.delay(c.refused, maxRefused)), why.Full
-	e.Phase, e.order = Wanted, ""
+	e.Phase, e.order, e.Core = Wanted, "", false
 	e.Waiting = "cannot be created: " + why.Reason
 	switch lasted := now.Sub(c.since); {
 	case why.Hopeless:
@@ -59,7 +59,7 @@ func (t *Table) Refused(id ID, incarnation int, why Refusal, now time.Time) []Ac
 		t.impossible(e, fmt.Sprintf("could not be created for %v: %s", lasted.Round(time.Second), why.Reason))
 	}
 	if id.Role != PS {
-		return nil
+		return t.Tick(now) // others may have waited for it
 	}
 	if now.Sub(c.since) >= refusals && t.err == nil {
 		t.err = fmt.Errorf("%v could not be created for %v: %s", id, now.Sub(c.since).Round(time.Second), why.Reason)

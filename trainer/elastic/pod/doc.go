@@ -98,6 +98,6 @@
 //  11. A snapshot is of the size of the job: 64 KiB for 1,000 workers. One that cannot be is an
 //     error.
 //  12. Of a job in a queue the first workers that are created are of the core, as many as
-//     Policy.Core says. Whenever the core has fewer, the next one that is created is of it; if none
-//     is to be created, another worker is replaced.
+//     Policy.Core says; no other is created at the same time. Whenever the core has fewer, the next
+//     one that is created is of it; if none is to be created, another worker is replaced.
 package pod

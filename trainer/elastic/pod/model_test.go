@@ -100,6 +100,11 @@ func (c *cluster) take(actions []Action) {
 				c.t.Fatalf("%v only %v after the last of its line", a, c.now.Sub(last))
 			}
 			c.created[line] = c.now
+			for _, p := range c.table.List() {
+				if p.Core && p.Phase == Creating && c.table.byID[p.ID].wanted() && a.ID.Role == Worker && !a.Core {
+					c.t.Fatalf("%v while %v of the core is created", a, p.ID)
+				}
+			}
 			if r, ok := c.rejected[line]; ok && line.Rejected > r.before {
 				if wait := c.policy.delay(line.Rejected, maxRejected); c.now.Sub(r.at) < wait {
 					c.t.Fatalf("%v only %v after its line was rejected %d times in a row", a,

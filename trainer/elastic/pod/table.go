@@ -406,8 +406,11 @@ func (t *Table) Tick(now time.Time) []Action {
 		case e.Phase != Wanted:
 		case t.held:
 			e.Waiting = "the job is to stop"
+		case e.creation.refused > 0 && now.Before(e.creation.due): // it waits for what refused it
 		case e.ID.Role == Worker && server != nil:
 			e.Waiting = fmt.Sprintf("waits for %v", server.ID)
+		case e.ID.Role == Worker && t.coreComesFirst():
+			e.Waiting = "waits until the workers of the core are created"
 		case !now.Before(e.creation.due):
 			e.Phase, e.Created = Creating, now
 			e.Core = e.ID.Role == Worker && t.core() < t.policy.Core
@@ -444,7 +447,7 @@ func (t *Table) live(r Role) bool {
 // Deadline returns when Tick has something to do next, if nothing happens before.
 func (t *Table) Deadline() (time.Time, bool) {
 	var first time.Time
-	held := t.awaited() != nil
+	held := t.awaited() != nil || t.coreComesFirst()
 	for _, e := range t.pods {
 		if e.Phase == Wanted && !t.held && (first.IsZero() || e.creation.due.Before(first)) &&
 			!(held && e.ID.Role == Worker) {
