@@ -80,12 +80,12 @@ func TestRuntimeAdopts(t *testing.T) {
 		got = append(got, brief(e))
 	}
 	slices.Sort(got)
-	want := []string{"ps-0/2 Running node-1 0", "worker-0/1 Pending  0", "worker-1/1 Failed  3",
-		"worker-2/1 Leaving  0", "worker-3/1 Running node-1 0", "worker-4/1 Pending  0"}
+	want := []string{"ps-0/2 Running node-1 0", "worker-0/1 Pending node-1 0", "worker-1/1 Failed node-1 3",
+		"worker-2/1 Leaving node-1 0", "worker-3/1 Running node-1 0", "worker-4/1 Pending node-1 0"}
 	if !slices.Equal(got, want) {
 		t.Errorf("it finds\n%q, expected\n%q", got, want)
 	}
-	want = []string{"worker-0/1 Deleted  0", "worker-3/1 Succeeded node-1 0", "worker-9/0 Pending  0"}
+	want = []string{"worker-0/1 Deleted node-1 0", "worker-3/1 Succeeded node-1 0", "worker-9/0 Pending node-1 0"}
 	if got := s.next(r, 3); !slices.Equal(got, want) {
 		t.Errorf("meanwhile\n%q, expected\n%q", got, want)
 	}

@@ -45,8 +45,11 @@ func repeat(ctx context.Context, log *slog.Logger, doing string, attempt func() 
 		if !warned && time.Since(began) >= retryWarned {
 			warned = true
 			what := "The API server does not answer; trying again and again"
-			if observe.WebhookFails(err) {
+			switch {
+			case observe.WebhookFails(err):
 				what = "An admission webhook of the cluster fails; trying again and again"
+			case errors.Is(err, errOccupied):
+				what = "The former pod of that name still exists; trying again and again"
 			}
 			log.Warn(what, "to", doing, "error", err)
 		}

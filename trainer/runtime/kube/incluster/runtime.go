@@ -87,8 +87,9 @@ type known struct {
 	deletion pod.Event
 	// if it was asked to go: when it should be deleted
 	due time.Time
-	// it has outlived that by far: its node does not answer
-	lost bool
+	// it has outlived that by far: its node does not answer, or one of its finalizers holds it
+	lost       bool
+	finalizers []string
 	// since when its image is missing; zero: it is not
 	lacks time.Time
 	// since when it fits no node; zero: it does, or that is not known

@@ -161,6 +161,9 @@ func (s *apiServer) add(o meta.Object) {
 	o.SetUID(types.UID(fmt.Sprintf("uid-%d", s.version)))
 	switch o := o.(type) {
 	case *core.Pod:
+		if o.Spec.NodeName == "" && len(o.Spec.SchedulingGates) == 0 {
+			o.Spec.NodeName = "node-1"
+		}
 		s.pods[o.Name] = o
 		s.note("pods", "ADDED", o)
 	case *core.ConfigMap:

@@ -112,7 +112,7 @@ func (r *Runtime) seen(p *core.Pod, now time.Time) []pod.Event {
 		k = &known{name: p.Name, made: p.ResourceVersion}
 		r.known[p.UID] = k
 	}
-	k.born = p.CreationTimestamp.Time
+	k.born, k.finalizers = p.CreationTimestamp.Time, p.Finalizers
 	e := observe.Pod(p)
 	k.deletion = observe.Vanished(p)
 	if r.last[e.ID] == "" {
@@ -206,7 +206,6 @@ func (r *Runtime) overlook(ctx context.Context) {
 		now := time.Now()
 		r.send(r.starved(now))
 		for uid, name := range r.stuck(now) {
-			r.config.Log.Warn("Pod is not deleted in time: its node does not answer", "pod", name)
 			limited, cancel := context.WithTimeout(ctx, requestLimit)
 			if err := r.remove(limited, name, uid, new(int64(0))); err != nil {
 				r.config.Log.Warn("Pod could not be removed", "pod", name, "error", err)
@@ -285,7 +284,11 @@ func (r *Runtime) stuck(now time.Time) map[types.UID]string {
 	pods := make(map[types.UID]string)
 	for uid, k := range r.known {
 		if !k.due.IsZero() && now.Sub(k.due) >= overdue && !k.reported.Phase.Ended() {
-			k.lost = true
+			if !k.lost {
+				k.lost = true
+				r.config.Log.Warn("Pod is not deleted in time: its node does not answer, or a finalizer holds it",
+					"pod", k.name, "node", k.reported.Node, "finalizers", k.finalizers)
+			}
 			pods[uid] = k.name
 		}
 	}

@@ -14,7 +14,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/role"
 )
 
-// Pod returns what the cluster says of a server's or worker's pod.
+// Pod returns what the cluster says of a server's or worker's pod. One that is deleted before it
+// has a node has ended, though finalizers, such as Kueue's, may hold its object: no scheduler gives
+// it a node.
 func Pod(p *core.Pod) pod.Event {
 	_, id, incarnation, _ := manifest.ParseLabels(p.Labels)
 	e := pod.Event{ID: id, Incarnation: incarnation, Node: p.Spec.NodeName,
@@ -32,7 +34,9 @@ func Pod(p *core.Pod) pod.Event {
 		e.Queued = Queued(p)
 	}
 	if p.DeletionTimestamp != nil && !e.Phase.Ended() {
-		e.Phase, e.Exit = pod.Leaving, Exit(p)
+		if e.Phase, e.Exit = pod.Leaving, Exit(p); p.Spec.NodeName == "" && p.Status.Phase != core.PodRunning {
+			e.Phase = pod.Deleted
+		}
 		e.Waiting, e.Hopeless, e.Queued = "", false, false
 	}
 	return e

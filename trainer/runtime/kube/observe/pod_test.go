@@ -54,6 +54,11 @@ func TestObserve(t *testing.T) {
 		want   pod.Event
 	}{
 		"created": {"status: {phase: Pending}", pod.Event{Phase: pod.Pending}},
+		"deleted in the queue, and held by a finalizer": {
+			"metadata: {deletionTimestamp: '2026-11-21T07:00:30Z', finalizers: [kueue.x-k8s.io/managed]}\n" +
+				"spec: {schedulingGates: [{name: kueue.x-k8s.io/admission}]}\nstatus: {phase: Pending}",
+			pod.Event{Phase: pod.Deleted, Exit: pod.Exit{Deleted: true}},
+		},
 		"unschedulable": {
 			"status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: " +
 				"Unschedulable, message: '0/2 nodes are available: 2 Insufficient cpu. preemption: not eligible.'}]}",
