@@ -23,15 +23,19 @@ var (
 	churnWorkers = flag.Int("churn-workers", 100, "of TestQueueChurn: workers of each job, a multiple of 4")
 )
 
+// fairly is the least share of the CPUs that they want that the others must have held: a job must
+// not gain from their wait.
+const fairly = 0.85
+
 // churned is the result of two jobs under churn.
 type churned struct {
 	panel Panel
 	ends  []time.Duration
 	// CPUs that all queues have
 	total float64
-	// CPU seconds until the last end: that others held, of running workers, of minibatches that are
-	// in the models, and of minibatches that were done again
-	others, ran, useful, again float64
+	// CPU seconds until the last end: that others wanted and held, of running workers, of
+	// minibatches that are in the models, and of minibatches that were done again
+	wanted, others, ran, useful, again float64
 	// number of pods that were replaced, and of times that a job was suspended
 	relaunched int64
 	suspended  int
@@ -101,6 +105,9 @@ func churnTable(elastic, whole *churned) string {
 		row(format("job %d ends", i+1), func(c *churned) string { return sec(c.ends[i]) })
 	}
 	row("makespan", func(c *churned) string { return sec(c.makespan()) })
+	row("CPUs that the others wanted, mean", func(c *churned) string {
+		return format("%.1f", c.wanted/c.makespan().Seconds())
+	})
 	row("CPUs that the others held, mean", func(c *churned) string {
 		return format("%.1f", c.others/c.makespan().Seconds())
 	})
@@ -201,7 +208,12 @@ func churnJobs(s *theatre, whole bool) churned {
 		}
 	}
 	end := c.makespan()
+	c.wanted = meanWant(steps, end) * portion * end.Seconds()
 	c.others = area(meter.samples, end, others)
+	if c.others < fairly*c.wanted {
+		s.Errorf("the others held %.0f CPU seconds of %.0f that they wanted: the makespans are not comparable",
+			c.others, c.wanted)
+	}
 	c.ran = area(meter.samples, end, "job 1", "job 2")
 	q.mu.Lock()
 	c.most, c.states = q.most, q.states

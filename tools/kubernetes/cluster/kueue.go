@@ -83,7 +83,11 @@ func (s *state) addKueue(ctx context.Context, fairSharing bool) error {
 	if err != nil {
 		return err
 	}
-	config, err := json.Marshal(parts.configure(s.Queues, fairSharing))
+	settings := parts.configure(s.Queues, fairSharing)
+	if s.Kwok > 0 { // as the controllers and the scheduler of a cluster with many nodes
+		settings["clientConnection"] = map[string]any{"qps": 500, "burst": 1000}
+	}
+	config, err := json.Marshal(settings)
 	if err != nil {
 		return err
 	}
