@@ -31,7 +31,7 @@ func (m *master) facts() lifecycle.Facts {
 	return lifecycle.Facts{
 		Checkpoints: m.checkpoints.on(), Covered: m.checkpoints.covered(), Version: m.strategy.version(),
 		Pods: slices.ContainsFunc(m.fleet.table.List(), func(p pod.Pod) bool {
-			return p.Phase != pod.Wanted && !p.Phase.Ended()
+			return p.Phase == pod.Running || p.Phase == pod.Leaving
 		}),
 		Undone: m.undone(),
 	}

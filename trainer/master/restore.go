@@ -280,8 +280,7 @@ func (s *servers) recovered(had []ledger.Ledger) {
 // lostMeanwhile begins a new model generation after a loss while there was no master, and
 // continues from its beginning.
 func (m *master) lostMeanwhile(modelGeneration int64, reason string) {
-	if m.handover.record.Rests {
-		base := m.checkpoints.newestKept()
+	if base := m.checkpoints.newestKept(); m.handover.record.Rests && base.commit != nil {
 		m.progress.resumedWith(base.records())
 		m.Self.SetModelGeneration(modelGeneration)
 		m.events.happen(Resumed{Number: base.Number, Version: base.version(), Records: base.records()})

@@ -123,7 +123,7 @@ type Facts struct {
 	Covered int64
 	// newest known version of the model
 	Version int64
-	// pods are there, or may be
+	// pods run, which may hold what is not saved
 	Pods bool
 	// of a user's program; nil: the job has a model, which the master saves
 	Processes *Processes
