@@ -104,14 +104,14 @@ func (p *pods) list() (all []pod.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, it := range p.live {
-		e := pod.Event{ID: it.ID, Incarnation: it.Incarnation, Phase: pod.Pending}
+		phase := pod.Pending
 		switch {
 		case it.asked:
-			e.Phase = pod.Leaving
+			phase = pod.Leaving
 		case it.runs:
-			e.Phase = pod.Running
+			phase = pod.Running
 		}
-		all = append(all, e)
+		all = append(all, it.event(phase))
 	}
 	return all
 }
@@ -163,6 +163,10 @@ func (s *simulation) reigns(ctx context.Context, resume bool) (*wire.JobStatus, 
 		case <-ended:
 			if errors.Is(err, master.ErrSuperseded) {
 				break
+			}
+			if yielded, ok := errors.AsType[*master.Yielded](err); ok && r.is() {
+				s.yields(ctx, yielded)
+				continue
 			}
 			return status, err
 		case <-r.dead:

@@ -41,6 +41,8 @@ type pods struct {
 	live    map[pod.ID]*process
 	// they run, and the cluster reports them deleted
 	ghost []*process
+	// nil: pods need no quota
+	queue *queue
 }
 
 type process struct {
@@ -50,6 +52,10 @@ type process struct {
 	leave  chan struct{} // closed when it is asked to leave
 	asked  bool
 	runs   bool // it was notified that it does
+	// it has no quota yet
+	queued   bool
+	admitted chan struct{} // closed when it has
+	order    int           // of its creation
 }
 
 func newPods(n *network) *pods {
@@ -88,22 +94,29 @@ func (p *pods) Create(_ context.Context, c master.Pod) error {
 	if p.live[c.ID] != nil {
 		panic(fmt.Sprintf("%v is created twice", c.ID))
 	}
-	p.begin(c, delay, func(it *process) {
+	it := p.begin(c, delay, func(it *process) {
 		p.mu.Lock()
 		it.runs = true
 		p.mu.Unlock()
-		p.tell(it, pod.Event{Phase: pod.Running})
+		p.tell(it, pod.Event{Phase: pod.Running, Core: it.Core})
 	})
+	p.stand(it)
+	p.admit()
 	return nil
 }
 
-// begin starts a pod's process, and hears of its end. The mutex is held.
-func (p *pods) begin(c master.Pod, delay time.Duration, begins func(*process)) {
+// begin starts a pod's process when it has quota, and hears of its end. The mutex is held.
+func (p *pods) begin(c master.Pod, delay time.Duration, begins func(*process)) *process {
 	ctx, cancel := context.WithCancel(context.Background())
 	it := &process{Pod: c, host: &host{name: c.ID.String(), incarnation: c.Incarnation}, cancel: cancel,
-		leave: make(chan struct{})}
+		leave: make(chan struct{}), admitted: make(chan struct{})}
 	p.live[c.ID] = it
 	p.wg.Go(func() {
+		select {
+		case <-it.admitted:
+		case <-ctx.Done():
+			return
+		}
 		select {
 		case <-time.After(delay):
 		case <-ctx.Done():
@@ -123,6 +136,7 @@ func (p *pods) begin(c master.Pod, delay time.Duration, begins func(*process)) {
 			p.end(c.ID, it, pod.Exit{Code: 1, Reason: err.Error()})
 		}
 	})
+	return it
 }
 
 // restart ends a pod's process and starts another in it, as a kubelet does by --restart_policy: the
@@ -131,12 +145,13 @@ func (p *pods) restart(id pod.ID, delay time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	it := p.live[id]
-	if it == nil || it.asked {
+	if it == nil || it.asked || it.queued {
 		return false
 	}
 	p.drop(it)
-	p.begin(it.Pod, delay, func(*process) {})
-	p.live[id].runs = true // so the cluster says still
+	next := p.begin(it.Pod, delay, func(*process) {})
+	next.runs, next.order = true, it.order // so the cluster says still
+	close(next.admitted)
 	return true
 }
 
@@ -153,7 +168,7 @@ func (p *pods) Delete(_ context.Context, id pod.ID) error {
 func (p *pods) ask(id pod.ID, why pod.Exit, grace time.Duration, told bool) bool {
 	p.mu.Lock()
 	it := p.live[id]
-	if it == nil || it.asked || id.Role != pod.Worker {
+	if it == nil || it.asked || it.queued || id.Role != pod.Worker {
 		p.mu.Unlock()
 		return false
 	}
@@ -190,12 +205,13 @@ func (p *pods) kill(id pod.ID, exit pod.Exit) bool { return p.end(id, nil, exit)
 func (p *pods) haunt(id pod.ID, d time.Duration) bool {
 	p.mu.Lock()
 	it := p.live[id]
-	if it == nil {
+	if it == nil || it.queued {
 		p.mu.Unlock()
 		return false
 	}
 	delete(p.live, id)
 	p.ghost = append(p.ghost, it)
+	p.admit()
 	p.mu.Unlock()
 	time.AfterFunc(d, func() { p.drop(it) })
 	p.send(pod.Event{ID: id, Incarnation: it.Incarnation, Phase: pod.Failed, Exit: pod.Exit{NodeLost: true}})
@@ -216,6 +232,10 @@ func (p *pods) end(id pod.ID, only *process, exit pod.Exit) bool {
 		return false
 	}
 	delete(p.live, id)
+	p.admit()
+	if it.queued {
+		exit = pod.Exit{Deleted: true}
+	}
 	p.mu.Unlock()
 	p.drop(it)
 	phase := pod.Failed
@@ -239,13 +259,13 @@ func (p *pods) tell(it *process, e pod.Event) {
 	}
 }
 
-// of is the living pods of a role, in order.
+// of is the living pods of a role that have quota, in order.
 func (p *pods) of(r pod.Role) []pod.ID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var ids []pod.ID
-	for id := range p.live {
-		if id.Role == r {
+	for id, it := range p.live {
+		if id.Role == r && !it.queued {
 			ids = append(ids, id)
 		}
 	}
@@ -261,9 +281,7 @@ func (p *pods) close() {
 	p.mu.Lock()
 	close(p.closing)
 	p.mu.Unlock()
-	for _, id := range p.all() {
-		p.kill(id, pod.Exit{Code: 137})
-	}
+	p.sweep()
 	p.mu.Lock()
 	ghost := slices.Clone(p.ghost)
 	p.mu.Unlock()

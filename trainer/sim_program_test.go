@@ -51,6 +51,7 @@ func newProgramSimulation(seed uint64, output string) *simulation {
 	s.disk = newDisk(seed, s.network)
 	s.draw(r, inProgram)
 	s.drawMasters(seed, inProgram)
+	s.drawQueue(seed)
 	s.program.draw(r)
 	return s
 }

@@ -57,6 +57,7 @@ func newRingSimulation(seed uint64, output string) *simulation {
 	s.draw(r, inRing)
 	s.drawCheckpoints(seed)
 	s.drawMasters(seed, inRing)
+	s.drawQueue(seed)
 	return s
 }
 
@@ -183,7 +184,7 @@ func (w *ringWatch) hear(e master.Event) {
 		w.lose(e.ID)
 	case master.PodUnwanted:
 		w.lose(e.ID)
-		if e.Reason == "scaled down" {
+		if e.Reason == "scaled down" || w.queue != nil {
 			w.hit[e.ID.String()] = true
 		}
 	case master.PodReplaced:

@@ -83,6 +83,8 @@ type simulation struct {
 	program *programWatch
 	// of checkpoints
 	disk *disk
+	// nil: the job is in no queue
+	queue *queue
 	// when the job is stopped, to be resumed; 0: never
 	stopped time.Duration
 
@@ -153,6 +155,7 @@ func newSimulation(seed uint64, output string) *simulation {
 	s.draw(r, withServers)
 	s.drawCheckpoints(seed)
 	s.drawMasters(seed, withServers)
+	s.drawQueue(seed)
 	return s
 }
 
@@ -257,7 +260,10 @@ func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
 	client.garble = func() garbling { return well }
 	s.user = client
 	s.pods = newPods(s.network)
-	s.pods.start, s.pods.grace = s.start, s.grace
+	s.pods.start, s.pods.grace, s.pods.queue = s.start, s.grace, s.queue
+	if s.queue != nil {
+		s.pods.widen(s.queue.after, time.Second)
+	}
 	s.pods.run = func(ctx context.Context, it *process) error {
 		switch {
 		case s.program != nil:
