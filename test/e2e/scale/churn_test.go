@@ -6,7 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,6 +40,8 @@ type churned struct {
 	suspended  int
 	// longest time in which a job pushed nothing, since half of its workers ran
 	still []time.Duration
+	// of each workload of the others, until it ran; sorted
+	waits []time.Duration
 	// most CPUs that were reserved at once, and number of states that were seen
 	most   int64
 	states int
@@ -57,9 +58,9 @@ func (c *churned) left() float64 { return c.total*c.makespan().Seconds() - c.oth
 //
 // Three ClusterQueues form a cohort of 204 CPUs: 52 for each of the jobs' teams, and 100 for the
 // others. Each job wants 102: a master, a server and 100 workers. It borrows what nobody uses. By a
-// seeded schedule the others want 0 to 25 pods of 4 CPUs each, and reclaim their quota
-// (reclaimWithinCohort: Any). The amount of work of a job is fixed: the elastic jobs need about
-// -churn for it.
+// seeded schedule up to 25 workloads of the others arrive at once, of 4 CPUs each, and reclaim their
+// quota (reclaimWithinCohort: Any). Each of them runs for a fixed time once it is admitted, and the
+// amount of work of a job is fixed, too: the elastic jobs need about -churn for it.
 //
 // The jobs run twice, by the same schedule on the same control plane, one way after the other:
 //
@@ -111,6 +112,9 @@ func churnTable(elastic, whole *churned) string {
 	row("CPUs that the others held, mean", func(c *churned) string {
 		return format("%.1f", c.others/c.makespan().Seconds())
 	})
+	row("wait of their workloads: median, longest", func(c *churned) string {
+		return format("%.1f, %.1f s", c.waits[len(c.waits)/2].Seconds(), c.waits[len(c.waits)-1].Seconds())
+	})
 	row("of the quota left: used by running workers", func(c *churned) string { return share(c.ran, c.left()) })
 	row("of the quota left: used by minibatches in the model", func(c *churned) string {
 		return share(c.useful, c.left())
@@ -131,9 +135,9 @@ func churnJobs(s *theatre, whole bool) churned {
 	n := *churnWorkers
 	wants := int64(n + 2) // with a master and a server
 	q := s.queue(map[string]int64{"team-1": int64(n/2 + 2), "team-2": int64(n/2 + 2), others: int64(n)})
-	steps := schedule(*seed, n/portion, 10**churnTime)
+	arrivals := schedule(*seed, n/portion, 10**churnTime)
 	// what is left to the workers of a job, on average
-	mean := min(float64(n), float64(n)-meanWant(steps, *churnTime)*portion/2)
+	mean := float64(n) - offered(arrivals, *churnTime)/(*churnTime).Seconds()/2
 	minibatches := int(0.95 * mean * (*churnTime).Seconds() / each.Seconds())
 
 	meter, stop := s.measure(ownerInQueue)
@@ -157,7 +161,7 @@ func churnJobs(s *theatre, whole bool) churned {
 	}
 	churning, calm := context.WithCancel(s.Context())
 	var churn sync.WaitGroup
-	churn.Go(func() { q.churn(churning, steps) })
+	churn.Go(func() { q.churn(churning, arrivals) })
 	defer churn.Wait()
 	defer calm()
 
@@ -208,7 +212,7 @@ func churnJobs(s *theatre, whole bool) churned {
 		}
 	}
 	end := c.makespan()
-	c.wanted = meanWant(steps, end) * portion * end.Seconds()
+	c.wanted = offered(arrivals, end)
 	c.others = area(meter.samples, end, others)
 	if c.others < fairly*c.wanted {
 		s.Errorf("the others held %.0f CPU seconds of %.0f that they wanted: the makespans are not comparable",
@@ -216,7 +220,7 @@ func churnJobs(s *theatre, whole bool) churned {
 	}
 	c.ran = area(meter.samples, end, "job 1", "job 2")
 	q.mu.Lock()
-	c.most, c.states = q.most, q.states
+	c.most, c.states, c.waits = q.most, q.states, slices.Sorted(slices.Values(q.waits))
 	theirs := q.mostOthers
 	q.mu.Unlock()
 	if c.most == 0 || c.most > q.total() || theirs > q.nominal[others] {
@@ -235,19 +239,6 @@ func churnJobs(s *theatre, whole bool) churned {
 		Marks: []Mark{{c.ends[0], "job 1 done"}, {c.ends[1], "job 2 done"}},
 	}
 	return c
-}
-
-// meanWant returns the mean number of workloads that the others want in a time.
-func meanWant(steps []step, length time.Duration) float64 {
-	var sum float64
-	for i, s := range steps {
-		end := length
-		if i+1 < len(steps) {
-			end = min(end, steps[i+1].at)
-		}
-		sum += float64(s.want) * math.Max(0, (end-s.at).Seconds())
-	}
-	return sum / length.Seconds()
 }
 
 // area returns the CPU seconds of some owners until a time.

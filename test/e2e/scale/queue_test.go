@@ -53,6 +53,8 @@ type queues struct {
 	most, mostOthers int64
 	// number of states of the workloads that were seen
 	states int
+	// how long each workload of the others waited until it ran
+	waits []time.Duration
 }
 
 // queue makes Kueue admit the pods of the namespace, by ClusterQueues of one cohort with these
@@ -231,59 +233,65 @@ func (q *queues) total() (sum int64) {
 	return sum
 }
 
-// step is a time from which the others want a number of workloads.
-type step struct {
-	at   time.Duration
-	want int
-}
+// arrival is a workload of the others: when it is created, and how long it runs.
+type arrival struct{ at, lasts time.Duration }
 
-// schedule returns what the others want for a time: for a third of the steps nothing, otherwise up
-// to most workloads. A step lasts 10 to 30 s.
-func schedule(seed uint64, most int, length time.Duration) (all []step) {
+// schedule returns the workloads of the others for a time: every 10 to 30 s, two times of three, 1
+// to most workloads at once. Each of them runs for 10 to 40 s.
+func schedule(seed uint64, most int, length time.Duration) (all []arrival) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	for at := time.Duration(0); at < length; {
-		at += 10*time.Second + time.Duration(random.Int64N(int64(20*time.Second)))
-		want := 0
-		if random.IntN(3) > 0 {
-			want = 1 + random.IntN(most)
+	between := func(least, most int) time.Duration {
+		return time.Duration(least+random.IntN(most-least)) * time.Second
+	}
+	for at := between(10, 30); at < length; at += between(10, 30) {
+		if random.IntN(3) == 0 {
+			continue
 		}
-		all = append(all, step{at, want})
+		for range 1 + random.IntN(most) {
+			all = append(all, arrival{at, between(10, 40)})
+		}
 	}
 	return all
 }
 
-// churn creates and completes pods of the others by a schedule, until ctx is done. All of them have
-// completed when it returns.
-func (q *queues) churn(ctx context.Context, steps []step) {
-	var names []string
-	began, made := time.Now(), 0
-	follow := func(ctx context.Context, want int) error {
-		for ; len(names) < want; made++ {
-			name := fmt.Sprintf("other-%d", made)
-			if err := q.other(ctx, name); err != nil {
-				return err
-			}
-			names = append(names, name)
-		}
-		for ; len(names) > want; names = names[1:] {
-			if err := q.complete(ctx, names[0]); err != nil {
-				return err
-			}
-		}
-		return nil
+// offered returns the CPU seconds that the others want until a time.
+func offered(all []arrival, end time.Duration) (sum float64) {
+	for _, a := range all {
+		sum += portion * max(0, min(a.lasts, end-a.at)).Seconds()
 	}
-	for _, s := range steps {
-		if sleep(ctx, time.Until(began.Add(s.at))) != nil {
+	return sum
+}
+
+// churn runs the workloads of the others, until ctx is done. All of them have completed when it
+// returns.
+func (q *queues) churn(ctx context.Context, all []arrival) {
+	began := time.Now()
+	var running sync.WaitGroup
+	for i, a := range all {
+		if sleep(ctx, time.Until(began.Add(a.at))) != nil {
 			break
 		}
-		if err := follow(ctx, s.want); err != nil && ctx.Err() == nil {
-			q.Error(err)
-			break
-		}
+		running.Go(func() {
+			name := fmt.Sprintf("other-%d", i)
+			if err := q.other(ctx, name); err != nil && ctx.Err() == nil {
+				q.Error(err)
+				return
+			}
+			for created := time.Now(); sleep(ctx, 100*time.Millisecond) == nil; {
+				if p, err := q.pods.Get(name); err == nil && p.Status.Phase == core.PodRunning {
+					q.mu.Lock()
+					q.waits = append(q.waits, time.Since(created))
+					q.mu.Unlock()
+					sleep(ctx, a.lasts)
+					break
+				}
+			}
+			if err := q.complete(context.WithoutCancel(ctx), name); err != nil {
+				q.Error(err)
+			}
+		})
 	}
-	if err := follow(context.WithoutCancel(ctx), 0); err != nil {
-		q.Error(err)
-	}
+	running.Wait()
 }
 
 // other creates a workload of the others: a pod that is no part of a job.
