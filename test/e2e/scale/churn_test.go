@@ -58,9 +58,9 @@ func (c *churned) left() float64 { return c.total*c.makespan().Seconds() - c.oth
 //
 // Three ClusterQueues form a cohort of 204 CPUs: 52 for each of the jobs' teams, and 100 for the
 // others. Each job wants 102: a master, a server and 100 workers. It borrows what nobody uses. By a
-// seeded schedule up to 25 workloads of the others arrive at once, of 4 CPUs each, and reclaim their
-// quota (reclaimWithinCohort: Any). Each of them runs for a fixed time once it is admitted, and the
-// amount of work of a job is fixed, too: the elastic jobs need about -churn for it.
+// seeded schedule up to 25 workloads of the others arrive at once, of 4 CPUs each, and reclaim
+// their quota (reclaimWithinCohort: Any). Each of them runs for a fixed time once it is admitted,
+// and the amount of work of a job is fixed, too: the elastic jobs need about -churn for it.
 //
 // The jobs run twice, by the same schedule on the same control plane, one way after the other:
 //
