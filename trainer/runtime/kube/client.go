@@ -187,6 +187,8 @@ func (c *Client) remedy(err error) string {
 	case why == observe.OverQuota:
 		return "; jobs that have ended count, too: elasticdl list" + c.place +
 			", and elasticdl stop JOB" + c.place + "; or ask for a larger ResourceQuota"
+	case why == observe.OverWholeQuota:
+		return "; request less, or ask for a larger ResourceQuota"
 	case why != observe.NoPermission:
 		return "" // the answer says what is against it
 	case kind == "serviceaccounts", kind == "roles", kind == "rolebindings":

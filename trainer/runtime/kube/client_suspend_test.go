@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
+	api "k8s.io/apimachinery/pkg/api/errors"
 	mapping "k8s.io/apimachinery/pkg/api/meta"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +27,32 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
+
+// The pod of a master that waits for room, or in a queue, is deleted by Suspend if its launcher is
+// away, which would do that otherwise.
+func TestSuspendDeletesWaitingMaster(t *testing.T) {
+	for name, present := range map[string]bool{"launcher present": true, "launcher away": false} {
+		t.Run(name, func(t *testing.T) {
+			objects, _ := submitted(t, nil)
+			master := podOf(pod.ID{Role: pod.Master}, core.PodPending, nil)
+			objects = append(objects, master)
+			if present {
+				launcher := podOf(pod.ID{Role: pod.Master}, core.PodRunning, nil)
+				launcher.Name += "-launcher"
+				launcher.Labels[manifest.LabelRole] = manifest.RoleLauncher
+				objects = append(objects, launcher)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			c, set := testClient(objects...)
+			c.Suspend(ctx, "test", func(int) {}) // which waits for the launcher
+			_, err := set.CoreV1().Pods("default").Get(t.Context(), master.Name, meta.GetOptions{})
+			if deleted := api.IsNotFound(err); deleted == present {
+				t.Errorf("deleted: %t, %v", deleted, err)
+			}
+		})
+	}
+}
 
 // A suspended job has no pods when Suspend returns; one that has ended is not suspended.
 func TestSuspend(t *testing.T) {

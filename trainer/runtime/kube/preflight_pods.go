@@ -84,8 +84,10 @@ func (c *Client) checkPods(ctx context.Context, j *job.Job, s *manifest.Submissi
 // before others are deleted.
 func refusal(err error) (refused, waits bool) {
 	switch why, _ := observe.Denied(err); why {
+	case observe.OverWholeQuota:
+		return true, false
 	case observe.OverQuota:
-		return observe.QuotaTooSmall(err), !observe.QuotaTooSmall(err)
+		return false, true
 	case observe.AgainstRule:
 		// what else is missing is reported by its flag
 		text := err.Error()

@@ -315,8 +315,8 @@ func denied(err error) bool {
 	var answer api.APIStatus
 	// not if the description of the job cannot be read
 	isAnswer := errors.As(err, &answer)
-	return why == observe.NoPermission || why == observe.AgainstRule || why == observe.OverQuota &&
-		observe.QuotaTooSmall(err) || api.IsInvalid(err) || api.IsBadRequest(err) || api.IsNotFound(err) || !isAnswer
+	return why != observe.NotDenied && why != observe.OverQuota ||
+		api.IsInvalid(err) || api.IsBadRequest(err) || api.IsNotFound(err) || !isAnswer
 }
 
 // begun reports whether a master of this Job has run: then nothing that a launcher finds makes the

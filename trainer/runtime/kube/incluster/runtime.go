@@ -175,11 +175,9 @@ func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 	switch why, _ := observe.Denied(err); {
 	case api.IsInvalid(err) || api.IsBadRequest(err):
 		return fmt.Errorf("%w: %w", master.ErrHopeless, err)
-	case why == observe.OverQuota && observe.QuotaTooSmall(err):
-		return fmt.Errorf("%w: %w", master.ErrDenied, err)
 	case why == observe.OverQuota:
 		return fmt.Errorf("%w: %w", master.ErrFull, err)
-	case why == observe.AgainstRule:
+	case why == observe.OverWholeQuota, why == observe.AgainstRule:
 		return fmt.Errorf("%w: %w", master.ErrDenied, err)
 	}
 	return err

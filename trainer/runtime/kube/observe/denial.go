@@ -14,8 +14,10 @@ type Denial int
 const (
 	NotDenied    Denial = iota
 	NoPermission        // who asks has no role that allows it
-	// the namespace has no room left by a ResourceQuota
+	// a ResourceQuota of the namespace does not suffice now
 	OverQuota
+	// it asks for more than the whole ResourceQuota
+	OverWholeQuota
 	// another rule of the cluster: a PriorityClass that is not there, a policy
 	AgainstRule
 )
@@ -37,15 +39,18 @@ func Denied(err error) (why Denial, kind string) {
 		strings.HasPrefix(reason, "user ") && strings.Contains(reason, " is attempting to grant "):
 		return NoPermission, kind
 	case strings.Contains(reason, "exceeded quota: "):
+		if quotaTooSmall(reason) {
+			return OverWholeQuota, kind
+		}
 		return OverQuota, kind
 	}
 	return AgainstRule, kind
 }
 
-// QuotaTooSmall reports whether a request that was denied for lack of quota asks for more than the
+// quotaTooSmall reports whether a request that was denied for lack of quota asks for more than the
 // whole quota, so that it can never be granted.
-func QuotaTooSmall(err error) bool {
-	_, text, _ := strings.Cut(err.Error(), ", requested: ")
+func quotaTooSmall(reason string) bool {
+	_, text, _ := strings.Cut(reason, ", requested: ")
 	requested, text, _ := strings.Cut(text, ", used: ")
 	_, limited, found := strings.Cut(text, ", limited: ")
 	if !found {

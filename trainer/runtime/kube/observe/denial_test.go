@@ -59,8 +59,8 @@ func TestQuotaTooSmall(t *testing.T) {
 		"exceeded quota: q": false,
 	} {
 		err := api.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New(text))
-		if got := QuotaTooSmall(err); got != want {
-			t.Errorf("%s: %v", text, got)
+		if why, _ := Denied(err); why != map[bool]Denial{false: OverQuota, true: OverWholeQuota}[want] {
+			t.Errorf("%s: %v", text, why)
 		}
 	}
 }
