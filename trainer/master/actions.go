@@ -233,7 +233,9 @@ func (m *master) created(a pod.Action) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p, ok := m.fleet.table.Get(a.ID); ok && p.Incarnation == a.Incarnation && p.Phase < pod.Pending {
-		m.observeLocked(pod.Event{ID: a.ID, Incarnation: a.Incarnation, Phase: pod.Pending})
+		// in a queue it has no quota until the runtime reports it as admitted
+		m.observeLocked(pod.Event{ID: a.ID, Incarnation: a.Incarnation, Phase: pod.Pending,
+			Queued: m.admission != nil})
 	}
 	m.clock.look()
 }

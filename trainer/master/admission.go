@@ -20,10 +20,16 @@ func newAdmission(j *job.Job, former *record) *admission.Admission {
 	return admission.New(admission.Policy{Timeout: j.AdmissionTime(), Random: rand.Float64}, attempts)
 }
 
+// admits reports whether the job may give quota back: it is in a queue, and is not about to end.
+func (m *master) admits() bool {
+	n, _, _ := m.stage.Closing()
+	return m.admission != nil && m.stage.Planned() && !m.stage.Over() && n == 0
+}
+
 // admit gives quota back if the core of a job in a queue lacks some for too long. The caller holds
 // the mutex.
 func (m *master) admit(now time.Time) {
-	if n, _, _ := m.stage.Closing(); m.admission == nil || !m.stage.Planned() || m.stage.Over() || n != 0 {
+	if !m.admits() {
 		return
 	}
 	q := m.fleet.table.Quota()
@@ -42,7 +48,6 @@ func (m *master) admit(now time.Time) {
 		m.yields = &Yielded{Pause: a.Pause, Reason: lacksQuota(m.Job, q)}
 		m.Log.Warn("The core of the job was not admitted in time", "queue", m.Job.Queue, "reason",
 			m.yields.Reason, "timeout", m.Job.AdmissionTime(), "pause", a.Pause.Round(time.Second))
-		m.events.happen(QuotaReturned{Reason: m.yields.Reason, Pause: a.Pause})
 		if actions, ok := m.stage.Close(lifecycle.Yield, m.facts(), now); ok {
 			m.closes(actions, now)
 		}
@@ -51,5 +56,5 @@ func (m *master) admit(now time.Time) {
 
 // lacksQuota returns what a job waits for in its queue.
 func lacksQuota(j *job.Job, q pod.Quota) string {
-	return fmt.Sprintf("%d of %d pods that it needs at least have quota of queue %s", q.CoreAdmitted, q.Core, j.Queue)
+	return fmt.Sprintf("%d of %d core pods have quota of queue %s", q.CoreAdmitted, q.Core, j.Queue)
 }

@@ -16,7 +16,7 @@ import (
 // inQueue makes the job one in a queue, with 3 workers of which it needs one, and with pods whose
 // phases the test reports.
 func inQueue(c *Config) {
-	c.Job.Queue, c.Job.QueueTimeout = "team-a", job.Duration{Duration: 2 * time.Minute}
+	c.Job.Queue, c.Job.QueueTimeout = "team-a", job.Duration{Duration: 4 * time.Minute}
 	c.Job.NumWorkers, c.Job.MinWorkers = 3, 1
 	c.Pods.(*fakePods).silent = true
 	c.Memory = new(memory)
@@ -67,12 +67,25 @@ func TestQuotaIsGivenBack(t *testing.T) {
 		}
 		<-w.ended
 		var yielded *Yielded
-		if !errors.As(w.err, &yielded) || yielded.Pause < 2*time.Minute || yielded.Pause > 4*time.Minute ||
-			yielded.Reason != "2 of 3 pods that it needs at least have quota of queue team-a" {
+		if !errors.As(w.err, &yielded) || yielded.Pause < 4*time.Minute || yielded.Pause > 8*time.Minute ||
+			yielded.Reason != "2 of 3 core pods have quota of queue team-a" {
 			t.Fatalf("%v, %+v", w.err, yielded)
 		}
 		if left := w.pods.running(); len(left) > 0 {
 			t.Errorf("%v still run", left)
+		}
+	})
+}
+
+// A pod has no quota until the cluster reports that it has: otherwise each creation would end a
+// wait.
+func TestCreatedPodsHaveNoQuota(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, inQueue)
+		w.queue(ps(0), false)
+		time.Sleep(13 * time.Minute)
+		if !errors.Is(w.err, lifecycle.ErrYielded) {
+			t.Errorf("%v: the workers have waited for three times the time", w.err)
 		}
 	})
 }

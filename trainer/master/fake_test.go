@@ -216,6 +216,8 @@ func wantCode(t *testing.T, err error, want codes.Code) {
 
 // fakePods has pods that start and end at once.
 type fakePods struct {
+	// of pods that ended before the present master, and that the cluster has kept
+	kept   []pod.Event
 	events chan pod.Event
 
 	mu sync.Mutex
@@ -298,7 +300,7 @@ func (p *fakePods) Adopt(context.Context) ([]pod.Event, error) {
 	for id, incarnation := range p.live {
 		all = append(all, pod.Event{ID: id, Incarnation: incarnation, Phase: pod.Running})
 	}
-	return all, nil
+	return append(all, p.kept...), nil
 }
 
 func (p *fakePods) Delete(_ context.Context, id pod.ID) error {

@@ -95,6 +95,9 @@ func (m *master) perform(actions []lifecycle.Action, now time.Time) {
 		case lifecycle.Record:
 			err = m.remember()
 		case lifecycle.Seal:
+			if errors.Is(m.stage.Err(), lifecycle.ErrYielded) {
+				m.events.happen(QuotaReturned{Reason: m.yields.Reason, Pause: m.yields.Pause})
+			}
 			err = m.remember()
 			m.recorder.seal()
 			m.logSealed()
@@ -127,7 +130,8 @@ func (m *master) perform(actions []lifecycle.Action, now time.Time) {
 // logSealed logs why this master has written its last record.
 func (m *master) logSealed() {
 	if m.stage.Over() {
-		m.Log.Info(map[bool]string{true: "Job Suspended", false: "The job has given its quota back"}[m.yields == nil],
+		yielded := errors.Is(m.stage.Err(), lifecycle.ErrYielded)
+		m.Log.Info(map[bool]string{false: "Job Suspended", true: "The job has returned its quota"}[yielded],
 			"checkpoint", m.checkpoints.newest().Number, "records",
 			m.checkpoints.newestKept().records())
 		return

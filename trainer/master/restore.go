@@ -85,6 +85,13 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 			return err
 		}
 	}
+	if r.Rests { // whatever ended since was to end
+		for i := range observed {
+			if observed[i].Phase.Ended() {
+				observed[i].Phase, observed[i].Exit.Deleted = pod.Deleted, true
+			}
+		}
+	}
 	table, actions, err := pod.Restore(m.fleet.policy(), r.Pods, observed, now)
 	if err != nil {
 		return err
@@ -280,12 +287,19 @@ func (s *servers) recovered(had []ledger.Ledger) {
 // lostMeanwhile begins a new model generation after a loss while there was no master, and
 // continues from its beginning.
 func (m *master) lostMeanwhile(modelGeneration int64, reason string) {
-	if base := m.checkpoints.newestKept(); m.handover.record.Rests && base.commit != nil {
+	base := m.checkpoints.newestKept()
+	saved := base.commit != nil && !base.Fresh
+	switch {
+	case m.handover.record.Rests && (saved || m.program != nil):
 		m.progress.resumedWith(base.records())
 		m.Self.SetModelGeneration(modelGeneration)
-		m.events.happen(Resumed{Number: base.Number, Version: base.version(), Records: base.records()})
+		if saved {
+			m.events.happen(Resumed{Number: base.Number, Version: base.version(), Records: base.records()})
+		}
 		m.restart(m.checkpoints.rewind(m.clock.at(time.Now())))
-	} else {
+	case m.handover.record.Rests:
+		m.newGeneration(modelGeneration, "the job has rested without a checkpoint")
+	default:
 		m.newGeneration(modelGeneration, reason)
 	}
 	m.handover.gathered("from its newest checkpoint, or from its beginning")

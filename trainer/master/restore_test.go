@@ -407,6 +407,23 @@ func TestSuspension(t *testing.T) {
 	})
 }
 
+// A worker that ended when its job was suspended has done as it was told: its line may fail as
+// often as before.
+func TestSuspendedWorkersAreNotCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := reign(t, func(c *Config) { c.Job.RelaunchOnWorkerFailure = 0 })
+		r.join()
+		before := len(r.pods.running())
+		r.ends(Suspend, ErrSuspended)
+		r.pods.kept = []pod.Event{{ID: worker(0), Incarnation: 1, Phase: pod.Succeeded}}
+		r.follow()
+		time.Sleep(time.Minute)
+		if now := r.pods.running(); len(now) != before {
+			t.Errorf("%v run, and %d pods did before the suspension", now, before)
+		}
+	})
+}
+
 // A job that an earlier master has ended stays ended.
 func TestEndIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T) {

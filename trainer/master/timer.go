@@ -74,7 +74,7 @@ func (m *master) deadline(now time.Time) time.Time {
 	if sooner(m.stage.Deadline()); m.stage.Over() {
 		return first
 	}
-	if m.admission != nil {
+	if m.admits() {
 		sooner(m.admission.Deadline())
 	}
 	present := func(at time.Time, ok bool) { sooner(m.clock.wall(at), ok) }

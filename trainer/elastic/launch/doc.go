@@ -43,7 +43,7 @@
 //  8. The launcher makes the Job fail only if no master has ever run: creations are denied for ten
 //     minutes, and that does not pass unless somebody acts.
 //  9. A job that has given back the quota of its queue gets its next master when its pause is over.
-//     If a master waits for quota for twice the time that the core may wait, the other pods of the
-//     job are deleted, once for each master: they may hold what another job waits for, and without
-//     a master nobody gives it back.
+//     Whenever a master has waited for quota for twice the time that the core may wait, the other
+//     pods of the job are deleted: they may hold what another job waits for, and without a master
+//     nobody gives it back.
 package launch

@@ -140,10 +140,9 @@ type Launcher struct {
 	at time.Time
 	// at is that of the successor of the present pod, which has ended
 	timed bool
-	// since when the present pod waits for quota; zero: it does not
-	queued time.Time
-	// the other pods were deleted for it
-	swept bool
+	// since when the present pod waits for quota, and when the other pods were deleted for it last;
+	// zero: it does not, they were not
+	queued, swept time.Time
 	// a master of this Job has run, now or before
 	begun bool
 	// Ask was returned, and not answered
@@ -172,7 +171,7 @@ func (l *Launcher) Seen(p Pod, now time.Time) []Action {
 	}
 	if l.phase != Present || l.pod.UID != p.UID {
 		l.phase, l.since, l.due, l.refused, l.timed = Present, now, time.Time{}, time.Time{}, false
-		l.queued, l.swept = time.Time{}, false
+		l.queued, l.swept = time.Time{}, time.Time{}
 	} else if l.pod.Ended { // a deletion after its end is not its cause
 		p.Ended, p.Succeeded, p.Killed, p.Reason = true, l.pod.Succeeded, l.pod.Killed, l.pod.Reason
 	}
@@ -322,7 +321,7 @@ func (l *Launcher) Tick(now time.Time) []Action {
 	case l.phase == Absent && !now.Before(l.at):
 		return l.ask()
 	case l.sweeps() && !now.Before(l.sweep()):
-		l.swept = true
+		l.swept = now
 		return []Action{{Verb: Sweep, Reason: "the master waits for quota, which these pods may hold"}}
 	case l.phase != Present || !l.waits() || now.Before(l.wait()):
 		return nil
@@ -370,11 +369,17 @@ func (l *Launcher) Deadline() (time.Time, bool) {
 // sweeps reports whether the other pods of the job are to be deleted if the master waits for quota
 // for too long.
 func (l *Launcher) sweeps() bool {
-	return l.phase == Present && !l.queued.IsZero() && !l.swept && !l.pod.Leaving && !l.leaving
+	return l.phase == Present && !l.queued.IsZero() && !l.pod.Leaving && !l.leaving
 }
 
 // sweep returns when that is.
-func (l *Launcher) sweep() time.Time { return l.queued.Add(queueTimes * l.pod.QueueTime) }
+func (l *Launcher) sweep() time.Time {
+	since := l.queued
+	if l.swept.After(since) {
+		since = l.swept
+	}
+	return since.Add(queueTimes * l.pod.QueueTime)
+}
 
 // depart asks what a launcher that is asked to terminate leaves behind.
 func (l *Launcher) depart() []Action {

@@ -15,9 +15,8 @@ type body struct {
 	uid                     string
 	mine, ended, ok, killed bool
 	leaving, unreachable    bool
-	// it waits for quota since then, and the other pods were deleted
+	// it waits for quota since then, or since the other pods were deleted
 	queued time.Time
-	swept  bool
 }
 
 // model is a cluster with one Job, and the launcher that is to keep its master alive.
@@ -68,15 +67,15 @@ func (m *model) perform(actions []Action) {
 			p := m.pod
 			// it has not heard of the pod's present state yet
 			if p == nil || !m.heard {
-				if p != nil {
-					p.swept = true
+				if p != nil && !p.queued.IsZero() {
+					p.queued = m.now
 				}
 				break
 			}
-			if !p.mine || p.queued.IsZero() || p.swept || m.now.Sub(p.queued) < 2*queueTime {
+			if !p.mine || p.queued.IsZero() || m.now.Sub(p.queued) < 2*queueTime {
 				m.Fatalf("law 9: %v for %+v", a, p)
 			}
-			p.swept = true
+			p.queued = m.now
 		case Fail:
 			m.ended, m.over = true, true
 		case End:
@@ -254,7 +253,7 @@ const queueTime = 4 * time.Second
 
 func (m *model) check() {
 	if p := m.pod; p != nil && m.heard && p.mine && !p.ended && !p.leaving && !m.leaving && !m.ended &&
-		!p.queued.IsZero() && !p.swept && len(m.deletions) == 0 {
+		!p.queued.IsZero() && len(m.deletions) == 0 {
 		if at, ok := m.l.Deadline(); !ok || at.After(p.queued.Add(3*queueTime)) && at.After(m.now.Add(queueTime)) {
 			m.Fatalf("law 9: %+v waits for quota, and nothing is due: %v %t", *p, at, ok)
 		}
