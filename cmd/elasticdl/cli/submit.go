@@ -202,6 +202,11 @@ func createdText(created []string) string {
 
 // writeManifests writes the manifests of a job to the file of --yaml.
 func writeManifests(j *job.Job, path string, out io.Writer) error {
+	if j.Queue != "" && j.QueuePriorities == "" {
+		return usage(fmt.Errorf("--yaml asks no cluster for its priority classes: --queue=%s needs "+
+			"--queue_priorities, too: %s, %s or %s", j.Queue, job.PrioritiesWorkload, job.PrioritiesPod,
+			job.PrioritiesNone))
+	}
 	text, err := kube.Manifests(j)
 	if err != nil {
 		return usage(err)

@@ -136,12 +136,12 @@ var podFlags = []Flag{
 			return text(&c.Job.Queue)
 		}},
 	{Name: "queue_timeout", Topic: Pods, Effect: Cluster,
-		Usage: "time for which the core may lack quota before the job returns its own [1m]",
+		Usage: "time that the master, servers and first --min_workers workers may wait for quota [1m]",
 		bind: func(c *Command) value {
 			return duration(&c.Job.QueueTimeout)
 		}},
 	{Name: "queue_priorities", Topic: Pods, Effect: Cluster,
-		Usage: "priority classes of core and other workers: workload, pod, none [which exist]",
+		Usage: "priority classes of core and other workers: workload, pod, none [as the cluster has]",
 		bind: func(c *Command) value {
 			return text(&c.Job.QueuePriorities)
 		}},

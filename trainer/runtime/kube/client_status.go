@@ -284,7 +284,7 @@ func (o *objects) rests() string {
 	}
 	var s wire.JobStatus
 	protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal([]byte(o.state.Data[manifest.KeyStatus]), &s)
-	return fmt.Sprintf("%s; it has given its quota back, and tries again at %s", s.Reason,
+	return fmt.Sprintf("%s; the job returned its quota and tries again at %s", s.Reason,
 		until.Local().Format(time.TimeOnly))
 }
 

@@ -68,7 +68,9 @@ func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error
 		})
 	}
 	if j.Queue != "" {
-		checks = append(checks, func() error { return c.checkQueue(ctx, j) })
+		c.noteUnsaved(j)
+		checks = append(checks, func() error { return c.checkQueue(ctx, j) },
+			func() error { return c.checkPriorities(ctx, j) })
 	}
 	checks = append(checks, c.secretChecks(ctx, j)...)
 	if s != nil && flaws == nil {

@@ -140,6 +140,29 @@ func (c *Client) prioritize(ctx context.Context, j *job.Job) {
 	c.note("--queue_priorities=none: %s; so Kueue may preempt the master and the servers before workers", lacks)
 }
 
+// noteUnsaved notes that a job loses its training whenever it returns its quota.
+func (c *Client) noteUnsaved(j *job.Job) {
+	if j.Type == job.Train && j.CheckpointDir == "" {
+		c.note("--queue=%s without --checkpoint_dir: the training starts over if master, servers and --min_workers "+
+			"workers lack quota for longer than --queue_timeout", j.Queue)
+	}
+}
+
+// checkPriorities returns why Kueue would not queue the pods of a job by its --queue_priorities. It
+// creates no Workload for a pod whose WorkloadPriorityClass does not exist.
+func (c *Client) checkPriorities(ctx context.Context, j *job.Job) error {
+	if j.QueuePriorities != job.PrioritiesWorkload {
+		return nil
+	}
+	list, err := c.ofKueue(ctx, cmp.Or(c.kueue(), "v1beta2"), "workloadpriorityclasses", "", meta.ListOptions{})
+	if err == nil && !hasBoth(list.Items, job.ClassCore, job.ClassElastic) {
+		return fmt.Errorf("--queue_priorities=%s: the cluster does not have the WorkloadPriorityClasses %s and %s: "+
+			"an administrator applies what elasticdl rbac --queues prints", j.QueuePriorities, job.ClassCore,
+			job.ClassElastic)
+	}
+	return nil // of another error the first pod tells
+}
+
 // hasBoth reports whether two names are among those of objects.
 func hasBoth(all []unstructured.Unstructured, one, other string) bool {
 	has := func(name string) bool {
@@ -178,12 +201,13 @@ func (c *Client) waitsFor(ctx context.Context, version string, p *core.Pod) stri
 // queued returns what of a job waits for its queue, with the UIDs of pods: of a few of them, why.
 func (c *Client) queued(ctx context.Context, pods []core.Pod) map[string]string {
 	why := make(map[string]string)
-	version := ""
+	version, asked := "", 0
 	for i := range pods {
 		p := &pods[i]
-		if !observe.Queued(p) || p.DeletionTimestamp != nil || len(why) >= unexplainedMost {
+		if !observe.Queued(p) || p.DeletionTimestamp != nil || asked >= unexplainedMost {
 			continue
 		}
+		asked++
 		if version == "" {
 			if version = c.kueue(); version == "" {
 				return why

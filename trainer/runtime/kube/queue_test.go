@@ -141,6 +141,43 @@ func TestPrioritize(t *testing.T) {
 	}
 }
 
+// A job whose classes do not exist is refused: Kueue would ignore its pods.
+func TestCheckPriorities(t *testing.T) {
+	j := queuedJob()
+	j.QueuePriorities = job.PrioritiesWorkload
+	c, _, _ := queueClient(t, []string{coreClass})
+	if err := c.checkPriorities(t.Context(), j); err == nil || !strings.Contains(err.Error(), "rbac --queues") {
+		t.Errorf("one is missing: %v", err)
+	}
+	c, _, _ = queueClient(t, []string{coreClass, elasticClass})
+	if err := c.checkPriorities(t.Context(), j); err != nil {
+		t.Errorf("the cluster has both: %v", err)
+	}
+	j.QueuePriorities = job.PrioritiesNone
+	c, _, _ = queueClient(t, nil)
+	if err := c.checkPriorities(t.Context(), j); err != nil {
+		t.Errorf("none is needed: %v", err)
+	}
+}
+
+func TestNoteUnsaved(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*job.Job)
+		noted  bool
+	}{
+		"no checkpoints": {func(j *job.Job) { j.CheckpointDir = "" }, true},
+		"checkpoints":    {func(j *job.Job) { j.CheckpointDir = "/data/c" }, false},
+		"program":        {func(j *job.Job) { j.Type, j.CheckpointDir = job.Run, "" }, false},
+	} {
+		c, _, notes := queueClient(t, nil)
+		j := queuedJob()
+		test.change(j)
+		if c.noteUnsaved(j); strings.Contains(notes.String(), "starts over") != test.noted {
+			t.Errorf("%s: notes %q", name, notes)
+		}
+	}
+}
+
 // gatedPod returns a pod of a job in a queue, which waits for quota.
 func gatedPod(t *testing.T, id pod.ID, uid string) *core.Pod {
 	t.Helper()
@@ -233,8 +270,8 @@ func TestResumeOfQueued(t *testing.T) {
 		if m, ok := o.(*core.ConfigMap); ok && m.Name == manifest.StateName("test") {
 			until := time.Now().Add(time.Hour)
 			m.Data = map[string]string{manifest.KeyUID: "the-job", manifest.KeyRest: until.Format(time.RFC3339),
-				manifest.KeyStatus: `{"state": "Pending", "reason": "1 of 4 pods that it needs at least have quota"}`}
-			want = "1 of 4 pods that it needs at least have quota; it has given its quota back, and tries again at " +
+				manifest.KeyStatus: `{"state": "Pending", "reason": "1 of 4 core pods have quota"}`}
+			want = "1 of 4 core pods have quota; the job returned its quota and tries again at " +
 				until.Format(time.TimeOnly)
 		}
 	}

@@ -98,8 +98,8 @@ func kindOf(t reflect.Type) string {
 	return "a number"
 }
 
-// taken returns an error for each label by which a job's objects are found, and for a restart
-// policy with which the master would not restart.
+// taken returns an error for each label by which a job's objects are found, or that its queue sets,
+// and for a restart policy with which the master would not restart.
 func (s *clusterSpec) taken() []error {
 	var problems []error
 	for _, part := range []struct {
@@ -112,6 +112,10 @@ func (s *clusterSpec) taken() []error {
 				LabelIncarnation}, key) {
 				problems = append(problems,
 					fmt.Errorf("%s.labels.%s: elasticdl selects the job's objects by this label", part.name, key))
+			}
+			if strings.HasSuffix(part.name, "pod_spec") &&
+				slices.Contains([]string{LabelQueue, LabelShare, labelWorkloadPriority}, key) {
+				problems = append(problems, fmt.Errorf("%s.labels.%s: --queue sets this label", part.name, key))
 			}
 		}
 	}

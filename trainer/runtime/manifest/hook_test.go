@@ -31,6 +31,8 @@ func TestHooksRefused(t *testing.T) {
 			"elasticdl selects the job's objects by this label",
 		`{"job_spec":{"labels":{"app":"x"}}}`: "job_spec.labels.app: elasticdl " +
 			"selects the job's objects by this label",
+		`{"worker_pod_spec":{"labels":{"elasticdl-share":"core"}}}`: "worker_pod_spec.labels.elasticdl-share: " +
+			"--queue sets this label",
 		`{"job_spec":{"backoffLimit":3}}`:                `unknown field "job_spec.backoffLimit"`,
 		`{"master_pod_spec":{"restartPolicy":"Always"}}`: "master_pod_spec.restartPolicy: expected Never",
 		`{"worker_pod_spec":{"containers":null}}`:        "worker_pod_spec.containers: the container worker is missing",

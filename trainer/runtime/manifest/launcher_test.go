@@ -15,9 +15,9 @@ import (
 // the job's pods. It is small, mounts nothing, and nobody takes it for the master.
 func TestLauncher(t *testing.T) {
 	j := parse(t, little, "--node_selector=pool=cheap", "--tolerations=key=spot,operator=Exists,effect=NoSchedule",
-		"--master_pod_priority=high", `--cluster_spec_json={
+		"--master_pod_priority=high", "--queue=q", `--cluster_spec_json={
 		"pod_spec":{"labels":{"team":"a"},"restartPolicy":"OnFailure"},
-		"master_pod_spec":{"labels":{"kueue.x-k8s.io/queue-name":"q"},"annotations":{"mesh/inject":"false"},
+		"master_pod_spec":{"labels":{"kueue.x-k8s.io/pod-group-name":"g"},"annotations":{"mesh/inject":"false"},
 		"terminationGracePeriodSeconds":100,"schedulerName":"own","hostname":"m",
 		"initContainers":[{"name":"i","image":"i"}],"containers":[{"name":"side","image":"s"}],
 		"volumes":[{"name":"v","emptyDir":{}}]}}`)
@@ -27,7 +27,7 @@ func TestLauncher(t *testing.T) {
 	}
 	l, m := s.Job.Spec.Template, s.Master
 	if l.Labels["team"] != "a" || l.Annotations["mesh/inject"] != "false" ||
-		l.Labels["kueue.x-k8s.io/queue-name"] != "" {
+		l.Labels["kueue.x-k8s.io/queue-name"] != "" || l.Labels["kueue.x-k8s.io/pod-group-name"] != "" {
 		t.Errorf("labels %v, annotations %v", l.Labels, l.Annotations)
 	}
 	if l.Spec.RestartPolicy != core.RestartPolicyNever || m.Spec.RestartPolicy != core.RestartPolicyNever {
