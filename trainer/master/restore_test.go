@@ -407,7 +407,7 @@ func TestSuspension(t *testing.T) {
 	})
 }
 
-// A worker that ended when its job was suspended has done as it was told: its line may fail as
+// A worker that ended when its job was suspended did nothing wrong: its line may fail as
 // often as before.
 func TestSuspendedWorkersAreNotCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {

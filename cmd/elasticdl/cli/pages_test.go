@@ -137,8 +137,8 @@ var tools = []string{
 }
 
 // kubectl lists the commands of kubectl that pages use.
-var kubectl = []string{"annotate", "apply", "cp", "create", "delete", "describe", "drain", "events",
-	"exec", "get", "label", "logs", "patch", "port-forward", "scale", "version", "wait"}
+var kubectl = []string{"annotate", "apply", "cp", "create", "delete", "describe", "drain", "edit", "events",
+	"exec", "get", "label", "logs", "patch", "port-forward", "rollout", "scale", "version", "wait"}
 
 // Every command of every page can be run: a shell can parse it, elasticdl accepts its flags and
 // their values, make has the target, and other tools are run by a test or excused in the table of

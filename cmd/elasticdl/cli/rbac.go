@@ -23,8 +23,8 @@ func rbacCommand() *cobra.Command {
 			"Use them where users must not create ServiceAccounts, with --service_account. Otherwise each job creates its own.\n\n" +
 			"With names of jobs, existing or future, access is limited to their Jobs, ConfigMaps and Secrets.\n" +
 			"Access to pods and events covers the namespace: Kubernetes cannot limit create, list and watch by name.\n\n" +
-			"With --queues it prints the WorkloadPriorityClasses of jobs with --queue, too. They need Kueue in the cluster,\n" +
-			"belong to no namespace, and are applied once: the core of a job is above its other workers by them.",
+			"With --queues it also prints the WorkloadPriorityClasses of jobs with --queue. They require Kueue, belong to no\n" +
+			"namespace, and are applied once. Kueue preempts other workers before the core of a job.",
 		Example: "  elasticdl rbac test-mnist --namespace=training | kubectl apply -f -\n  " +
 			"elasticdl train --namespace=training --job_name=test-mnist --service_account=elasticdl ...\n  " +
 			"elasticdl rbac --queues --namespace=training | kubectl apply -f -",
