@@ -49,8 +49,8 @@ type queues struct {
 	nominal map[string]int64
 
 	mu sync.Mutex
-	// most CPUs that were reserved at once, in all queues and in that of the others
-	most, mostOthers int64
+	// most CPUs that were reserved at once
+	most int64
 	// number of states of the workloads that were seen
 	states int
 	// how long each workload of the others waited until it ran
@@ -148,16 +148,16 @@ func (q *queues) watch() {
 	q.Cleanup(cancel)
 	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(q.client, 0, q.namespace, nil)
 	informer := factory.ForResource(kueueResource("workloads")).Informer()
-	held := make(map[types.UID]reservation)
+	held := make(map[types.UID]int64)
 	see := func(o any, deleted bool) {
 		if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
 			o = last.Obj
 		}
 		u := o.(*unstructured.Unstructured)
-		if r := reserved(u); deleted || r.cpus == 0 {
+		if cpus := reserved(u); deleted || cpus == 0 {
 			delete(held, u.GetUID())
 		} else {
-			held[u.GetUID()] = r
+			held[u.GetUID()] = cpus
 		}
 		q.count(held)
 	}
@@ -174,19 +174,12 @@ func (q *queues) watch() {
 	}
 }
 
-// reservation is the quota of a workload.
-type reservation struct {
-	queue string
-	cpus  int64
-}
-
-// reserved returns the quota that a workload holds, if any.
-func reserved(u *unstructured.Unstructured) (r reservation) {
+// reserved returns the CPUs that a workload holds quota for.
+func reserved(u *unstructured.Unstructured) (cpus int64) {
 	var w struct {
 		Status struct {
 			Conditions []meta.Condition
 			Admission  *struct {
-				ClusterQueue      string
 				PodSetAssignments []struct{ ResourceUsage core.ResourceList }
 			}
 		}
@@ -203,26 +196,23 @@ func reserved(u *unstructured.Unstructured) (r reservation) {
 		is[c.Type] = c.Status == meta.ConditionTrue
 	}
 	if !is["QuotaReserved"] || is["Finished"] || w.Status.Admission == nil {
-		return reservation{}
+		return 0
 	}
-	r.queue = w.Status.Admission.ClusterQueue
 	for _, set := range w.Status.Admission.PodSetAssignments {
-		r.cpus += set.ResourceUsage.Cpu().Value()
+		cpus += set.ResourceUsage.Cpu().Value()
 	}
-	return r
+	return cpus
 }
 
-func (q *queues) count(held map[types.UID]reservation) {
-	var all, theirs int64
-	for _, r := range held {
-		if all += r.cpus; r.queue == q.namespace+"-"+others {
-			theirs += r.cpus
-		}
+func (q *queues) count(held map[types.UID]int64) {
+	var all int64
+	for _, cpus := range held {
+		all += cpus
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.states++
-	q.most, q.mostOthers = max(q.most, all), max(q.mostOthers, theirs)
+	q.most = max(q.most, all)
 }
 
 // total returns the CPUs of all queues.
