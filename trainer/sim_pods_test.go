@@ -259,7 +259,7 @@ func (p *pods) tell(it *process, e pod.Event) {
 	}
 }
 
-// of is the living pods of a role that have quota, in order.
+// of returns the living pods of a role that have quota, in order.
 func (p *pods) of(r pod.Role) []pod.ID {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -184,7 +184,7 @@ func (w *ringWatch) hear(e master.Event) {
 		w.lose(e.ID)
 	case master.PodUnwanted:
 		w.lose(e.ID)
-		if e.Reason == "scaled down" || w.queue != nil {
+		if e.Reason == "scaled down" || w.queue != nil && e.Reason == "the job is over" {
 			w.hit[e.ID.String()] = true
 		}
 	case master.PodReplaced:

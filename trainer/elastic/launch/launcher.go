@@ -140,9 +140,10 @@ type Launcher struct {
 	at time.Time
 	// at is that of the successor of the present pod, which has ended
 	timed bool
-	// since when the present pod waits for quota, and when the other pods were deleted for it last;
-	// zero: it does not, they were not
-	queued, swept time.Time
+	// since when the present pod waits for quota; zero: it does not
+	queued time.Time
+	// when the other pods were last deleted for it; zero: never
+	swept time.Time
 	// a master of this Job has run, now or before
 	begun bool
 	// Ask was returned, and not answered

@@ -108,8 +108,8 @@ func (c *Client) prioritize(ctx context.Context, j *job.Job) {
 		return
 	}
 	j.QueuePriorities = job.PrioritiesNone
-	list, err := c.ofKueue(ctx, cmp.Or(c.kueue(), "v1beta2"), "workloadpriorityclasses", "", meta.ListOptions{})
-	if err == nil && hasBoth(list.Items, job.ClassCore, job.ClassElastic) {
+	has, err := c.hasWorkloadPriorities(ctx)
+	if has {
 		j.QueuePriorities = job.PrioritiesWorkload
 		return
 	}
@@ -154,13 +154,19 @@ func (c *Client) checkPriorities(ctx context.Context, j *job.Job) error {
 	if j.QueuePriorities != job.PrioritiesWorkload {
 		return nil
 	}
-	list, err := c.ofKueue(ctx, cmp.Or(c.kueue(), "v1beta2"), "workloadpriorityclasses", "", meta.ListOptions{})
-	if err == nil && !hasBoth(list.Items, job.ClassCore, job.ClassElastic) {
+	if has, err := c.hasWorkloadPriorities(ctx); err == nil && !has {
 		return fmt.Errorf("--queue_priorities=%s: the cluster does not have the WorkloadPriorityClasses %s and %s: "+
 			"an administrator applies what elasticdl rbac --queues prints", j.QueuePriorities, job.ClassCore,
 			job.ClassElastic)
 	}
 	return nil // of another error the first pod tells
+}
+
+// hasWorkloadPriorities reports whether the cluster has the WorkloadPriorityClasses of jobs in
+// queues.
+func (c *Client) hasWorkloadPriorities(ctx context.Context) (bool, error) {
+	list, err := c.ofKueue(ctx, cmp.Or(c.kueue(), "v1beta2"), "workloadpriorityclasses", "", meta.ListOptions{})
+	return err == nil && hasBoth(list.Items, job.ClassCore, job.ClassElastic), err
 }
 
 // hasBoth reports whether two names are among those of objects.
