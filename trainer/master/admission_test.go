@@ -83,9 +83,13 @@ func TestCreatedPodsHaveNoQuota(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, inQueue)
 		w.queue(ps(0), false)
-		time.Sleep(13 * time.Minute)
+		select {
+		case <-w.ended:
+		case <-time.After(13 * time.Minute):
+			t.Fatal("the workers have waited for three times the time")
+		}
 		if !errors.Is(w.err, lifecycle.ErrYielded) {
-			t.Errorf("%v: the workers have waited for three times the time", w.err)
+			t.Errorf("%v, expected a return of the quota", w.err)
 		}
 	})
 }
