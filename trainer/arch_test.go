@@ -62,6 +62,7 @@ var packages = map[string]struct {
 	"elastic/identity":   {pure, "elastic/pod"},
 	"elastic/job":        {pure, "elastic/source"},
 	"elastic/admission":  {pure, ""},
+	"elastic/journal":    {pure, ""},
 	"elastic/launch":     {pure, ""},
 	"elastic/leases":     {pure, "elastic/ledger"},
 	"elastic/ledger":     {pure, ""},
@@ -89,7 +90,7 @@ var packages = map[string]struct {
 	"store/safetensors":     {pure, "elastic/param"},
 
 	"master": {shell, "elastic/custody elastic/evaluation elastic/identity elastic/job " +
-		"elastic/admission elastic/ledger elastic/lifecycle elastic/param elastic/pod elastic/rendezvous " +
+		"elastic/admission elastic/journal elastic/ledger elastic/lifecycle elastic/param elastic/pod elastic/rendezvous " +
 		"elastic/task elastic/timing " +
 		"elastic/verdict " +
 		"logline store/checkpoint store/prediction wire wire/rpc"},
@@ -127,17 +128,19 @@ var packages = map[string]struct {
 	"runtime":       {shell, ""},
 	"runtime/image": {shell, "run/folder"},
 	"runtime/kube": {shell,
-		"elastic/job elastic/pod logline runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire"},
+		"elastic/job elastic/journal elastic/pod logline master runtime/kube/observe runtime/manifest runtime/role " +
+			"store/checkpoint wire"},
 	"runtime/kube/incluster": {shell,
-		"elastic/identity elastic/job elastic/launch elastic/pod logline master runtime/kube/observe " +
+		"elastic/identity elastic/job elastic/journal elastic/launch elastic/pod master runtime/kube/observe " +
 			"runtime/manifest runtime/role store/checkpoint wire wire/credential wire/rpc"},
 	"runtime/kube/observe": {shell, "elastic/pod runtime/manifest runtime/role"},
 	"runtime/local": {shell,
-		"console elastic/identity elastic/job elastic/launch elastic/pod elastic/timing logline master run/program " +
+		"console elastic/identity elastic/job elastic/journal elastic/launch elastic/pod elastic/timing logline " +
+			"master run/program " +
 			"runtime/role store/checkpoint wire wire/credential wire/rpc"},
 	"runtime/manifest": {pure, "elastic/job elastic/pod elastic/timing"},
 	"runtime/role": {shell,
-		"elastic/identity elastic/job elastic/pod elastic/task elastic/timing logline master " +
+		"elastic/identity elastic/job elastic/journal elastic/pod elastic/task elastic/timing logline master " +
 			"run/agent run/program store/bucket store/outage store/prediction train/data train/ps " +
 			"train/worker train/zoo wire wire/credential wire/membership wire/rpc"},
 

@@ -26,7 +26,7 @@ func (j *submitted) startedOver(epochs int64) {
 	if out := j.elasticdl("status", j.job); len(grep(out, "started over")) == 0 {
 		j.t.Errorf("elasticdl status does not say that the training started over:\n%s", out)
 	}
-	if !j.eventReported("Warning", "TrainingBegunAnew") {
+	if !j.eventReported("Warning", "TrainingStartedOver") {
 		j.t.Errorf("no event says that the training started over:\n%s",
 			j.kubectl("events", "--for=job/elasticdl-"+j.job+"-master"))
 	}
@@ -60,7 +60,7 @@ func (j *submitted) rolledBack(epochs int64) {
 		j.t.Errorf("model generation %d, %q: the status does not say that the training returned "+
 			"to a checkpoint", s.ModelGeneration, s.Anew)
 	}
-	if !j.eventReported("Warning", "TrainingRolledBack") || j.eventReported("Warning", "TrainingBegunAnew") {
+	if !j.eventReported("Warning", "TrainingRolledBack") || j.eventReported("Warning", "TrainingStartedOver") {
 		j.t.Errorf("the events do not say that the training returned to a checkpoint, and only "+
 			"that:\n%s", j.kubectl("events", "--for=job/elasticdl-"+j.job+"-master"))
 	}

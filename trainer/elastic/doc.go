@@ -14,6 +14,7 @@
 //	supervise/  the processes of a user's program on one worker, through worlds and failures
 //	custody/    which processes hold the model, in which model generation, and rollback after a loss
 //	evaluation/ which version to measure when, and the sums of the measurements
+//	journal/    what has happened to a job: typed entries, totals, conditions
 //	timing/     how long the processes of a job wait for each other, and the laws between these
 //	            times
 //	identity/   the sender of a message, and the calls that each role may make

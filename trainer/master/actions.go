@@ -58,8 +58,8 @@ func (m *master) enqueue(actions []pod.Action) {
 	for _, a := range actions {
 		switch a.Verb {
 		case pod.Lost:
-			m.events.happen(PodEnded{ID: a.ID, Incarnation: a.Incarnation, Reason: a.Reason, Counted: a.Counted,
-				Rejected: a.Rejected, GivenUp: a.GivenUp})
+			m.events.happen(PodEnded{ID: a.ID, Incarnation: a.Incarnation, Reason: a.Reason, Cause: a.Cause,
+				Counted: a.Counted, Rejected: a.Rejected, GivenUp: a.GivenUp})
 			m.forget(a.ID, a.Incarnation, a.Reason)
 		case pod.Delete:
 			m.events.happen(PodUnwanted{ID: a.ID, Reason: a.Reason})

@@ -41,6 +41,37 @@ type PodUnwanted struct {
 	Reason string
 }
 
+// PodJoined tells that an incarnation of a pod has reported to the master for the first time.
+type PodJoined struct {
+	ID          pod.ID
+	Incarnation int
+}
+
+// Scaled tells that another number of workers is asked for.
+type Scaled struct{ Before, Workers int }
+
+// Started tells that the first master of a job begins, which may continue from the checkpoint of a
+// job that has ended.
+type Started struct{ Resumed bool }
+
+// Suspended tells that the job is suspended, and that this master has written its last record.
+type Suspended struct{}
+
+// Waits tells that the job has not trained for ten seconds, and why.
+type Waits struct{ Reason string }
+
+// Continues tells the end of a wait, and its length.
+type Continues struct{ After time.Duration }
+
+// Words returns the event as text.
+func (Waits) Words() string { return "The job waits" }
+
+// Words returns the event as text.
+func (Continues) Words() string { return "The job continues" }
+
+// Recovered tells that the training makes progress again after a loss, and the time between.
+type Recovered struct{ After time.Duration }
+
 // PodEnded tells that a pod has ended.
 type PodEnded struct {
 	ID          pod.ID
@@ -48,6 +79,8 @@ type PodEnded struct {
 	Reason      string
 	// Counted reports whether the end counts against the retry limit.
 	Counted bool
+	// Cause names the cause of the end, by [pod.Exit.Cause].
+	Cause string
 	// Rejected reports whether the node rejected the pod, so that it has not run.
 	Rejected bool
 	// GivenUp reports whether the pod is not replaced, because its line has reached the retry
@@ -180,19 +213,10 @@ func (Evaluated) event()           {}
 func (EvaluationWithdrawn) event() {}
 func (QuotaReturned) event()       {}
 func (Ended) event()               {}
-
-// events passes events on, and keeps the incidents among them.
-type events struct {
-	history history
-	// see [Config].OnEvent; nil: no call
-	on func(Event)
-}
-
-// happen notes an event in the history, and passes it on. The caller holds the mutex, so that
-// events come in the order of the facts.
-func (e *events) happen(event Event) {
-	e.history.hear(event, time.Now())
-	if e.on != nil {
-		e.on(event)
-	}
-}
+func (PodJoined) event()           {}
+func (Scaled) event()              {}
+func (Started) event()             {}
+func (Suspended) event()           {}
+func (Waits) event()               {}
+func (Continues) event()           {}
+func (Recovered) event()           {}

@@ -47,6 +47,11 @@ func (m *master) blocks(t task.Task) []*wire.Block {
 // the pods. Meanwhile the master answers probes, users, and pods that exist already. It ends with
 // ctx.
 func (m *master) prepareAndStart(ctx context.Context) {
+	if m.handover.record == nil {
+		m.mu.Lock()
+		m.events.happen(Started{Resumed: m.Resume})
+		m.mu.Unlock()
+	}
 	first, observed, err := m.prepare(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()

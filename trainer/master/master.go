@@ -12,6 +12,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/admission"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
@@ -69,8 +70,8 @@ type Config struct {
 	Job *job.Job
 	// continue from the newest checkpoint of the job
 	Resume bool
-	// History holds the incidents before the job was resumed; without Former.
-	History []*wire.Incident
+	// Journal is the journal of the job before it was resumed; without Former.
+	Journal journal.Snapshot
 	// UIDs of the jobs that this one continues from: it inherits their checkpoint directory
 	Ancestors []string
 	// Owner is the job as owner of its checkpoint directory; without a UID: the job that Self
@@ -122,6 +123,8 @@ type Config struct {
 	// OnEvent is called with each event, in order, under the master's mutex: it must neither block
 	// nor call the master. Nil: no call.
 	OnEvent func(Event)
+	// OnEntry is called with each entry of the journal, as OnEvent is. Nil: no call.
+	OnEntry func(journal.Entry)
 	Log     *slog.Logger
 }
 
@@ -276,7 +279,7 @@ func newMaster(c Config) (*master, error) {
 // newShell returns a master without its parts.
 func newShell(c Config, stage *lifecycle.Lifecycle, former *record) *master {
 	s := shared{Config: &c, stage: stage, mu: make(turn, 1), clock: newClock(),
-		events: &events{history: newHistory(c.History), on: c.OnEvent}, waiters: newWaiters()}
+		events: newEvents(&c, former), waiters: newWaiters()}
 	m := &master{shared: s, background: &background{lasting: context.Background()}, orders: newOrders(),
 		contacts: newContacts(s.clock), work: &work{shared: s}, progress: new(progress)}
 	m.fleet = newFleet(s, m.contacts)
@@ -317,7 +320,8 @@ func (m *master) replaceStragglers(now time.Time) {
 	for _, worker := range m.strategy.stragglers(m.work.queue.Overdue(m.clock.at(now))) {
 		id := pod.ID{Role: pod.Worker, Index: worker}
 		if m.contacts.of(id).dismiss {
-			m.enqueue([]pod.Action{{Verb: pod.Lost, ID: id, Reason: "no progress, and it cannot be deleted"}})
+			m.enqueue([]pod.Action{{Verb: pod.Lost, ID: id, Reason: "no progress, and it cannot be deleted",
+				Cause: "no progress"}})
 			// set again: lost has forgotten it, and the pod may still run
 			m.contacts.of(id).dismiss = true
 			continue

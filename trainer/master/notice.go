@@ -97,6 +97,8 @@ func (m *master) perform(actions []lifecycle.Action, now time.Time) {
 		case lifecycle.Seal:
 			if errors.Is(m.stage.Err(), lifecycle.ErrYielded) {
 				m.events.happen(QuotaReturned{Reason: m.yields.Reason, Pause: m.yields.Pause})
+			} else if m.stage.Over() {
+				m.events.happen(Suspended{})
 			}
 			err = m.remember()
 			m.recorder.seal()
@@ -217,7 +219,6 @@ func (m *master) restoreEnd(observed []pod.Event, now time.Time) error {
 		return err
 	}
 	m.fleet.table, m.evaluations.number = table, r.Evaluated
-	m.events.history.restore(r.History)
 	m.Log.Info("The job has ended, as the previous master has written", "state", r.State)
 	m.enqueue(actions)
 	m.perform(m.stage.Plan(now), now)

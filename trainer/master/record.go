@@ -8,6 +8,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
 	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
@@ -53,8 +54,8 @@ type record struct {
 	RollbackReason string `json:"anew,omitempty"`
 	// how often the training returned
 	Rewinds int `json:"rewinds,omitempty"`
-	// the newest incidents
-	History  []incident       `json:"history,omitempty"`
+	// what has happened
+	Journal  journal.Snapshot `json:"journal,omitzero"`
 	Tasks    task.Snapshot    `json:"tasks"`
 	Measures evaluation.Saved `json:"measures"`
 	// the newest results
@@ -115,7 +116,7 @@ func (m *master) memoir() ([]byte, error) {
 		Damaged: m.checkpoints.damages(),
 		Pods:    m.fleet.table.Snapshot(), Data: m.saveData(),
 		Spec: m.fleet.specified, Done: m.work.queue.Stats().Done, Rejected: m.contacts.rejectedBefore,
-		History: m.events.history.save(), Tasks: m.work.queue.Snapshot(),
+		Journal: m.events.journal.Snapshot(), Tasks: m.work.queue.Snapshot(),
 	}
 	if m.admission != nil {
 		r.Yields = m.admission.Attempts()

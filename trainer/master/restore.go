@@ -54,7 +54,6 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	m.Self.SetModelGeneration(r.ModelGeneration)
 	m.contacts.rejectedBefore = r.Rejected
 	m.progress.restore(r)
-	m.events.history.restore(r.History)
 	m.evaluations.restore(r)
 	// a job that rests continues from a checkpoint, which was compared
 	if !r.Rests {

@@ -74,6 +74,7 @@ func (m *master) joined(id pod.ID, incarnation int, r *wire.JoinRequest) error {
 	c := m.contacts.of(id)
 	if !c.joined {
 		m.Log.Info("Pod joined", "pod", id, "address", r.Address, "pid", r.Pid)
+		m.events.happen(PodJoined{ID: id, Incarnation: incarnation})
 	}
 	// no heartbeats come until it works, for which all servers must be there
 	c.joined, c.heard = true, time.Time{}
@@ -286,12 +287,23 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 		}
 	}
 	m.strategy.heard(id, modelGeneration, r, reply)
+	m.events.progress(m.progressed(r), now)
 	if r.Leave != wire.Leave_STAYS {
 		m.askedToLeave(id, r.Leave, now)
 		reply.Unknown = c.dismiss || id.Role == pod.PS && m.checkpoints.spared(c)
 	}
 	m.advance(now)
 	return reply, nil
+}
+
+// progressed returns how far the training is, with what a pod reports of its program. The caller
+// holds the mutex.
+func (m *master) progressed(r *wire.HeartbeatRequest) progressed {
+	p := progressed{version: m.strategy.version(), records: m.work.queue.Stats().Done, world: m.ring != nil}
+	if m.program != nil {
+		p.worked = m.work.dataset == nil && r.Stage >= wire.Stage_STAGE_STARTED
+	}
+	return p
 }
 
 // askedToLeave handles a pod's report that it was asked to leave, or a worker's that its progress
@@ -337,6 +349,9 @@ func (m *master) scale(n int) (before int, err error) {
 	}
 	now := time.Now()
 	m.Log.Info(fmt.Sprintf("Scaled from %d to %s", before, workers(n)))
+	if n != before {
+		m.events.happen(Scaled{Before: before, Workers: n})
+	}
 	if !m.stage.Planned() {
 		m.fleet.begins(n)
 		return before, nil

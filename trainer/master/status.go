@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -25,8 +26,9 @@ func (m *master) publish(ctx context.Context) {
 	for {
 		now := time.Now()
 		s := m.status(now)
-		if word := waits.observe(s.Waiting, now); word != "" {
-			m.Log.Warn(word, "reason", s.Waiting)
+		if e := waits.observe(s.Waiting, now); e != nil {
+			m.Log.Warn(e.Words(), "reason", s.Waiting)
+			m.note(e)
 		}
 		for _, problem := range s.Problems {
 			if !slices.Contains(known, problem) {
@@ -50,22 +52,36 @@ type patience struct {
 	said  bool
 }
 
-// observe notes what the job waits for, "" for nothing, and returns what to log: once when the wait
-// lasts, and once when it is over.
-func (p *patience) observe(what string, now time.Time) string {
+// waitEvent is an event about a wait of the job.
+type waitEvent interface {
+	Event
+	Words() string
+}
+
+// observe notes what the job waits for, "" for nothing, and returns an event: once when the wait
+// lasts, and once when it is over. Nil: nothing.
+func (p *patience) observe(what string, now time.Time) waitEvent {
 	switch {
 	case what == "" && p.said:
+		after := now.Sub(p.since)
 		*p = patience{}
-		return "The job continues"
+		return Continues{After: after}
 	case what == "":
 		*p = patience{}
 	case p.since.IsZero():
 		p.since = now
 	case !p.said && now.Sub(p.since) >= 10*statusEvery:
 		p.said = true
-		return "The job waits"
+		return Waits{Reason: what}
 	}
-	return ""
+	return nil
+}
+
+// note handles an event that happened outside the mutex.
+func (m *master) note(e Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.events.happen(e)
 }
 
 // status returns the job as users see it.
@@ -98,7 +114,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		StartedUnixMs: m.stage.Started().UnixMilli(),
 		EndedUnixMs:   unixMilli(m.stage.Ended()),
 		Workers:       int32(m.fleet.asked()),
-		History:       m.events.history.describe(),
+		History:       m.events.describe(m.stage.Over()),
 	}
 	if m.stage.Err() != nil {
 		s.Reason = m.stage.Err().Error()
@@ -132,6 +148,13 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	}
 	// of the living workers, or of the last one that lived
 	s.Loss = m.contacts.meanLoss(pods)
+	f := factsOf(s, m.Job.Queue)
+	if m.admission != nil && m.stage.Planned() {
+		if q := m.fleet.table.Quota(); q.CoreAdmitted < q.Core {
+			f.Queued = lacksQuota(m.Job, q)
+		}
+	}
+	s.Conditions = wireConditions(m.events.journal.Observe(journal.Judge(f), now))
 	return s
 }
 

@@ -3588,6 +3588,88 @@ func (x *ProcessStatus) GetOutputUnixMs() int64 {
 	return 0
 }
 
+// Condition is one statement about a job, as conditions of objects of Kubernetes are.
+type Condition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Admitted, Running, Degraded, Checkpointed, Complete, Failed
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// True, False
+	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	// one word, as in "WorkersMissing"
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// for people
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// when the status last changed
+	LastTransitionUnixMs int64 `protobuf:"varint,5,opt,name=last_transition_unix_ms,json=lastTransitionUnixMs,proto3" json:"last_transition_unix_ms,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *Condition) Reset() {
+	*x = Condition{}
+	mi := &file_elasticdl_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Condition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Condition) ProtoMessage() {}
+
+func (x *Condition) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Condition.ProtoReflect.Descriptor instead.
+func (*Condition) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Condition) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Condition) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *Condition) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Condition) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Condition) GetLastTransitionUnixMs() int64 {
+	if x != nil {
+		return x.LastTransitionUnixMs
+	}
+	return 0
+}
+
 // Incident is something that went wrong in the life of a job, as its history tells it.
 type Incident struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -3602,7 +3684,7 @@ type Incident struct {
 
 func (x *Incident) Reset() {
 	*x = Incident{}
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3614,7 +3696,7 @@ func (x *Incident) String() string {
 func (*Incident) ProtoMessage() {}
 
 func (x *Incident) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3627,7 +3709,7 @@ func (x *Incident) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incident.ProtoReflect.Descriptor instead.
 func (*Incident) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{37}
+	return file_elasticdl_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Incident) GetUnixMs() int64 {
@@ -3661,7 +3743,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3673,7 +3755,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3686,7 +3768,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{38}
+	return file_elasticdl_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -3776,6 +3858,8 @@ type JobStatus struct {
 	Unsaved string `protobuf:"bytes,51,opt,name=unsaved,proto3" json:"unsaved,omitempty"`
 	// The newest incidents, oldest first, also of the times before the job was resumed.
 	History []*Incident `protobuf:"bytes,62,rep,name=history,proto3" json:"history,omitempty"`
+	// of the job as a whole, in the style of the API of Kubernetes
+	Conditions []*Condition `protobuf:"bytes,63,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// what keeps the job from continuing, as in "no worker runs: 4 to start (Unschedulable: …)"
 	Waiting       string `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3784,7 +3868,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3796,7 +3880,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3809,7 +3893,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{39}
+	return file_elasticdl_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *JobStatus) GetName() string {
@@ -4092,6 +4176,13 @@ func (x *JobStatus) GetHistory() []*Incident {
 	return nil
 }
 
+func (x *JobStatus) GetConditions() []*Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
 func (x *JobStatus) GetWaiting() string {
 	if x != nil {
 		return x.Waiting
@@ -4121,7 +4212,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4133,7 +4224,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4146,7 +4237,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{40}
+	return file_elasticdl_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Checkpoint) GetDir() string {
@@ -4207,7 +4298,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4219,7 +4310,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4232,7 +4323,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{41}
+	return file_elasticdl_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -4250,7 +4341,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4262,7 +4353,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4275,7 +4366,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{42}
+	return file_elasticdl_proto_rawDescGZIP(), []int{43}
 }
 
 type Variable struct {
@@ -4290,7 +4381,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4302,7 +4393,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4315,7 +4406,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{43}
+	return file_elasticdl_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Variable) GetName() string {
@@ -4361,7 +4452,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4373,7 +4464,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4386,7 +4477,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{44}
+	return file_elasticdl_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -4426,7 +4517,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4438,7 +4529,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4451,7 +4542,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{45}
+	return file_elasticdl_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -4472,7 +4563,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[46]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4484,7 +4575,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[46]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4497,7 +4588,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{46}
+	return file_elasticdl_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -4524,7 +4615,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[47]
+	mi := &file_elasticdl_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4536,7 +4627,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[47]
+	mi := &file_elasticdl_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4549,7 +4640,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{47}
+	return file_elasticdl_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -4578,7 +4669,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[48]
+	mi := &file_elasticdl_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4590,7 +4681,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[48]
+	mi := &file_elasticdl_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4603,7 +4694,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{48}
+	return file_elasticdl_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -4649,7 +4740,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[49]
+	mi := &file_elasticdl_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4661,7 +4752,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[49]
+	mi := &file_elasticdl_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4674,7 +4765,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{49}
+	return file_elasticdl_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -4749,7 +4840,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[50]
+	mi := &file_elasticdl_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4761,7 +4852,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[50]
+	mi := &file_elasticdl_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4774,7 +4865,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{50}
+	return file_elasticdl_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -5055,7 +5146,13 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x03pid\x18\x03 \x01(\x05R\x03pid\x12\x14\n" +
 	"\x05cores\x18\x04 \x01(\x02R\x05cores\x12\x16\n" +
 	"\x06output\x18\x05 \x01(\tR\x06output\x12$\n" +
-	"\x0eoutput_unix_ms\x18\x06 \x01(\x03R\foutputUnixMs\"K\n" +
+	"\x0eoutput_unix_ms\x18\x06 \x01(\x03R\foutputUnixMs\"\xa0\x01\n" +
+	"\tCondition\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x125\n" +
+	"\x17last_transition_unix_ms\x18\x05 \x01(\x03R\x14lastTransitionUnixMs\"K\n" +
 	"\bIncident\x12\x17\n" +
 	"\aunix_ms\x18\x01 \x01(\x03R\x06unixMs\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
@@ -5066,7 +5163,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xf8\t\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xae\n" +
+	"\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -5113,7 +5211,10 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\bproblems\x18= \x03(\tR\bproblems\x12&\n" +
 	"\x05saved\x182 \x01(\v2\x10.elasticdl.SavedR\x05saved\x12\x18\n" +
 	"\aunsaved\x183 \x01(\tR\aunsaved\x12-\n" +
-	"\ahistory\x18> \x03(\v2\x13.elasticdl.IncidentR\ahistory\x12\x18\n" +
+	"\ahistory\x18> \x03(\v2\x13.elasticdl.IncidentR\ahistory\x124\n" +
+	"\n" +
+	"conditions\x18? \x03(\v2\x14.elasticdl.ConditionR\n" +
+	"conditions\x12\x18\n" +
 	"\awaiting\x18\x17 \x01(\tR\awaiting\"\xb5\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x10\n" +
@@ -5232,7 +5333,7 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                 // 0: elasticdl.Role
 	(TaskKind)(0),             // 1: elasticdl.TaskKind
@@ -5276,21 +5377,22 @@ var file_elasticdl_proto_goTypes = []any{
 	(*StatusRequest)(nil),     // 39: elasticdl.StatusRequest
 	(*PodStatus)(nil),         // 40: elasticdl.PodStatus
 	(*ProcessStatus)(nil),     // 41: elasticdl.ProcessStatus
-	(*Incident)(nil),          // 42: elasticdl.Incident
-	(*Evaluation)(nil),        // 43: elasticdl.Evaluation
-	(*JobStatus)(nil),         // 44: elasticdl.JobStatus
-	(*Checkpoint)(nil),        // 45: elasticdl.Checkpoint
-	(*StopRequest)(nil),       // 46: elasticdl.StopRequest
-	(*StopReply)(nil),         // 47: elasticdl.StopReply
-	(*Variable)(nil),          // 48: elasticdl.Variable
-	(*DeclareRequest)(nil),    // 49: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),      // 50: elasticdl.DeclareReply
-	(*TaskKey)(nil),           // 51: elasticdl.TaskKey
-	(*ProgressRequest)(nil),   // 52: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),     // 53: elasticdl.ProgressReply
-	(*ControlRequest)(nil),    // 54: elasticdl.ControlRequest
-	(*ControlReply)(nil),      // 55: elasticdl.ControlReply
-	nil,                       // 56: elasticdl.Evaluation.MetricsEntry
+	(*Condition)(nil),         // 42: elasticdl.Condition
+	(*Incident)(nil),          // 43: elasticdl.Incident
+	(*Evaluation)(nil),        // 44: elasticdl.Evaluation
+	(*JobStatus)(nil),         // 45: elasticdl.JobStatus
+	(*Checkpoint)(nil),        // 46: elasticdl.Checkpoint
+	(*StopRequest)(nil),       // 47: elasticdl.StopRequest
+	(*StopReply)(nil),         // 48: elasticdl.StopReply
+	(*Variable)(nil),          // 49: elasticdl.Variable
+	(*DeclareRequest)(nil),    // 50: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),      // 51: elasticdl.DeclareReply
+	(*TaskKey)(nil),           // 52: elasticdl.TaskKey
+	(*ProgressRequest)(nil),   // 53: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),     // 54: elasticdl.ProgressReply
+	(*ControlRequest)(nil),    // 55: elasticdl.ControlRequest
+	(*ControlReply)(nil),      // 56: elasticdl.ControlReply
+	nil,                       // 57: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
@@ -5311,7 +5413,7 @@ var file_elasticdl_proto_depIdxs = []int32{
 	23, // 15: elasticdl.HeartbeatRequest.processes:type_name -> elasticdl.ProcessReport
 	2,  // 16: elasticdl.HeartbeatRequest.stage:type_name -> elasticdl.Stage
 	3,  // 17: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	48, // 18: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	49, // 18: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
 	30, // 19: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
 	31, // 20: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
 	35, // 21: elasticdl.Assembly.world:type_name -> elasticdl.World
@@ -5322,46 +5424,47 @@ var file_elasticdl_proto_depIdxs = []int32{
 	30, // 26: elasticdl.Member.crew:type_name -> elasticdl.Crew
 	0,  // 27: elasticdl.PodStatus.role:type_name -> elasticdl.Role
 	41, // 28: elasticdl.PodStatus.processes:type_name -> elasticdl.ProcessStatus
-	56, // 29: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	43, // 30: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	57, // 29: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	44, // 30: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
 	40, // 31: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	45, // 32: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	46, // 32: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
 	24, // 33: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
-	42, // 34: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
-	48, // 35: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	51, // 36: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	9,  // 37: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
-	7,  // 38: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	13, // 39: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	19, // 40: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	22, // 41: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	29, // 42: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	14, // 43: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
-	39, // 44: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	37, // 45: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	46, // 46: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	5,  // 47: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
-	49, // 48: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	52, // 49: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	54, // 50: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	8,  // 51: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	17, // 52: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	20, // 53: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	28, // 54: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	32, // 55: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	15, // 56: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
-	44, // 57: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	38, // 58: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	47, // 59: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	6,  // 60: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
-	50, // 61: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	53, // 62: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	55, // 63: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	51, // [51:64] is the sub-list for method output_type
-	38, // [38:51] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	43, // 34: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
+	42, // 35: elasticdl.JobStatus.conditions:type_name -> elasticdl.Condition
+	49, // 36: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	52, // 37: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	9,  // 38: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	7,  // 39: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	13, // 40: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	19, // 41: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	22, // 42: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	29, // 43: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	14, // 44: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
+	39, // 45: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	37, // 46: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	47, // 47: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	5,  // 48: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
+	50, // 49: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	53, // 50: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	55, // 51: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	8,  // 52: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	17, // 53: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	20, // 54: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	28, // 55: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	32, // 56: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	15, // 57: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
+	45, // 58: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	38, // 59: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	48, // 60: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	6,  // 61: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
+	51, // 62: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	54, // 63: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	56, // 64: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	52, // [52:65] is the sub-list for method output_type
+	39, // [39:52] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -5381,7 +5484,7 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   52,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

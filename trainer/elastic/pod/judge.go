@@ -44,13 +44,23 @@ func (e Exit) String() string {
 	return text
 }
 
+// Cause returns the cause in one or a few words that do not vary, as in "preempted", for counts.
+func (e Exit) Cause() string { return e.cause().text }
+
 // Fault reports whether the end of a pod is its own fault.
 func (e Exit) Fault() bool { return e.cause().counted }
 
+// Causes of ends that are not in the table of causes.
 const (
-	oom     = "out of memory"
-	killed  = "killed"
-	crashed = "crashed"
+	causeLeft   = "left"   // as it was asked to
+	causeAbsent = "absent" // while the master was not there
+)
+
+const (
+	oom    = "out of memory"
+	killed = "killed"
+	// by its own fault; the text has the code
+	crashed = "failed"
 )
 
 // cause is a row of the table of what can end a pod.

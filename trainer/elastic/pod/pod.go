@@ -190,6 +190,8 @@ type Action struct {
 	Counted bool
 	// Lost: its node would not have it
 	Rejected bool
+	// Lost: the cause, as [Exit.Cause] has it
+	Cause string
 	// Lost: nobody follows, as its line may fail no more
 	GivenUp bool
 	// Delete, Lost

@@ -284,7 +284,7 @@ func (t *Table) resume(there map[ID]Event, now time.Time) []Action {
 
 // vanished replaces a pod of the snapshot that is not listed.
 func (t *Table) vanished(e *entry, now time.Time) Action {
-	lost := Action{Verb: Lost, ID: e.ID, Incarnation: e.Incarnation, Reason: absent}
+	lost := Action{Verb: Lost, ID: e.ID, Incarnation: e.Incarnation, Reason: absent, Cause: causeAbsent}
 	current := e.line.current == e
 	e.cancel(absent, now)
 	// that may be for want of this one

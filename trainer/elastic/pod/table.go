@@ -256,10 +256,10 @@ func (t *Table) ended(e *entry, exit Exit, asked bool, now time.Time) []Action {
 			}
 		}
 	}
-	lost := Action{Verb: Lost, ID: e.ID, Incarnation: e.Incarnation, Reason: e.Exit.String()}
+	lost := Action{Verb: Lost, ID: e.ID, Incarnation: e.Incarnation, Reason: e.Exit.String(), Cause: e.Exit.Cause()}
 	if t.course != going || e.line.current != e {
 		if e.Phase == Succeeded {
-			lost.Reason = "left"
+			lost.Reason, lost.Cause = causeLeft, causeLeft
 		}
 		return append([]Action{lost}, t.Tick(now)...)
 	}

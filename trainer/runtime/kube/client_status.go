@@ -19,6 +19,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 	"github.com/elasticdl/elasticdl/trainer/runtime/role"
@@ -257,6 +258,7 @@ func (o *objects) status() *wire.JobStatus {
 			s.Workers = int32(n)
 		}
 	}
+	master.Rejudge(s, time.Now())
 	return s
 }
 

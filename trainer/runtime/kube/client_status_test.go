@@ -190,7 +190,7 @@ func TestStatus(t *testing.T) {
 			// of an earlier master, so it is not the reason why the Job has no pod
 			ObjectMeta:     meta.ObjectMeta{Name: "anew", Namespace: "default"},
 			InvolvedObject: core.ObjectReference{UID: root.UID},
-			Type:           core.EventTypeWarning, Reason: "TrainingBegunAnew", LastTimestamp: morning,
+			Type:           core.EventTypeWarning, Reason: "TrainingStartedOver", LastTimestamp: morning,
 			Source: core.EventSource{Component: "elasticdl-master"},
 		})
 		c, _ := testClient(objects...)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 	"github.com/elasticdl/elasticdl/trainer/runtime/role"
@@ -178,7 +179,11 @@ func (c *Client) again(ctx context.Context, name string, root *batch.Job) error 
 	if err != nil {
 		return fmt.Errorf("resume job %s: %w", name, err)
 	}
-	history, err := role.EncodeHistory(role.HistoryOf(last))
+	past, err := c.Journal(ctx, name)
+	if err != nil { // the job can continue without it
+		past = journal.Snapshot{}
+	}
+	text, err := role.EncodeJournal(role.Concluded(past, last))
 	if err != nil {
 		return fmt.Errorf("resume job %s: %w", name, err)
 	}
@@ -188,12 +193,12 @@ func (c *Client) again(ctx context.Context, name string, root *batch.Job) error 
 	if len(spec.OwnerReferences) > 0 {
 		_, err = c.start(ctx, j, s, func(ctx context.Context, uid types.UID) ([]string, error) {
 			s.Spec.Data[manifest.KeyResume], s.Spec.Data[manifest.KeyLineage] = string(uid), lineage
-			s.Spec.Data[manifest.KeyHistory] = string(history)
+			s.Spec.Data[manifest.KeyJournal] = string(text)
 			return c.createRest(ctx, s, uid)
 		})
 	} else {
 		_, err = c.start(ctx, j, s, func(ctx context.Context, uid types.UID) ([]string, error) {
-			return nil, c.mark(ctx, spec.Name, uid, lineage, string(history))
+			return nil, c.mark(ctx, spec.Name, uid, lineage, string(text))
 		})
 	}
 	switch {
@@ -274,11 +279,11 @@ func (c *Client) deleteRoot(ctx context.Context, name string, root *batch.Job) e
 }
 
 // mark writes to an existing spec which Job continues from its checkpoints, which Jobs were before
-// it, and what went wrong in them.
-func (c *Client) mark(ctx context.Context, spec string, uid types.UID, lineage, history string) error {
+// it, and their journal.
+func (c *Client) mark(ctx context.Context, spec string, uid types.UID, lineage, past string) error {
 	_, err := ask(ctx, c, "change configmap "+spec, func(ctx context.Context) (*core.ConfigMap, error) {
 		patch, err := json.Marshal(map[string]any{"data": map[string]string{
-			manifest.KeyResume: string(uid), manifest.KeyLineage: lineage, manifest.KeyHistory: history,
+			manifest.KeyResume: string(uid), manifest.KeyLineage: lineage, manifest.KeyJournal: past,
 		}})
 		if err != nil {
 			return nil, err

@@ -170,8 +170,9 @@ func TestResumeFailed(t *testing.T) {
 			spec.Data[manifest.KeyNumWorkers] = "5"
 			say(t, objects[2].(*core.ConfigMap), &wire.JobStatus{
 				State: "Failed", Reason: "no data", EndedUnixMs: 9,
-				History: []*wire.Incident{{UnixMs: 7, Kind: "pod", Text: `worker-1: "evicted"`}},
 			})
+			objects[2].(*core.ConfigMap).Data[manifest.KeyRecord] =
+				`{"journal":{"entries":[{"n":1,"kind":"PodLost","pod":"worker-1","text":"\"evicted\""}]}}`
 			if !owned {
 				for _, o := range objects[1:] {
 					o.(meta.Object).SetOwnerReferences(nil)
@@ -217,10 +218,10 @@ func TestResumeFailed(t *testing.T) {
 				marked.Data[manifest.KeyJob] != spec.Data[manifest.KeyJob] {
 				t.Errorf("owned %t: spec %v, %v", owned, marked.Data, err)
 			}
-			history, err := role.DecodeHistory([]byte(marked.Data[manifest.KeyHistory]))
-			if err != nil || len(history) != 2 || history[0].Text != `worker-1: "evicted"` ||
-				history[1].Text != "the job Failed: no data" || history[1].UnixMs == 0 {
-				t.Errorf("owned %t: history %v, %v", owned, history, err)
+			past, err := role.DecodeJournal([]byte(marked.Data[manifest.KeyJournal]))
+			if all := past.Entries; err != nil || len(all) != 2 || all[0].Words() != `worker-1: "evicted"` ||
+				all[1].Words() != "the job Failed: no data" || all[1].UnixMs == 0 {
+				t.Errorf("owned %t: journal %v, %v", owned, past, err)
 			}
 			if remade := slices.Contains(verbs(set), "create services"); remade != owned {
 				t.Errorf("owned %t: asked for %v", owned, verbs(set))

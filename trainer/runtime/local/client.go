@@ -16,8 +16,10 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/elastic/launch"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
@@ -144,10 +146,14 @@ func (d dir) reopen(check func(*job.Job) error) (*job.Job, error) {
 			return nil, fmt.Errorf("resume job %s: %w; the job stays %s", d.name(), err, ended)
 		}
 	}
+	past, err := d.journal()
+	if err != nil { // the job can continue without it
+		past = journal.Snapshot{}
+	}
 	err = d.keep("job.json", "uid", authorityFile, "logs", checkpoints, formerCheckpoints, result,
 		statusFile+roomSuffix, masterFile+roomSuffix)
 	if err == nil {
-		err = d.writeHistory(before)
+		err = d.writeJournal(past, before)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("resume job %s: %w", d.name(), err)
@@ -506,6 +512,7 @@ func conclude(status *wire.JobStatus, state job.State, reason string, at time.Ti
 	status.State, status.Reason, status.RecordsPerSecond = string(state), reason, 0
 	status.EndedUnixMs = at.UnixMilli()
 	bury(status, reason, at)
+	master.Rejudge(status, at)
 }
 
 // bury marks the pods as ended in a status in which they run.

@@ -66,8 +66,8 @@ const (
 	KeyNumWorkers = "numWorkers"
 	// of the spec, with KeyResume: UIDs of the Jobs before, which own the checkpoints
 	KeyLineage = "lineage"
-	// of the spec, with KeyResume: what went wrong in the Jobs before
-	KeyHistory = "history.json"
+	// of the spec, with KeyResume: the journal of the Jobs before
+	KeyJournal = "journal.json"
 	// of the spec: UID of the master's Job that continues from the checkpoints in the job's own
 	// directory
 	KeyResume = "resume"
@@ -75,6 +75,8 @@ const (
 	// Job
 	KeyUID    = "uid"
 	KeyStatus = "status.json" // of the state: the wire.JobStatus
+	// of the state: what the next master has to know, with the journal
+	KeyRecord = "record.json"
 	// of the state: time (RFC 3339) before which a job that has given back the quota of its queue
 	// gets no master
 	KeyRest = "restUntil"

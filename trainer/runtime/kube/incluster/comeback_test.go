@@ -33,7 +33,7 @@ func (c *nodes) left(incarnation string, s *wire.JobStatus) {
 	}
 	c.edit("elasticdl-test-state", map[string]string{
 		manifest.KeyUID: "the-job", keyIncarnation: incarnation, keyMaster: "master-a on node-0",
-		keyRecord: `{"a":1}`, manifest.KeyStatus: string(text),
+		manifest.KeyRecord: `{"a":1}`, manifest.KeyStatus: string(text),
 	})
 	p := &core.Pod{ObjectMeta: meta.ObjectMeta{
 		Name: "elasticdl-test-worker-7", Namespace: "default", Labels: manifest.PodLabels("test", worker0),

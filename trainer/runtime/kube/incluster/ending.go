@@ -162,7 +162,8 @@ func (m *kubeMaster) settle(ctx context.Context, final *wire.JobStatus, err erro
 	}
 	if !ended { // it could not begin
 		final.State, final.Reason, final.EndedUnixMs = string(job.Failed), err.Error(), time.Now().UnixMilli()
-		m.events.hear(master.Ended{State: job.Failed, Err: err})
+		master.Rejudge(final, time.Now())
+		m.events.hear(master.EntryOf(master.Ended{State: job.Failed, Err: err}))
 	}
 	if unwritten := m.write(ctx, final); unwritten != nil && job.State(final.State) == job.Failed {
 		return fmt.Errorf("the job has failed, which could not be written: %w; it failed for: %w", unwritten, err)
@@ -183,7 +184,8 @@ func (m *kubeMaster) left(ctx context.Context, final *wire.JobStatus) error {
 	case stop != nil:
 		final.State, final.Reason, final.EndedUnixMs = string(job.Stopped),
 			fmt.Sprintf("stopped: %v", stop), time.Now().UnixMilli()
-		m.events.hear(master.Ended{State: job.Stopped, Err: stop})
+		master.Rejudge(final, time.Now())
+		m.events.hear(master.EntryOf(master.Ended{State: job.Stopped, Err: stop}))
 		m.write(ctx, final)
 		m.sweep(ctx)
 		return stop

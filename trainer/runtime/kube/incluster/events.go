@@ -16,27 +16,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/elasticdl/elasticdl/trainer/elastic/job"
-	"github.com/elasticdl/elasticdl/trainer/logline"
-	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// Reasons of the events of a job.
-const (
-	reasonStartedOver = "TrainingBegunAnew"
-	reasonRolledBack  = "TrainingRolledBack"
-	reasonDamaged     = "CheckpointDamaged"
-	reasonUnsaved     = "CheckpointFailed"
-	reasonSucceeded   = "TrainingSucceeded"
-	reasonFailed      = "TrainingFailed"
-	reasonStopped     = "TrainingStopped"
-	reasonQuota       = "QuotaReturned"
-	reasonPodFailed   = "PodFailed"    // by its own fault, which is counted
-	reasonRejected    = "PodRejected"  // by its node
-	reasonReplaced    = "PodReplaced"  // because it does not do its work
-	reasonCreate      = "FailedCreate" // as Kubernetes' own controllers call it
-)
+// reported has the kinds of entries that are events of the Job: those that somebody may have to act
+// on, and the end of the job. The others are frequent in a healthy job.
+var reported = map[journal.Kind]bool{
+	journal.TrainingStartedOver: true, journal.TrainingRolledBack: true, journal.CheckpointDamaged: true,
+	journal.CheckpointFailed: true, journal.QuotaReturned: true, journal.PodFailed: true,
+	journal.PodRejected: true, journal.PodReplaced: true, journal.FailedCreate: true,
+	journal.ProgramFailed: true, journal.MasterLost: true, journal.JobSuspended: true, journal.JobScaled: true,
+	journal.TrainingSucceeded: true, journal.TrainingFailed: true, journal.TrainingStopped: true,
+}
 
 // How many events of one reason a job has: a burst, then one in a while that counts the others, as
 // client-go limits those of Kubernetes' own components. A cluster keeps them for an hour, in which
@@ -107,7 +99,7 @@ func newEventWriter(events typed.EventInterface, component, namespace, job, uid,
 
 // hear queues an event of the job, if it is of interest to users. It does not block, and holds at
 // most one event of each reason: one that comes before that could be written is counted in it.
-func (w *eventWriter) hear(e master.Event) {
+func (w *eventWriter) hear(e journal.Entry) {
 	kind, why, message := w.describe(e)
 	if why == "" {
 		return
@@ -132,52 +124,20 @@ func (w *eventWriter) hear(e master.Event) {
 	}
 }
 
-// describe puts an event of the master's into words. The reason is "" if it is none of the users'.
-func (w *eventWriter) describe(e master.Event) (kind, why, message string) {
-	switch e := e.(type) {
-	case master.TrainingRestarted:
-		return core.EventTypeWarning, reasonStartedOver,
-			fmt.Sprintf("the training starts over from the initial values: %s; %s records were "+
-				"trained on till then", e.Reason, logline.Thousands(e.Records))
-	case master.RolledBack:
-		return core.EventTypeWarning, reasonRolledBack,
-			fmt.Sprintf("the training returns to checkpoint %d at version %s, with %s of %s "+
-				"records: %s", e.Checkpoint, logline.Thousands(e.Version), logline.Thousands(e.Kept),
-				logline.Thousands(e.Records), e.Reason)
-	case master.ProgramResumed:
-		return core.EventTypeWarning, reasonRolledBack, e.Words()
-	case master.CheckpointDamaged:
-		return core.EventTypeWarning, reasonDamaged, fmt.Sprintf("checkpoint %d cannot be used: %s", e.Number, e.Reason)
-	case master.CheckpointFailed:
-		return core.EventTypeWarning, reasonUnsaved,
-			fmt.Sprintf("checkpoint %d was given up, and is tried again: %s", e.Number, e.Reason)
-	case master.QuotaReturned:
-		return core.EventTypeWarning, reasonQuota, e.Words()
-	case master.PodEnded:
-		text := manifest.PodName(w.job, e.ID) + ": " + e.Reason
-		switch {
-		case e.GivenUp:
-			return core.EventTypeWarning, reasonPodFailed,
-				text + "; it is not replaced: --relaunch_on_worker_failure allows no more"
-		case e.Counted:
-			return core.EventTypeWarning, reasonPodFailed, text
-		case e.Rejected:
-			return core.EventTypeWarning, reasonRejected, text
-		}
-	case master.PodReplaced:
-		return core.EventTypeWarning, reasonReplaced, manifest.PodName(w.job, e.ID) + ": " + e.Reason
-	case master.PodRefused:
-		return core.EventTypeWarning, reasonCreate, manifest.PodName(w.job, e.ID) + ": " + e.Reason
-	case master.Ended:
-		switch {
-		case e.State == job.Succeeded && e.Err == nil:
-			return core.EventTypeNormal, reasonSucceeded, "every record of every epoch was trained on"
-		case e.State == job.Stopped:
-			return core.EventTypeWarning, reasonStopped, fmt.Sprint(e.Err)
-		}
-		return core.EventTypeWarning, reasonFailed, fmt.Sprint(e.Err)
+// describe returns the type, the reason and the message of the event of an entry. The reason is ""
+// if there is none.
+func (w *eventWriter) describe(e journal.Entry) (kind, why, message string) {
+	if !reported[e.Kind] {
+		return "", "", ""
 	}
-	return "", "", ""
+	kind, message = core.EventTypeNormal, e.Text
+	if e.Kind.Warning() {
+		kind = core.EventTypeWarning
+	}
+	if e.Pod != "" {
+		message = manifest.SpecName(w.job) + "-" + e.Words()
+	}
+	return kind, string(e.Kind), message
 }
 
 // make returns an event that has happened once. The mutex is held.

@@ -60,12 +60,12 @@ func TestEventWords(t *testing.T) {
 		e               master.Event
 		kind, why, says string
 	}{
-		{startedOver, "Warning", "TrainingBegunAnew",
-			"the training starts over from the initial values: ps-0 was lost with its part of the " +
+		{startedOver, "Warning", "TrainingStartedOver",
+			"the training started over from the initial values: ps-0 was lost with its part of the " +
 				"model: node lost; 512 records were trained on till then"},
 		{master.RolledBack{ModelGeneration: 2, Reason: "ps-0 was lost", Checkpoint: 12, Version: 340, Records: 512,
 			Kept: 384}, "Warning", "TrainingRolledBack",
-			"the training returns to checkpoint 12 at version 340, with 384 of 512 records: ps-0 was lost"},
+			"the training returned to checkpoint 12 at version 340, with 384 of 512 records: ps-0 was lost"},
 		{master.ProgramResumed{ModelGeneration: 2, Reason: "every worker was lost", Step: 20200, Records: 803200,
 			Repeated: 224}, "Warning", "TrainingRolledBack",
 			"resumed from the checkpoint at step 20,200, with 803,200 records; 224 records are " +
@@ -85,13 +85,15 @@ func TestEventWords(t *testing.T) {
 		{master.PodEnded{ID: ps0, Reason: "rejected by its node: OutOfcpu", Rejected: true}, "Warning",
 			"PodRejected", "elasticdl-test-ps-0: rejected by its node: OutOfcpu"},
 		{master.PodReplaced{ID: worker0, Reason: "silent for 5s"}, "Warning", "PodReplaced",
-			"elasticdl-test-worker-0: silent for 5s"},
+			"elasticdl-test-worker-0: replaced: silent for 5s"},
 		{master.PodRefused{ID: worker0, Reason: "exceeded quota"}, "Warning", "FailedCreate",
 			"elasticdl-test-worker-0: exceeded quota"},
 		{master.Ended{State: job.Succeeded}, "Normal", "TrainingSucceeded",
 			"every record of every epoch was trained on"},
-		{master.Ended{State: job.Failed, Err: errors.New("no\ndata")}, "Warning", "TrainingFailed", "no data"},
-		{master.Ended{State: job.Stopped, Err: errDeleted}, "Warning", "TrainingStopped", errDeleted.Error()},
+		{master.Ended{State: job.Failed, Err: errors.New("no\ndata")}, "Warning", "TrainingFailed",
+			"no data"},
+		{master.Ended{State: job.Stopped, Err: errDeleted}, "Warning", "TrainingStopped",
+			errDeleted.Error()},
 		{master.Ended{State: job.Failed, Err: errors.New(strings.Repeat("é", 1000))}, "Warning",
 			"TrainingFailed", strings.Repeat("é", 510) + "…"},
 		{e: master.Leased{}},
@@ -108,7 +110,7 @@ func TestEventWords(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w, set, log := testEvents()
 			w.start()
-			w.hear(tt.e)
+			w.hear(master.EntryOf(tt.e))
 			w.end()
 			all := written(t, set)
 			if tt.why == "" {
@@ -151,13 +153,13 @@ func TestEventsAreFew(t *testing.T) {
 		const pods = 1000
 		began := time.Now()
 		for i := range pods {
-			w.hear(master.PodRefused{ID: pod.ID{Role: pod.Worker, Index: i}, Reason: "exceeded quota"})
+			w.hear(master.EntryOf(master.PodRefused{ID: pod.ID{Role: pod.Worker, Index: i}, Reason: "exceeded quota"}))
 			time.Sleep(time.Hour / pods)
 		}
-		w.hear(startedOver)
+		w.hear(master.EntryOf(startedOver))
 		synctest.Wait()
 		all := written(t, set)
-		if last := all[len(all)-1]; last.Reason != "TrainingBegunAnew" {
+		if last := all[len(all)-1]; last.Reason != "TrainingStartedOver" {
 			t.Errorf("the last event is %s", last.Reason)
 		}
 		w.end()
@@ -185,8 +187,8 @@ func TestEventsAreFew(t *testing.T) {
 func TestSameEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, set, _ := testEvents()
-		w.hear(crashed)
-		w.hear(crashed)
+		w.hear(master.EntryOf(crashed))
+		w.hear(master.EntryOf(crashed))
 		w.start()
 		w.end()
 		if all := written(t, set); len(all) != 1 || all[0].Count != 2 ||
@@ -211,12 +213,12 @@ func TestEventsWait(t *testing.T) {
 			return !back.Load(), nil, kubetest.Refused
 		})
 		w.start()
-		w.hear(startedOver)
+		w.hear(master.EntryOf(startedOver))
 		synctest.Wait()
 		for range 10_000 {
-			w.hear(crashed)
+			w.hear(master.EntryOf(crashed))
 		}
-		w.hear(master.TrainingRestarted{ModelGeneration: 3, Reason: "again"})
+		w.hear(master.EntryOf(master.TrainingRestarted{ModelGeneration: 3, Reason: "again"}))
 		time.Sleep(time.Minute)
 		back.Store(true)
 		time.Sleep(time.Minute)
@@ -225,7 +227,8 @@ func TestEventsWait(t *testing.T) {
 		for _, e := range written(t, set) {
 			got = append(got, fmt.Sprint(e.Reason, " ", e.Count))
 		}
-		if want := []string{"TrainingBegunAnew 1", "PodFailed 10000", "TrainingBegunAnew 1"}; !slices.Equal(got, want) {
+		want := []string{"TrainingStartedOver 1", "PodFailed 10000", "TrainingStartedOver 1"}
+		if !slices.Equal(got, want) {
 			t.Errorf("%q, expected %q", got, want)
 		}
 		w.end()
@@ -243,7 +246,7 @@ func TestEventsAtTheEnd(t *testing.T) {
 			w, set, log := testEvents()
 			w.start()
 			for range 2 * eventBurst {
-				w.hear(crashed)
+				w.hear(master.EntryOf(crashed))
 				synctest.Wait()
 			}
 			if !answers {
@@ -252,7 +255,7 @@ func TestEventsAtTheEnd(t *testing.T) {
 				})
 			}
 			before := len(written(t, set))
-			w.hear(master.Ended{State: job.Failed, Err: errors.New("no data")})
+			w.hear(master.EntryOf(master.Ended{State: job.Failed, Err: errors.New("no data")}))
 			began := time.Now()
 			w.end()
 			took, all := time.Since(began), written(t, set)
@@ -269,7 +272,7 @@ func TestEventsAtTheEnd(t *testing.T) {
 				t.Errorf("%d events, before %d, after %v, log %s", len(all), before, took, log)
 			}
 			// a late call to the master may cause an event after the end
-			w.hear(startedOver)
+			w.hear(master.EntryOf(startedOver))
 		})
 	}
 }
@@ -281,7 +284,7 @@ func TestEventsDenied(t *testing.T) {
 		kubetest.Fail(set, "create", "events", 99, kubetest.Forbidden("create", "events"))
 		w.start()
 		for _, e := range []master.Event{startedOver, crashed, master.Ended{State: job.Succeeded}} {
-			w.hear(e)
+			w.hear(master.EntryOf(e))
 			time.Sleep(time.Minute)
 		}
 		w.end()
@@ -319,7 +322,7 @@ func TestMasterTellsEvents(t *testing.T) {
 	if err := <-end; !errors.Is(err, errDeleted) {
 		t.Error(err)
 	}
-	if told := c.written(); !slices.Equal(told, []string{"Warning TrainingBegunAnew", "Warning TrainingStopped"}) {
+	if told := c.written(); !slices.Equal(told, []string{"Warning TrainingStartedOver", "Warning TrainingStopped"}) {
 		t.Errorf("reported %q", told)
 	}
 	if s := c.status(); s.ModelGeneration < 2 || s.Anew == "" {

@@ -299,7 +299,7 @@ func (l *launcher) create(ctx context.Context, number int) []launch.Action {
 		return nil
 	}
 	l.log.Warn("The master could not be created", "error", err)
-	l.events.hear(master.PodRefused{ID: pod.ID{Role: pod.Master}, Reason: err.Error()})
+	l.events.hear(master.EntryOf(master.PodRefused{ID: pod.ID{Role: pod.Master}, Reason: err.Error()}))
 	return l.decide.Refused(err.Error(), ctx.Err() == nil && denied(err), time.Now())
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
@@ -84,8 +85,8 @@ type kubeMaster struct {
 	resume bool
 	// UIDs of the Jobs that it continues from
 	before []string
-	// what went wrong in them
-	past []*wire.Incident
+	// what happened to them
+	past journal.Snapshot
 	// until the training has one
 	status *wire.JobStatus
 	events *eventWriter
@@ -185,8 +186,8 @@ func (m *kubeMaster) spec(ctx context.Context) (*job.Job, error) {
 	m.resume = spec.Data[manifest.KeyResume] == m.env[job.EnvUID]
 	if m.resume {
 		m.before = strings.Fields(spec.Data[manifest.KeyLineage])
-		if m.past, err = role.DecodeHistory([]byte(spec.Data[manifest.KeyHistory])); err != nil {
-			m.log.Warn("Incidents before the resume are not shown", "error", err)
+		if m.past, err = role.DecodeJournal([]byte(spec.Data[manifest.KeyJournal])); err != nil {
+			m.log.Warn("The journal does not show the time before the resume", "error", err)
 		}
 	}
 	j.Output = cmp.Or(j.Output, j.ResultDir())
@@ -293,11 +294,11 @@ func (m *kubeMaster) runJob(ctx context.Context, before past) (*wire.JobStatus, 
 		return nil, err
 	}
 	config.Resume, config.Former, config.Memory = m.resume, before.record, m.state
-	config.History = m.past
+	config.Journal = m.past
 	config.Owner, config.Ancestors, config.Look = m.owner(), m.before, func(o checkpoint.Owner) checkpoint.Standing {
 		return m.standing(ctx, o)
 	}
-	config.OnStatus, config.OnEvent = m.state.setStatus, m.events.hear
+	config.OnStatus, config.OnEntry = m.state.setStatus, m.events.hear
 	return m.attend(ctx, config, authority)
 }
 

@@ -390,7 +390,7 @@ func TestMasterOfAnotherJobOfTheName(t *testing.T) {
 		}
 		c.edit("elasticdl-test-state", map[string]string{
 			manifest.KeyUID: "the-job-before", keyIncarnation: "7", keyMaster: "master-a on node-0",
-			keyRecord: "{}", manifest.KeyStatus: string(text),
+			manifest.KeyRecord: "{}", manifest.KeyStatus: string(text),
 		})
 		if err := <-c.begin(t.Context(), "master-b"); err != nil {
 			t.Errorf("left %s: %v", left, err)
@@ -399,7 +399,7 @@ func TestMasterOfAnotherJobOfTheName(t *testing.T) {
 			t.Errorf("left %s: %s, %d records", left, s.State, s.RecordsDone)
 		}
 		if data := c.state(); data[keyIncarnation] != "1" || data[manifest.KeyUID] != "the-job" ||
-			data[keyRecord] == "{}" {
+			data[manifest.KeyRecord] == "{}" {
 			t.Errorf("left %s: it took over %v", left, data)
 		}
 	}

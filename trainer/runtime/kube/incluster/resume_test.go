@@ -38,7 +38,7 @@ func TestMasterResumes(t *testing.T) {
 		}
 		c.edit("elasticdl-test", map[string]string{manifest.KeyJob: string(text),
 			manifest.KeyResume:  run.resume,
-			manifest.KeyHistory: `{"history":[{"unixMs":"7","kind":"job","text":"the job Failed: no data"}]}`})
+			manifest.KeyJournal: `{"entries":[{"n":7,"kind":"TrainingFailed","text":"no data"}]}`})
 		// as if the state were another Job's
 		c.put(&core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test-state", Namespace: "default"}})
 		c.apiServer.mu.Lock()

@@ -31,8 +31,6 @@ const (
 	// of the newest master, from 1: masters with another number are locked out
 	keyIncarnation = "incarnation"
 	keyMaster      = "master" // the newest master, as "POD on NODE"
-	// what the next master has to know: see [master.Memory]
-	keyRecord = "record.json"
 )
 
 const (
@@ -112,7 +110,7 @@ func pastOf(state *core.ConfigMap, uid string) (p past, err error) {
 		}
 	}
 	p.master = data[keyMaster]
-	if text := data[keyRecord]; text != "" {
+	if text := data[manifest.KeyRecord]; text != "" {
 		p.record = []byte(text)
 	}
 	if text := data[manifest.KeyStatus]; text != "" {
@@ -136,7 +134,7 @@ func (r *recorder) begin(ctx context.Context, status *wire.JobStatus) (p past, e
 			return err
 		}
 		if observe.OfAnotherJob(m, r.uid) {
-			delete(m.Data, keyRecord)
+			delete(m.Data, manifest.KeyRecord)
 		}
 		delete(m.Data, manifest.KeyRest)
 		m.Data[manifest.KeyUID], m.Data[keyMaster], m.Data[keyIncarnation] = r.uid, r.me, strconv.Itoa(p.incarnation+1)
@@ -159,7 +157,7 @@ func (r *recorder) Write(ctx context.Context, record []byte) error {
 			"ConfigMap %s", len(record), master.MostRecord, manifest.StateName(r.job))
 	}
 	return r.change(ctx, func(m *core.ConfigMap) error {
-		m.Data[keyRecord] = string(record)
+		m.Data[manifest.KeyRecord] = string(record)
 		return nil
 	})
 }

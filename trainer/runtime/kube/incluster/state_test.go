@@ -107,7 +107,7 @@ func TestRecordOfAnotherJob(t *testing.T) {
 		if err != nil || p.incarnation != 0 || p.record != nil || p.status != nil || r.incarnation != 1 {
 			t.Errorf("%s: %+v, %v", r.uid, p, err)
 		}
-		if record := s.maps["elasticdl-test-state"].Data[keyRecord]; record != "" {
+		if record := s.maps["elasticdl-test-state"].Data[manifest.KeyRecord]; record != "" {
 			t.Errorf("%s finds %s", r.uid, record)
 		}
 		if err := errors.Join(r.Write(t.Context(), []byte("{}")),
@@ -139,7 +139,7 @@ func TestRecordsAreNotPaced(t *testing.T) {
 				t.Fatal(err)
 			}
 			there, err := maps.Get(t.Context(), "elasticdl-test-state", meta.GetOptions{})
-			if err != nil || there.Data[keyRecord] != record ||
+			if err != nil || there.Data[manifest.KeyRecord] != record ||
 				!strings.Contains(there.Data[manifest.KeyStatus], `"recordsDone":"1"`) &&
 					!strings.Contains(there.Data[manifest.KeyStatus], `"recordsDone": "1"`) {
 				t.Errorf("%v, %v", there, err)
@@ -150,7 +150,7 @@ func TestRecordsAreNotPaced(t *testing.T) {
 		}
 		time.Sleep(2 * stateEvery)
 		if there, err := maps.Get(t.Context(), "elasticdl-test-state", meta.GetOptions{}); err != nil ||
-			there.Data[keyRecord] != "3" || !strings.Contains(there.Data[manifest.KeyStatus], `"2"`) {
+			there.Data[manifest.KeyRecord] != "3" || !strings.Contains(there.Data[manifest.KeyStatus], `"2"`) {
 			t.Errorf("%v, %v", there, err)
 		}
 	})
@@ -184,7 +184,7 @@ func FuzzPast(f *testing.F) {
 	f.Fuzz(func(t *testing.T, uid, incarnation, me, record, status string) {
 		state := emptyState()
 		state.Data = map[string]string{manifest.KeyUID: uid, keyIncarnation: incarnation, keyMaster: me,
-			keyRecord: record, manifest.KeyStatus: status}
+			manifest.KeyRecord: record, manifest.KeyStatus: status}
 		p, err := pastOf(state, "the-job")
 		switch {
 		case err != nil && !strings.Contains(err.Error(), state.Name):

@@ -1,0 +1,168 @@
+package journal
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// Limits of a journal.
+const (
+	// Most is the largest number of entries.
+	Most = 1000
+	// MostBytes is the largest size of all entries as JSON.
+	MostBytes = 96 << 10
+)
+
+// Journal holds what has happened to a job. The zero value is that of a new job.
+type Journal struct {
+	// oldest first
+	entries []sized
+	// bytes of the entries by kind, and of all
+	bytes map[Kind]int
+	all   int
+
+	totals     Totals
+	conditions []Condition
+	last       int64 // number of the newest entry
+}
+
+// sized is an entry with its size in bytes.
+type sized struct {
+	Entry
+	bytes int
+}
+
+// Add appends an entry, at the given time, and returns the entry that is kept.
+func (j *Journal) Add(e Entry, now time.Time) Entry {
+	j.last++
+	e.N, e.UnixMs = j.last, now.UnixMilli()
+	e.Metrics = finite(e.Metrics)
+	e.Text = brief(e.Text)
+	j.totals.count(e)
+	j.append(e)
+	return e
+}
+
+// finite returns the metrics that JSON can hold; nil if there are none.
+func finite(all map[string]float64) map[string]float64 {
+	var kept map[string]float64
+	for name, v := range all {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			continue
+		}
+		if kept == nil {
+			kept = make(map[string]float64)
+		}
+		kept[name] = v
+	}
+	return kept
+}
+
+// append puts an entry at the end, and drops others if there are too many.
+func (j *Journal) append(e Entry) {
+	if j.bytes == nil {
+		j.bytes = make(map[Kind]int)
+	}
+	s := sized{e, e.size()}
+	j.entries = append(j.entries, s)
+	j.bytes[e.Kind] += s.bytes
+	j.all += s.bytes
+	for len(j.entries) > Most || j.all > MostBytes {
+		j.drop()
+	}
+}
+
+// drop removes the oldest entry of the kind that takes the most bytes.
+func (j *Journal) drop() {
+	most := j.entries[0].Kind
+	for _, e := range j.entries {
+		if j.bytes[e.Kind] > j.bytes[most] {
+			most = e.Kind
+		}
+	}
+	at := slices.IndexFunc(j.entries, func(e sized) bool { return e.Kind == most })
+	dropped := j.entries[at].bytes
+	j.entries = slices.Delete(j.entries, at, at+1)
+	j.bytes[most] -= dropped
+	j.all -= dropped
+}
+
+// Entries returns the entries with numbers above a number, oldest first.
+func (j *Journal) Entries(above int64) []Entry {
+	at, _ := slices.BinarySearchFunc(j.entries, above+1, func(e sized, n int64) int { return cmp.Compare(e.N, n) })
+	all := make([]Entry, 0, len(j.entries)-at)
+	for _, e := range j.entries[at:] {
+		all = append(all, e.Entry)
+	}
+	return all
+}
+
+// Incidents returns the newest incidents, oldest first, up to a number. If there are more, the
+// oldest of the kind with the most are left out.
+func (j *Journal) Incidents(most int) []Entry {
+	var all []Entry
+	number := make(map[Kind]int)
+	for _, e := range j.entries {
+		if e.Kind.Incident() {
+			all = append(all, e.Entry)
+			number[e.Kind]++
+		}
+	}
+	for len(all) > most {
+		kind := all[0].Kind
+		for _, e := range all {
+			if number[e.Kind] > number[kind] {
+				kind = e.Kind
+			}
+		}
+		at := slices.IndexFunc(all, func(e Entry) bool { return e.Kind == kind })
+		all = slices.Delete(all, at, at+1)
+		number[kind]--
+	}
+	return all
+}
+
+// Newest returns the newest entry that satisfies is; false if there is none.
+func (j *Journal) Newest(is func(Entry) bool) (Entry, bool) {
+	for _, e := range slices.Backward(j.entries) {
+		if is(e.Entry) {
+			return e.Entry, true
+		}
+	}
+	return Entry{}, false
+}
+
+// Totals returns the totals.
+func (j *Journal) Totals() Totals { return j.totals.clone() }
+
+// Snapshot is a journal as a record of the master has it.
+type Snapshot struct {
+	Last       int64       `json:"last"`
+	Entries    []Entry     `json:"entries,omitempty"`
+	Totals     Totals      `json:"totals,omitzero"`
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// Snapshot returns what [Restore] takes.
+func (j *Journal) Snapshot() Snapshot {
+	return Snapshot{Last: j.last, Entries: j.Entries(0), Totals: j.totals.clone(),
+		Conditions: slices.Clone(j.conditions)}
+}
+
+// Restore returns the journal of a snapshot. Entries that are out of order, too long or too many
+// are put right: a snapshot may have been written by another version.
+func Restore(s Snapshot) Journal {
+	j := Journal{totals: s.Totals.clone(), conditions: slices.Clone(s.Conditions)}
+	for _, e := range s.Entries {
+		if e.N <= j.last {
+			continue
+		}
+		j.last = e.N
+		e.Text, e.Metrics = brief(e.Text), finite(e.Metrics)
+		j.append(e)
+	}
+	j.last = max(j.last, s.Last)
+	return j
+}

@@ -1,0 +1,37 @@
+package kube
+
+import (
+	"context"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
+	"github.com/elasticdl/elasticdl/trainer/runtime/role"
+)
+
+// Journal returns what has happened to a job, as its master wrote it last: at most ten seconds ago.
+func (c *Client) Journal(ctx context.Context, name string) (journal.Snapshot, error) {
+	root, err := c.job(ctx, name)
+	if err != nil {
+		return journal.Snapshot{}, err
+	}
+	state, err := c.configMap(ctx, manifest.StateName(name))
+	if err != nil {
+		return journal.Snapshot{}, err
+	}
+	spec, err := c.configMap(ctx, manifest.SpecName(name))
+	if err != nil {
+		return journal.Snapshot{}, err
+	}
+	if root == nil && state == nil {
+		return journal.Snapshot{}, c.notFound(name)
+	}
+	var record, before string
+	if state != nil && (root == nil || !observe.OfAnotherJob(state, string(root.UID))) {
+		record = state.Data[manifest.KeyRecord]
+	}
+	if spec != nil && root != nil && spec.Data[manifest.KeyResume] == string(root.UID) {
+		before = spec.Data[manifest.KeyJournal]
+	}
+	return role.JournalOf([]byte(record), []byte(before))
+}

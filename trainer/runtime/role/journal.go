@@ -1,0 +1,48 @@
+package role
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// JournalOf returns the journal of a job: that in the last record of its masters or, if they have
+// written none, that of before, when the job was resumed.
+func JournalOf(record, before []byte) (journal.Snapshot, error) {
+	if len(record) > 0 {
+		return master.ReadJournal(record)
+	}
+	return DecodeJournal(before)
+}
+
+// Concluded returns the journal that a job has when it is resumed: with the end of the job, which
+// its last status tells if no master could write it. A suspended job has not ended.
+func Concluded(s journal.Snapshot, last *wire.JobStatus) journal.Snapshot {
+	kinds := map[job.State]journal.Kind{job.Failed: journal.TrainingFailed, job.Stopped: journal.TrainingStopped}
+	kind, ended := kinds[job.State(last.GetState())]
+	if n := len(s.Entries); !ended || n > 0 && s.Entries[n-1].Kind.End() {
+		return s
+	}
+	j := journal.Restore(s)
+	j.Add(journal.Entry{Kind: kind, Text: last.Reason}, time.UnixMilli(last.EndedUnixMs))
+	return j.Snapshot()
+}
+
+// EncodeJournal returns a journal as text, for [DecodeJournal].
+func EncodeJournal(s journal.Snapshot) ([]byte, error) { return json.Marshal(s) }
+
+// DecodeJournal reads a journal; empty text is an empty one.
+func DecodeJournal(text []byte) (s journal.Snapshot, err error) {
+	if len(text) == 0 {
+		return s, nil
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return s, fmt.Errorf("read the journal of the job: %w", err)
+	}
+	return s, nil
+}
