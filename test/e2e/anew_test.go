@@ -16,9 +16,9 @@ import (
 func (j *submitted) startedOver(epochs int64) {
 	j.t.Helper()
 	s := j.ends(epochs)
-	if s.ModelGeneration < 2 || !strings.Contains(s.Anew, "lost") {
+	if s.ModelGeneration < 2 || !strings.Contains(s.RollbackReason, "lost") {
 		j.t.Errorf("model generation %d, %q: the status does not say that the training started over",
-			s.ModelGeneration, s.Anew)
+			s.ModelGeneration, s.RollbackReason)
 	}
 	if len(grep(j.log("master"), "The training starts over")) == 0 {
 		j.t.Error("the master's log does not say that the training started over")
@@ -56,15 +56,15 @@ func (ns *namespace) checkpoints() []string {
 func (j *submitted) rolledBack(epochs int64) {
 	j.t.Helper()
 	s := j.ends(epochs)
-	if s.ModelGeneration < 2 || !strings.Contains(s.Anew, "returned to checkpoint") {
+	if s.ModelGeneration < 2 || !strings.Contains(s.RollbackReason, "returned to checkpoint") {
 		j.t.Errorf("model generation %d, %q: the status does not say that the training returned "+
-			"to a checkpoint", s.ModelGeneration, s.Anew)
+			"to a checkpoint", s.ModelGeneration, s.RollbackReason)
 	}
 	if !j.eventReported("Warning", "TrainingRolledBack") || j.eventReported("Warning", "TrainingStartedOver") {
 		j.t.Errorf("the events do not say that the training returned to a checkpoint, and only "+
 			"that:\n%s", j.kubectl("events", "--for=job/elasticdl-"+j.job+"-master"))
 	}
-	j.t.Log(s.Anew)
+	j.t.Log(s.RollbackReason)
 	if want := epochs * trainingDigits; s.Checkpoint.GetRecords() != want {
 		j.t.Errorf("the newest checkpoint is %v, want one of all %d records", s.Checkpoint, want)
 	}

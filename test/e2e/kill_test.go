@@ -100,8 +100,8 @@ func TestTwentyKills(t *testing.T) {
 	}
 	j.hurries()
 	s := j.ends(epochs)
-	if killed["ps"] > 0 && (s.ModelGeneration < 2 || strings.Contains(s.Anew, "started over")) {
-		t.Errorf("model generation %d, %q: want that it returned to a checkpoint", s.ModelGeneration, s.Anew)
+	if killed["ps"] > 0 && (s.ModelGeneration < 2 || strings.Contains(s.RollbackReason, "started over")) {
+		t.Errorf("model generation %d, %q: want that it returned to a checkpoint", s.ModelGeneration, s.RollbackReason)
 	}
 	if n := len(s.Evaluations); n == 0 {
 		t.Error("nothing was evaluated")

@@ -34,8 +34,8 @@ func (j *submitted) back(what string, is func(master *object) bool) (uid string)
 // undisturbed checks that the loss of masters began no new model generation.
 func (j *submitted) undisturbed(s *wire.JobStatus) {
 	j.t.Helper()
-	if s.ModelGeneration != 1 || s.Anew != "" {
-		j.t.Errorf("model generation %d, %q: the model was lost with a master", s.ModelGeneration, s.Anew)
+	if s.ModelGeneration != 1 || s.RollbackReason != "" {
+		j.t.Errorf("model generation %d, %q: the model was lost with a master", s.ModelGeneration, s.RollbackReason)
 	}
 	if n := len(s.Evaluations); n == 0 {
 		j.t.Error("nothing was evaluated")
@@ -127,9 +127,9 @@ func TestRingOutlivesMaster(t *testing.T) {
 	}
 	j.hurries()
 	s := j.ends(epochs)
-	if strings.Contains(s.Anew, "started over") || s.RecordsBefore < done {
+	if strings.Contains(s.RollbackReason, "started over") || s.RecordsBefore < done {
 		t.Errorf("%q, with %d records of before: the job did not continue with what it had, %d records",
-			s.Anew, s.RecordsBefore, done)
+			s.RollbackReason, s.RecordsBefore, done)
 	}
 }
 

@@ -48,8 +48,8 @@ func TestTorchRunAfterTheTraining(t *testing.T) {
 			j.until("a pod in its place", func(s *wire.JobStatus) bool {
 				return pod(s, wire.Role_WORKER, 3).GetState() == "Running"
 			})
-			if s := j.status(); s.Rewinds != 0 || s.State != "Running" {
-				t.Errorf("%s, after %d rewinds: %s", s.State, s.Rewinds, s.Anew)
+			if s := j.status(); s.Rollbacks != 0 || s.State != "Running" {
+				t.Errorf("%s, after %d rewinds: %s", s.State, s.Rollbacks, s.RollbackReason)
 			}
 
 			for _, m := range said.FindAllStringSubmatch(j.log(""), -1) {
@@ -66,9 +66,9 @@ func TestTorchRunAfterTheTraining(t *testing.T) {
 			}
 			s := j.end(0)
 			allCounted(t, j, s, records)
-			if s.Rewinds != 1 || !strings.Contains(s.Anew, fmt.Sprintf("with %d records", 2*records)) ||
-				!strings.Contains(s.Anew, "was lost, or failed, after the training") {
-				t.Errorf("%d rewinds: %s", s.Rewinds, s.Anew)
+			if s.Rollbacks != 1 || !strings.Contains(s.RollbackReason, fmt.Sprintf("with %d records", 2*records)) ||
+				!strings.Contains(s.RollbackReason, "was lost, or failed, after the training") {
+				t.Errorf("%d rewinds: %s", s.Rollbacks, s.RollbackReason)
 			}
 			if again := len(j.steps()) - steps; again != 0 {
 				t.Errorf("%d steps were done again", again)

@@ -65,7 +65,7 @@ func TestTorchRunDisturbed(t *testing.T) {
 				j.noOrphans()
 				now := j.status()
 				t.Logf("%v; %d records done, %d pods replaced, the model lost %d times", did,
-					now.RecordsDone, now.Relaunched, now.Rewinds)
+					now.RecordsDone, now.Relaunched, now.Rollbacks)
 				j.enough()
 				allCounted(t, j, j.end(0), records)
 				got := j.testsRight()
@@ -94,8 +94,8 @@ func (j *launched) loseOneAsOthersJoin(pids []int) {
 	eventually(j.t, "steps without a process that was lost as others joined", runLimit, func() bool {
 		return len(j.steps()) >= before+12
 	})
-	if s := j.status(); s.Rewinds != 0 {
-		j.t.Errorf("the model is lost: %s", s.Anew)
+	if s := j.status(); s.Rollbacks != 0 {
+		j.t.Errorf("the model is lost: %s", s.RollbackReason)
 	}
 }
 

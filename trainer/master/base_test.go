@@ -129,7 +129,7 @@ func TestCheckpointBeforeTheDamagedOne(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				if s := r.look(); s.RecordsDone != c.base || s.Version != 0 ||
-					!strings.Contains(s.Anew, c.again) || !strings.Contains(s.Anew, "checksum") {
+					!strings.Contains(s.RollbackReason, c.again) || !strings.Contains(s.RollbackReason, "checksum") {
 					t.Errorf("the job is at %v", s)
 				}
 				if o := r.servers[0].last(); o.Base.GetNumber() != c.base {
@@ -168,7 +168,7 @@ func TestRingCheckpointBeforeTheDamagedOne(t *testing.T) {
 				it.arrive(&wire.Arrival{Generation: int64(i) + 1, Round: -1, Damage: "its checksum is another"})
 			}
 		}
-		if s := w.look(); !strings.Contains(s.Anew, "started over") {
+		if s := w.look(); !strings.Contains(s.RollbackReason, "started over") {
 			t.Errorf("the job is at %v", s)
 		}
 	})

@@ -36,7 +36,7 @@ func TestRingVoidRound(t *testing.T) {
 			t.Errorf("the one that could begin hears %q", words)
 		}
 		if s := w.look(); s.RecordsDone != 0 || s.Version != 0 || s.ModelGeneration != 3 ||
-			!strings.Contains(s.Anew, "checkpoint 1, with which the model was to begin, cannot be used") {
+			!strings.Contains(s.RollbackReason, "checkpoint 1, with which the model was to begin, cannot be used") {
 			t.Error(s)
 		}
 	})

@@ -56,8 +56,8 @@ func TestServerLost(t *testing.T) {
 					t.Error(reply, err)
 				}
 				s, err := w.Status(t.Context(), &wire.StatusRequest{})
-				if err != nil || s.RecordsDone != 0 || s.ModelGeneration != 2 || s.Rewinds != 1 ||
-					!strings.Contains(s.Anew, "ps-0 was lost with its part of the model") {
+				if err != nil || s.RecordsDone != 0 || s.ModelGeneration != 2 || s.Rollbacks != 1 ||
+					!strings.Contains(s.RollbackReason, "ps-0 was lost with its part of the model") {
 					t.Error(s, err)
 				}
 				anew := slices.DeleteFunc(events, func(e Event) bool { _, ok := e.(TrainingRestarted); return !ok })
@@ -101,8 +101,9 @@ func TestServerStartedAgainInPlace(t *testing.T) {
 		}
 		s := w.look()
 		if want := "the training started over: ps-0 was lost with its part of the model: it was " +
-			"started again in its pod; 4 records were trained on till then"; s.Anew != want || s.RecordsDone != 0 {
-			t.Errorf("%d records, %q, want %q", s.RecordsDone, s.Anew, want)
+			"started again in its pod; 4 records were trained on till then"; s.RollbackReason != want ||
+			s.RecordsDone != 0 {
+			t.Errorf("%d records, %q, want %q", s.RecordsDone, s.RollbackReason, want)
 		}
 		for i := range 2 {
 			if o := w.servers[i].last(); o.ModelGeneration != 3 {
@@ -131,9 +132,9 @@ func TestServerStartedAgainAtTheEnd(t *testing.T) {
 			t.Errorf("a server of a job that is over joins: %v", err)
 		}
 		if s := w.look(); s.RecordsDone != before.RecordsDone || s.RecordsDone == 0 ||
-			s.ModelGeneration != 1 || s.Anew != "" {
+			s.ModelGeneration != 1 || s.RollbackReason != "" {
 			t.Errorf("%d records in generation %d, there were %d; %q", s.RecordsDone, s.ModelGeneration,
-				before.RecordsDone, s.Anew)
+				before.RecordsDone, s.RollbackReason)
 		}
 		<-w.ended
 	})
@@ -149,7 +150,7 @@ func TestServerLostAtFirst(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		w.join()
 		s, err := w.Status(t.Context(), &wire.StatusRequest{})
-		if err != nil || s.Anew != "" || s.ModelGeneration != 2 {
+		if err != nil || s.RollbackReason != "" || s.ModelGeneration != 2 {
 			t.Error(s, err)
 		}
 	})
@@ -176,8 +177,9 @@ func TestServerLostAgain(t *testing.T) {
 		}
 		s := w.look()
 		if want := "the training started over: ps-1 was lost with its part of the model: node lost; " +
-			"nothing was trained on since the time before"; s.ModelGeneration != 3 || s.Rewinds != 2 || s.Anew != want {
-			t.Errorf("generation %d, %q, want %q", s.ModelGeneration, s.Anew, want)
+			"nothing was trained on since the time before"; s.ModelGeneration != 3 || s.Rollbacks != 2 ||
+			s.RollbackReason != want {
+			t.Errorf("generation %d, %q, want %q", s.ModelGeneration, s.RollbackReason, want)
 		}
 		if len(lives) != 2 || lives[0].ModelGeneration != 2 || lives[1].ModelGeneration != 3 ||
 			!strings.Contains(lives[1].Reason, "ps-1") {

@@ -24,6 +24,8 @@ type events struct {
 	// see [Config].OnEvent and [Config].OnEntry; nil: no call
 	on    func(Event)
 	entry func(journal.Entry)
+	// has an element when the journal has entries that may not be in a record
+	fresh chan struct{}
 }
 
 // newEvents returns the events of a master. Its journal continues that of the master before, or
@@ -33,7 +35,8 @@ func newEvents(c *Config, former *record) *events {
 	if former != nil {
 		before = former.Journal
 	}
-	return &events{journal: journal.Restore(before), on: c.OnEvent, entry: c.OnEntry}
+	return &events{journal: journal.Restore(before), on: c.OnEvent, entry: c.OnEntry,
+		fresh: make(chan struct{}, 1)}
 }
 
 // happen writes an event to the journal, and passes both on. The caller holds the mutex, so that
@@ -51,6 +54,7 @@ func (e *events) happen(event Event) {
 	// it may be a program's own words
 	entry.Text = logline.Escape(entry.Text)
 	entry = e.journal.Add(entry, now)
+	signal(e.fresh)
 	if e.entry != nil {
 		e.entry(entry)
 	}
@@ -294,12 +298,9 @@ func (r *recovery) progress(p progressed, now time.Time) (time.Duration, bool) {
 
 // describe returns the newest incidents for the status. How a job has ended that is over is not one
 // of them: the status has its reason.
-func (e *events) describe(over bool) (all []*wire.Incident) {
+func (e *events) describe() (all []*wire.Incident) {
 	incidents := e.journal.Incidents(keptIncidents)
-	begun, _ := e.journal.Newest(func(e journal.Entry) bool {
-		return e.Kind == journal.JobStarted || e.Kind == journal.JobContinued
-	})
-	if n := len(incidents); over && n > 0 && incidents[n-1].Kind.End() && incidents[n-1].N > begun.N {
+	if n := len(incidents); n > 0 && incidents[n-1].Kind.End() && e.journal.Over() {
 		incidents = incidents[:n-1]
 	}
 	for _, i := range incidents {

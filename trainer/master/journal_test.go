@@ -41,14 +41,16 @@ func TestHistoryOfEvents(t *testing.T) {
 			"MasterLost: the master was lost, and came back as its incarnation 2"},
 		{[]Event{MasterReplaced{Incarnation: 2, Planned: true}}, ""},
 		{[]Event{Evaluated{}, EpochFinished{}}, ""},
-		{[]Event{Ended{State: "Failed", Err: errors.New("x")}}, "TrainingFailed: the job Failed: x"},
+		{[]Event{Ended{State: "Failed", Err: errors.New("x")}}, ""},
+		{[]Event{Ended{State: "Failed", Err: errors.New("x")}, Started{Resumed: true}},
+			"TrainingFailed: the job Failed: x"},
 	} {
 		var es events
 		for _, e := range c.events {
 			es.happen(e)
 		}
 		var got []string
-		for _, i := range es.describe(false) {
+		for _, i := range es.describe() {
 			got = append(got, i.Kind+": "+i.Text)
 		}
 		if text := strings.Join(got, "|"); text != c.want {

@@ -209,6 +209,7 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 		cancel()
 		srv.Stop()
 	}
+	m.conclude()
 	force := time.AfterFunc(time.Second, srv.Stop)
 	srv.GracefulStop()
 	force.Stop()

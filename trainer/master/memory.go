@@ -60,6 +60,8 @@ const (
 	recordPause = 100 * time.Millisecond // pause before a failed write is repeated
 	recordMost  = 5 * time.Second        // the pause doubles up to this
 	recordEvery = 10 * time.Second       // interval at which hints are written
+	// between an entry of the journal and its record, which may have more of them
+	entryPause = 2 * time.Second
 )
 
 // recorder writes records, one at a time: of several that wait, only the newest.

@@ -180,12 +180,34 @@ func (m *master) superseded(err error) {
 	m.quit(err)
 }
 
-// hint has the master's state written at intervals.
+// hint has the master's state written at intervals, and soon after each entry of the journal.
 func (m *master) hint(ctx context.Context) {
-	for pause(ctx, recordEvery); ctx.Err() == nil; pause(ctx, recordEvery) {
+	tick := time.NewTicker(recordEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-m.events.fresh:
+			pause(ctx, entryPause)
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			return
+		}
 		m.mu.Lock()
 		m.record()
 		m.mu.Unlock()
+	}
+}
+
+// conclude has the last entries of the journal written, those of the ends of pods after the job's.
+func (m *master) conclude() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case <-m.events.fresh:
+		m.remember()
+	default:
 	}
 }
 

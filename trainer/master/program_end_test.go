@@ -103,11 +103,11 @@ func TestProgramLosesAWorkerAfterTheTraining(t *testing.T) {
 		time.Sleep(time.Minute)
 		a.enters("2 [0] from []")
 		if s := w.look(); s.State != string(job.Running) || s.ModelGeneration != 2 || s.RecordsDone != 0 ||
-			!strings.HasPrefix(s.Anew, "a process was lost, or failed, after the training") {
+			!strings.HasPrefix(s.RollbackReason, "a process was lost, or failed, after the training") {
 			t.Errorf("status %v", s)
 		}
 		a.says(func(r *wire.HeartbeatRequest) { r.Generation, r.Origin = 2, &wire.Origin{Generation: 2} })
-		if s := w.look(); !strings.HasPrefix(s.Anew,
+		if s := w.look(); !strings.HasPrefix(s.RollbackReason,
 			"the training started over: a process was lost, or failed, after the training") {
 			t.Errorf("status %v", s)
 		}
@@ -145,7 +145,7 @@ func TestProgramFailsAfterTheTraining(t *testing.T) {
 			Failures: []*wire.Failure{{Code: 1, Message: "no space left"}}})
 		b.arrive(&wire.Arrival{Generation: 1, Round: -1, Crew: &wire.Crew{}, Finished: true})
 		w.fails("the program failed: rank 0 (pid 0): no space left (exit code 1)")
-		if s := w.status; s.RecordsDone != 8 || s.ModelGeneration != 1 || s.Rewinds != 0 || s.Anew != "" {
+		if s := w.status; s.RecordsDone != 8 || s.ModelGeneration != 1 || s.Rollbacks != 0 || s.RollbackReason != "" {
 			t.Errorf("status %v", s)
 		}
 	})

@@ -126,18 +126,19 @@ func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				if c.waits {
 					p.enters("2 [2] from []")
-					if s, all := w.look(), happened(); s.Anew != "every worker was lost; the "+
-						"program starts again, from what it has saved" || len(all) > 0 || s.Rewinds != 1 {
-						t.Errorf("before a process says what it begins with: %d times %q, %v", s.Rewinds, s.Anew, all)
+					if s, all := w.look(), happened(); s.RollbackReason != "every worker was lost; the "+
+						"program starts again, from what it has saved" || len(all) > 0 || s.Rollbacks != 1 {
+						t.Errorf("before a process says what it begins with: %d times %q, %v", s.Rollbacks,
+							s.RollbackReason, all)
 					}
 					// of a world before the loss
 					p.says(origin(&wire.Origin{Generation: 1, Version: 1900}))
 					p.says(origin(c.origin))
 				}
 				for range 2 { // it is reported once
-					if s, all := w.look(), happened(); s.Anew != c.says || s.Rewinds != 1 ||
+					if s, all := w.look(), happened(); s.RollbackReason != c.says || s.Rollbacks != 1 ||
 						len(all) != 1 || all[0] != c.event {
-						t.Errorf("%d times %q, %+v", s.Rewinds, s.Anew, all)
+						t.Errorf("%d times %q, %+v", s.Rollbacks, s.RollbackReason, all)
 					}
 					if c.waits {
 						p.says(origin(&wire.Origin{Generation: 2, Version: 1}))
@@ -166,8 +167,8 @@ func TestProgramSurvivorSaysNothing(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		a.enters("2 [0] from [0]")
 		a.says(origin(&wire.Origin{Generation: 2, Version: 9}))
-		if s := w.look(); s.Anew != "" || s.Rewinds != 0 {
-			t.Errorf("%d times %q", s.Rewinds, s.Anew)
+		if s := w.look(); s.RollbackReason != "" || s.Rollbacks != 0 {
+			t.Errorf("%d times %q", s.Rollbacks, s.RollbackReason)
 		}
 		for _, e := range events {
 			switch e.(type) {
@@ -190,9 +191,9 @@ func TestProgramWithoutStateSaysNoWorkerWasLost(t *testing.T) {
 		time.Sleep(time.Second)
 		a.enters("2 [0 1] from []")
 		a.says(origin(&wire.Origin{Generation: 2, Version: 5, Ledger: had(1, 4)}))
-		if s := w.look(); s.Anew != "resumed from the checkpoint at step 5, with 4 records; 4 "+
+		if s := w.look(); s.RollbackReason != "resumed from the checkpoint at step 5, with 4 records; 4 "+
 			"records are repeated: no process has kept its state" {
-			t.Errorf("%q", s.Anew)
+			t.Errorf("%q", s.RollbackReason)
 		}
 	})
 }
@@ -217,18 +218,18 @@ func TestNextMasterSaysWhatTheProgramResumedFrom(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		c := r.peer(2)
 		time.Sleep(20 * time.Second)
-		if s := r.look(); !strings.HasPrefix(s.Anew, "every worker was lost; the program starts again") {
-			t.Fatalf("%q", s.Anew)
+		if s := r.look(); !strings.HasPrefix(s.RollbackReason, "every worker was lost; the program starts again") {
+			t.Fatalf("%q", s.RollbackReason)
 		}
 		generation := c.nextWorld().Generation
 		r.ends(Leave, ErrLeft)
 		r.follow()
 		r.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 2, Generation: generation,
 			Origin: &wire.Origin{Generation: generation, Version: 5, Ledger: had(1, 2)}})
-		if s := r.look(); !strings.HasPrefix(s.Anew,
+		if s := r.look(); !strings.HasPrefix(s.RollbackReason,
 			"resumed from the checkpoint at step 5, with 2 records") ||
-			!strings.HasSuffix(s.Anew, "records are repeated: every worker was lost") {
-			t.Errorf("%q", s.Anew)
+			!strings.HasSuffix(s.RollbackReason, "records are repeated: every worker was lost") {
+			t.Errorf("%q", s.RollbackReason)
 		}
 	})
 }

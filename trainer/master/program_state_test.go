@@ -25,9 +25,9 @@ func trainAll(w *world) {
 // rewound checks that the training returned to a checkpoint with two records.
 func (w *world) rewound() {
 	w.Helper()
-	if s := w.look(); s.RecordsDone != 2 || s.ModelGeneration != 2 || s.Rewinds != 1 {
+	if s := w.look(); s.RecordsDone != 2 || s.ModelGeneration != 2 || s.Rollbacks != 1 {
 		w.Errorf("%d of %d records, generation %d, %d rewinds (%s), want 2 records, generation 2 and 1 rewind",
-			s.RecordsDone, s.RecordsTotal, s.ModelGeneration, s.Rewinds, s.Anew)
+			s.RecordsDone, s.RecordsTotal, s.ModelGeneration, s.Rollbacks, s.RollbackReason)
 	}
 }
 

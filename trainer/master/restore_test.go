@@ -165,7 +165,7 @@ func TestMasterComesBack(t *testing.T) {
 			t.Errorf("a worker is given %v before it is known what is in the model", task)
 		}
 		r.rejoin(1)
-		if s := r.look(); s.RecordsDone != 3 || s.ModelGeneration != 1 || s.Anew != "" {
+		if s := r.look(); s.RecordsDone != 3 || s.ModelGeneration != 1 || s.RollbackReason != "" {
 			t.Errorf("the master has come back to %v", s)
 		}
 		beat := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 1, Leases: []*wire.LeaseProgress{
@@ -224,7 +224,7 @@ func TestRecordOlderThanTheFirstLease(t *testing.T) {
 		r.memory.record = former
 		r.follow()
 		r.rejoin(1)
-		if s := r.look(); s.RecordsDone != 3 || s.ModelGeneration != 1 || s.Anew != "" {
+		if s := r.look(); s.RecordsDone != 3 || s.ModelGeneration != 1 || s.RollbackReason != "" {
 			t.Errorf("the servers have 3 records, and the job is at %v", s)
 		}
 		if rec, err := readRecord(r.memory.read()); err != nil || !rec.Begun {
@@ -267,8 +267,8 @@ func TestServerLostAndRecordOlderThanTheFirstLease(t *testing.T) {
 				}
 				r.rejoins(0, c.holds)
 				s := r.look()
-				if s.ModelGeneration <= 2 || s.RecordsDone != 0 || s.Rewinds != int32(min(c.has, 1)) ||
-					!strings.Contains(s.Anew, c.anew) || c.anew == "" && s.Anew != "" {
+				if s.ModelGeneration <= 2 || s.RecordsDone != 0 || s.Rollbacks != int32(min(c.has, 1)) ||
+					!strings.Contains(s.RollbackReason, c.anew) || c.anew == "" && s.RollbackReason != "" {
 					t.Errorf("a server is lost, the other has %d records, and the job is at %v", c.has, s)
 				}
 				for i, server := range r.servers {
@@ -315,8 +315,8 @@ func TestServerLostWithoutMaster(t *testing.T) {
 				r.ends(Leave, ErrLeft)
 				r.servers[0].had.Add(ledger.Task{Epoch: 1}, 4, 4)
 				lose(r)
-				if s := r.look(); s.ModelGeneration != 2 || s.Rewinds != 1 || s.RecordsDone != 0 ||
-					!strings.Contains(s.Anew, "lost") {
+				if s := r.look(); s.ModelGeneration != 2 || s.Rollbacks != 1 || s.RecordsDone != 0 ||
+					!strings.Contains(s.RollbackReason, "lost") {
 					t.Errorf("the values of a server are lost, and the job is at %v", s)
 				}
 				if o := r.servers[0].last(); o.ModelGeneration != 2 {
@@ -324,8 +324,8 @@ func TestServerLostWithoutMaster(t *testing.T) {
 				}
 				r.ends(Leave, ErrLeft)
 				r.follow()
-				if s := r.look(); s.Rewinds != 1 || s.Anew == "" {
-					t.Errorf("the next master knows of %d rewinds: %q", s.Rewinds, s.Anew)
+				if s := r.look(); s.Rollbacks != 1 || s.RollbackReason == "" {
+					t.Errorf("the next master knows of %d rewinds: %q", s.Rollbacks, s.RollbackReason)
 				}
 			})
 		})
@@ -341,7 +341,7 @@ func TestNothingIsLostBeforeTheFirstLease(t *testing.T) {
 		r.ends(Leave, ErrLeft)
 		r.follow()
 		r.rejoin(0)
-		if s := r.look(); s.ModelGeneration != 1 || s.Anew != "" || r.servers[0].last().ModelGeneration != 1 {
+		if s := r.look(); s.ModelGeneration != 1 || s.RollbackReason != "" || r.servers[0].last().ModelGeneration != 1 {
 			t.Errorf("the job is at %v, the server is reported %v", s, r.servers[0].last())
 		}
 	})

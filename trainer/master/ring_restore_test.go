@@ -185,8 +185,8 @@ func TestWorldThatCouldNotBeWritten(t *testing.T) {
 					}
 				}
 				if s := r.look(); s.RecordsDone != 0 || s.ModelGeneration <= 1 ||
-					word.ModelGeneration != s.ModelGeneration || s.Rewinds != int32(min(trained, 1)) ||
-					trained > 0 && !strings.Contains(s.Anew, "4 records") {
+					word.ModelGeneration != s.ModelGeneration || s.Rollbacks != int32(min(trained, 1)) ||
+					trained > 0 && !strings.Contains(s.RollbackReason, "4 records") {
 					t.Errorf("%d records of each lease are lost, and the job is at %v", trained, s)
 				}
 			})

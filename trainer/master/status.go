@@ -104,8 +104,8 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		Version:          m.strategy.version(),
 		ModelGeneration:  m.Self.ModelGeneration(),
 		RecordsBefore:    m.progress.resumed,
-		Anew:             m.progress.reason,
-		Rewinds:          int32(m.progress.rewinds),
+		RollbackReason:   m.progress.reason,
+		Rollbacks:        int32(m.progress.rewinds),
 		Relaunched:       int64(m.fleet.table.Relaunched()),
 		Requeued:         int64(stats.Requeued),
 		// elements of which never change
@@ -114,7 +114,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		StartedUnixMs: m.stage.Started().UnixMilli(),
 		EndedUnixMs:   unixMilli(m.stage.Ended()),
 		Workers:       int32(m.fleet.asked()),
-		History:       m.events.describe(m.stage.Over()),
+		History:       m.events.describe(),
 	}
 	if m.stage.Err() != nil {
 		s.Reason = m.stage.Err().Error()

@@ -3368,6 +3368,7 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
+// PodStatus is a pod of a job: one that runs, or one of the last that have ended.
 type PodStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Role  Role                   `protobuf:"varint,1,opt,name=role,proto3,enum=elasticdl.Role" json:"role,omitempty"`
@@ -3383,7 +3384,7 @@ type PodStatus struct {
 	// of the cluster
 	Node string `protobuf:"bytes,9,opt,name=node,proto3" json:"node,omitempty"`
 	// from 1; 0: not known
-	Incarnation int32 `protobuf:"varint,10,opt,name=incarnation,json=launch,proto3" json:"incarnation,omitempty"`
+	Incarnation int32 `protobuf:"varint,10,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// program: those that run, by local rank
 	Processes     []*ProcessStatus `protobuf:"bytes,11,rep,name=processes,proto3" json:"processes,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3674,7 +3675,7 @@ func (x *Condition) GetLastTransitionUnixMs() int64 {
 type Incident struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	UnixMs int64                  `protobuf:"varint,1,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
-	// pod, program, model, job
+	// of the entry of the journal, as in "PodLost"
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// what ended, and how, as in "worker-1: killed (signal 9)"
 	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
@@ -3733,6 +3734,7 @@ func (x *Incident) GetText() string {
 	return ""
 }
 
+// Evaluation has the metrics of one version of the model.
 type Evaluation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -3785,32 +3787,43 @@ func (x *Evaluation) GetMetrics() map[string]float64 {
 	return nil
 }
 
+// JobStatus is the state of a job, as status, list, wait and train print it with -o json.
 type JobStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// of the job
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Pending, Running, Succeeded, Failed, Stopped
-	State  string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	// why it has ended, unless it has succeeded; empty: it has, or continues
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// from 1
-	Epoch  int32 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// the current one, from 1
+	Epoch int32 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// number of epochs; 0: not known yet
 	Epochs int32 `protobuf:"varint,5,opt,name=epochs,proto3" json:"epochs,omitempty"`
 	// trained on; measured or predicted, in a job without training
 	RecordsDone int64 `protobuf:"varint,6,opt,name=records_done,json=recordsDone,proto3" json:"records_done,omitempty"`
 	// over all epochs
-	RecordsTotal     int64   `protobuf:"varint,7,opt,name=records_total,json=recordsTotal,proto3" json:"records_total,omitempty"`
+	RecordsTotal int64 `protobuf:"varint,7,opt,name=records_total,json=recordsTotal,proto3" json:"records_total,omitempty"`
+	// over the last ten seconds
 	RecordsPerSecond float64 `protobuf:"fixed64,8,opt,name=records_per_second,json=recordsPerSecond,proto3" json:"records_per_second,omitempty"`
-	Version          int64   `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"`
-	Loss             float32 `protobuf:"fixed32,10,opt,name=loss,proto3" json:"loss,omitempty"`
-	Rejected         int64   `protobuf:"varint,11,opt,name=rejected,proto3" json:"rejected,omitempty"`
+	// updates in the model
+	Version int64 `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"`
+	// mean of the last minibatches of the workers
+	Loss float32 `protobuf:"fixed32,10,opt,name=loss,proto3" json:"loss,omitempty"`
+	// gradients refused as stale, and computed again
+	Rejected int64 `protobuf:"varint,11,opt,name=rejected,proto3" json:"rejected,omitempty"`
 	// pods replaced
 	Relaunched int64 `protobuf:"varint,12,opt,name=relaunched,proto3" json:"relaunched,omitempty"`
 	// leases taken back
 	Requeued int64 `protobuf:"varint,13,opt,name=requeued,proto3" json:"requeued,omitempty"`
 	// the newest ones
-	Evaluations   []*Evaluation `protobuf:"bytes,14,rep,name=evaluations,proto3" json:"evaluations,omitempty"`
-	Pods          []*PodStatus  `protobuf:"bytes,15,rep,name=pods,proto3" json:"pods,omitempty"`
-	StartedUnixMs int64         `protobuf:"varint,16,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"`
-	EndedUnixMs   int64         `protobuf:"varint,17,opt,name=ended_unix_ms,json=endedUnixMs,proto3" json:"ended_unix_ms,omitempty"`
+	Evaluations []*Evaluation `protobuf:"bytes,14,rep,name=evaluations,proto3" json:"evaluations,omitempty"`
+	// those that run, and the last that have ended
+	Pods []*PodStatus `protobuf:"bytes,15,rep,name=pods,proto3" json:"pods,omitempty"`
+	// when the job was started
+	StartedUnixMs int64 `protobuf:"varint,16,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"`
+	// when it ended; 0: it has not
+	EndedUnixMs int64 `protobuf:"varint,17,opt,name=ended_unix_ms,json=endedUnixMs,proto3" json:"ended_unix_ms,omitempty"`
 	// empty: the job does not train
 	Strategy string `protobuf:"bytes,18,opt,name=strategy,proto3" json:"strategy,omitempty"`
 	// number of the ring's world
@@ -3822,11 +3835,11 @@ type JobStatus struct {
 	// of the cluster; empty: the job runs on this machine
 	Namespace string `protobuf:"bytes,22,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// of the model, from 1
-	ModelGeneration int64 `protobuf:"varint,24,opt,name=model_generation,json=life,proto3" json:"model_generation,omitempty"`
+	ModelGeneration int64 `protobuf:"varint,24,opt,name=model_generation,json=modelGeneration,proto3" json:"model_generation,omitempty"`
 	// how often the training started over or was rolled back
-	Rewinds int32 `protobuf:"varint,36,opt,name=rewinds,proto3" json:"rewinds,omitempty"`
+	Rollbacks int32 `protobuf:"varint,36,opt,name=rollbacks,proto3" json:"rollbacks,omitempty"`
 	// how and why the training last started over or was rolled back; empty: it never was
-	Anew string `protobuf:"bytes,25,opt,name=anew,proto3" json:"anew,omitempty"`
+	RollbackReason string `protobuf:"bytes,25,opt,name=rollback_reason,json=rollbackReason,proto3" json:"rollback_reason,omitempty"`
 	// none: the job has no checkpoints
 	Checkpoint *Checkpoint `protobuf:"bytes,27,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// of records_done: those in the checkpoint that a resumed job began with
@@ -3838,7 +3851,8 @@ type JobStatus struct {
 	// of the job: train, evaluate, predict, run
 	Type string `protobuf:"bytes,29,opt,name=type,proto3" json:"type,omitempty"`
 	// program: number of its failures that were counted
-	Restarts    int32 `protobuf:"varint,31,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	Restarts int32 `protobuf:"varint,31,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	// program: as many may be counted, --max_restarts
 	MaxRestarts int32 `protobuf:"varint,32,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
 	// program: its command
 	Program string `protobuf:"bytes,33,opt,name=program,proto3" json:"program,omitempty"`
@@ -3861,7 +3875,9 @@ type JobStatus struct {
 	// of the job as a whole, in the style of the API of Kubernetes
 	Conditions []*Condition `protobuf:"bytes,63,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// what keeps the job from continuing, as in "no worker runs: 4 to start (Unschedulable: …)"
-	Waiting       string `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Waiting string `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// of -o json: the version of these fields, elasticdl/v1; elsewhere empty
+	ApiVersion    string `protobuf:"bytes,64,opt,name=api_version,json=apiVersion,proto3" json:"api_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4057,16 +4073,16 @@ func (x *JobStatus) GetModelGeneration() int64 {
 	return 0
 }
 
-func (x *JobStatus) GetRewinds() int32 {
+func (x *JobStatus) GetRollbacks() int32 {
 	if x != nil {
-		return x.Rewinds
+		return x.Rollbacks
 	}
 	return 0
 }
 
-func (x *JobStatus) GetAnew() string {
+func (x *JobStatus) GetRollbackReason() string {
 	if x != nil {
-		return x.Anew
+		return x.RollbackReason
 	}
 	return ""
 }
@@ -4186,6 +4202,13 @@ func (x *JobStatus) GetConditions() []*Condition {
 func (x *JobStatus) GetWaiting() string {
 	if x != nil {
 		return x.Waiting
+	}
+	return ""
+}
+
+func (x *JobStatus) GetApiVersion() string {
+	if x != nil {
+		return x.ApiVersion
 	}
 	return ""
 }
@@ -5126,7 +5149,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
 	"ScaleReply\x12\x16\n" +
 	"\x06before\x18\x01 \x01(\x05R\x06before\"\x0f\n" +
-	"\rStatusRequest\"\xd5\x02\n" +
+	"\rStatusRequest\"\xda\x02\n" +
 	"\tPodStatus\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x14\n" +
@@ -5136,9 +5159,9 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x12&\n" +
 	"\x0fstarted_unix_ms\x18\a \x01(\x03R\rstartedUnixMs\x12\"\n" +
 	"\rended_unix_ms\x18\b \x01(\x03R\vendedUnixMs\x12\x12\n" +
-	"\x04node\x18\t \x01(\tR\x04node\x12\x1b\n" +
+	"\x04node\x18\t \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\n" +
-	" \x01(\x05R\x06launch\x126\n" +
+	" \x01(\x05R\vincarnation\x126\n" +
 	"\tprocesses\x18\v \x03(\v2\x18.elasticdl.ProcessStatusR\tprocesses\"\x9f\x01\n" +
 	"\rProcessStatus\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
@@ -5163,7 +5186,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xae\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xf3\n" +
 	"\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -5191,10 +5214,10 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
 	"world_size\x18\x14 \x01(\x05R\tworldSize\x12\x18\n" +
 	"\aworkers\x18\x15 \x01(\x05R\aworkers\x12\x1c\n" +
-	"\tnamespace\x18\x16 \x01(\tR\tnamespace\x12\x1e\n" +
-	"\x10model_generation\x18\x18 \x01(\x03R\x04life\x12\x18\n" +
-	"\arewinds\x18$ \x01(\x05R\arewinds\x12\x12\n" +
-	"\x04anew\x18\x19 \x01(\tR\x04anew\x125\n" +
+	"\tnamespace\x18\x16 \x01(\tR\tnamespace\x12)\n" +
+	"\x10model_generation\x18\x18 \x01(\x03R\x0fmodelGeneration\x12\x1c\n" +
+	"\trollbacks\x18$ \x01(\x05R\trollbacks\x12'\n" +
+	"\x0frollback_reason\x18\x19 \x01(\tR\x0erollbackReason\x125\n" +
 	"\n" +
 	"checkpoint\x18\x1b \x01(\v2\x15.elasticdl.CheckpointR\n" +
 	"checkpoint\x12%\n" +
@@ -5215,7 +5238,9 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18? \x03(\v2\x14.elasticdl.ConditionR\n" +
 	"conditions\x12\x18\n" +
-	"\awaiting\x18\x17 \x01(\tR\awaiting\"\xb5\x01\n" +
+	"\awaiting\x18\x17 \x01(\tR\awaiting\x12\x1f\n" +
+	"\vapi_version\x18@ \x01(\tR\n" +
+	"apiVersion\"\xb5\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x16\n" +

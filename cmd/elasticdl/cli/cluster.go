@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
 	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 	"github.com/elasticdl/elasticdl/trainer/runtime/role"
@@ -101,6 +102,7 @@ type home interface {
 	Stop(ctx context.Context, name string, progress func(pods int)) error
 	Suspend(ctx context.Context, name string, progress func(pods int)) error
 	Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error
+	Journal(ctx context.Context, name string) (journal.Snapshot, error)
 }
 
 // find returns the home of a job. Without flags it is this machine if it has a job of that name,
@@ -142,6 +144,10 @@ type localJobs struct{}
 
 func (localJobs) Status(ctx context.Context, name string) (*wire.JobStatus, error) {
 	return local.Status(ctx, name)
+}
+
+func (localJobs) Journal(ctx context.Context, name string) (journal.Snapshot, error) {
+	return local.Journal(ctx, name)
 }
 
 func (localJobs) Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error) {

@@ -23,7 +23,6 @@ import (
 
 // Errors of commands that have waited for --timeout.
 var (
-	errWaited     = errors.New("the job has not ended in time")
 	errNotDeleted = errors.New("timed out waiting for deletion; the remaining pods are deleted in the background")
 )
 
@@ -50,7 +49,7 @@ func listCommand() *cobra.Command {
 			}
 			all := make([]json.RawMessage, len(jobs))
 			for i, s := range jobs {
-				all[i] = asJSON(s)
+				all[i] = statusJSON(s)
 			}
 			return printJSON(cmd.OutOrStdout(), all)
 		}),
@@ -138,7 +137,7 @@ func statusCommand() *cobra.Command {
 				_, err := fmt.Fprint(cmd.OutOrStdout(), statusText(s, time.Now()))
 				return err
 			}
-			return printJSON(cmd.OutOrStdout(), asJSON(s))
+			return printJSON(cmd.OutOrStdout(), statusJSON(s))
 		}),
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "refresh until the job ends")
@@ -217,49 +216,6 @@ type noticed struct {
 func (n *noticed) Write(text []byte) (int, error) {
 	n.any = n.any || len(text) > 0
 	return n.out.Write(text)
-}
-
-func waitCommand() *cobra.Command {
-	var (
-		format   format
-		location location
-		timeout  timeout
-	)
-	cmd := &cobra.Command{
-		Use:               "wait JOB",
-		Short:             "Wait for the end of a job; exit code 0: succeeded, 1: failed, 3: no such job, 124: timeout",
-		Args:              words(1, 1),
-		ValidArgsFunction: location.complete,
-		PreRunE:           checks(format.check, location.check, timeout.check),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
-			ctx, cancel := timeout.limit(cmd.Context(), errWaited)
-			defer cancel()
-			home, err := location.find(cmd, args[0])
-			if err != nil {
-				return hint(err)
-			}
-			s, err := home.Wait(ctx, args[0], func() { fmt.Fprintln(cmd.ErrOrStderr(), "note:", resting(args[0])) })
-			switch {
-			case errors.Is(err, errWaited):
-				return failure{fmt.Errorf("job %s: %w", args[0], err), exitTimeout}
-			case err != nil:
-				return hint(err)
-			}
-			if format.json() {
-				err = printJSON(cmd.OutOrStdout(), asJSON(s))
-			} else {
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), verdict(s))
-			}
-			if err != nil {
-				return err
-			}
-			return outcome(cmd.Context(), s)
-		}),
-	}
-	timeout.flags(cmd)
-	format.flags(cmd)
-	location.flags(cmd)
-	return cmd
 }
 
 // timeout limits the wait of a command; 0: no limit.

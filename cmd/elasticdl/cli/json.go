@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // asJSON returns a message as JSON. It has every field, in a fixed order, with the names of
@@ -18,6 +20,17 @@ func asJSON(m proto.Message) json.RawMessage {
 	var b bytes.Buffer
 	writeMessage(&b, m.ProtoReflect())
 	return b.Bytes()
+}
+
+// apiVersion is the version of the JSON of a status. Fields may be added to it. A change of the
+// meaning of a field, or its removal, is another version.
+const apiVersion = "elasticdl/v1"
+
+// statusJSON returns the status of a job as JSON, with its version.
+func statusJSON(s *wire.JobStatus) json.RawMessage {
+	s = proto.Clone(s).(*wire.JobStatus)
+	s.ApiVersion = apiVersion
+	return asJSON(s)
 }
 
 func writeMessage(b *bytes.Buffer, m protoreflect.Message) {

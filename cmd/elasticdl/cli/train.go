@@ -127,7 +127,7 @@ func startJob(cmd *cobra.Command, c *job.Command) error {
 		s, err = startHere(cmd, c, out)
 	}
 	if c.Format == "json" && s != nil {
-		err = errors.Join(err, printJSON(cmd.OutOrStdout(), asJSON(s)))
+		err = errors.Join(err, printJSON(cmd.OutOrStdout(), statusJSON(s)))
 	}
 	return err
 }

@@ -132,7 +132,7 @@ func learned(s *wire.JobStatus) []string {
 
 // rewound returns how often the training started over or returned to a checkpoint; "": never.
 func rewound(s *wire.JobStatus) string {
-	switch n := s.GetRewinds(); n {
+	switch n := s.GetRollbacks(); n {
 	case 0:
 		return ""
 	case 1:
@@ -144,7 +144,7 @@ func rewound(s *wire.JobStatus) string {
 
 // startedOver returns the report of the last time that the training started over or returned to a
 // checkpoint; "": it never did.
-func startedOver(s *wire.JobStatus) string { return oneLine(s.GetAnew()) }
+func startedOver(s *wire.JobStatus) string { return oneLine(s.GetRollbackReason()) }
 
 // saved returns the newest checkpoint and its directory; "": the job makes no checkpoints.
 func saved(s *wire.JobStatus, now time.Time) string {
@@ -290,7 +290,7 @@ func summary(s *wire.JobStatus, logs string) string {
 		fmt.Fprintf(w, "  metrics\t%s\n", measured(s.Evaluations[n-1]))
 	}
 	if words := startedOver(s); words != "" {
-		if s.Rewinds > 1 {
+		if s.Rollbacks > 1 {
 			words = rewound(s) + "; the last time: " + words
 		}
 		fmt.Fprintf(w, "  model\t%s\n", words)

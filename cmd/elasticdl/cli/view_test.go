@@ -93,7 +93,7 @@ func clustered() *wire.JobStatus {
 
 // lost changes s to the status after a server was lost with its part of the model, and returns it.
 func lost(s *wire.JobStatus) *wire.JobStatus {
-	s.ModelGeneration, s.Rewinds, s.Anew = 102, 1,
+	s.ModelGeneration, s.Rollbacks, s.RollbackReason = 102, 1,
 		"the training started over: ps-1 was lost with its part of the model: node\tlost; 50,000 records were trained on till then"
 	return s
 }
@@ -170,7 +170,7 @@ func TestNews(t *testing.T) {
 	larger.Pods[0].State, larger.Pods[0].Pid, larger.Pods[0].StartedUnixMs = "Running", 1300, after(36*time.Second)
 	golden(t, "news-ring", strings.Join(news(ringing(), larger), "\n")+"\n")
 	larger.RecordsDone, larger.Evaluated, larger.Evaluations = 0, 0, nil
-	larger.ModelGeneration, larger.Rewinds, larger.Anew = 102, 1,
+	larger.ModelGeneration, larger.Rollbacks, larger.RollbackReason = 102, 1,
 		"the training started over: every worker was lost, and the model with them: killed; 44,032 records were trained on till then"
 	golden(t, "news-anew", strings.Join(news(ringing(), larger), "\n")+"\n")
 }
@@ -198,7 +198,7 @@ func TestProblemsShown(t *testing.T) {
 // starting over.
 func TestCheckpointShown(t *testing.T) {
 	s := running()
-	s.ModelGeneration, s.Rewinds, s.Anew = 102, 1,
+	s.ModelGeneration, s.Rollbacks, s.RollbackReason = 102, 1,
 		"the training returned to checkpoint 11 at version 300, with 19,200 of 22,000 records: ps-1 was lost"
 	s.Checkpoint = &wire.Checkpoint{Dir: "/data/ckpt", Number: 12, Version: 340, Records: 35_200,
 		UnixMs: after(56 * time.Second)}
@@ -243,7 +243,7 @@ func TestStartedOver(t *testing.T) {
 	}
 	// it starts over for the same reason, after the same number of records
 	again := lost(running())
-	again.Rewinds, again.RecordsDone = 2, 0
+	again.Rollbacks, again.RecordsDone = 2, 0
 	if lines := news(lost(running()), again); !slices.Equal(lines, []string{words}) {
 		t.Errorf("the second time: %q", lines)
 	}
@@ -268,12 +268,12 @@ func TestStartedOver(t *testing.T) {
 	}
 	text := asJSON(lost(running()))
 	var of struct {
-		ModelGeneration int `json:"life"`
-		Rewinds         int
-		Anew            string
+		ModelGeneration int `json:"modelGeneration"`
+		Rollbacks       int
+		RollbackReason  string
 	}
-	if err := json.Unmarshal(text, &of); err != nil || of.ModelGeneration != 102 || of.Rewinds != 1 ||
-		!strings.HasPrefix(of.Anew, "the training started over: ps-1 was lost") {
+	if err := json.Unmarshal(text, &of); err != nil || of.ModelGeneration != 102 || of.Rollbacks != 1 ||
+		!strings.HasPrefix(of.RollbackReason, "the training started over: ps-1 was lost") {
 		t.Errorf("%v: %s", err, text)
 	}
 	made := running()

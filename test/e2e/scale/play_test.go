@@ -150,8 +150,8 @@ func TestPlayersDoAJob(t *testing.T) {
 		if status.Requeued < 3 {
 			t.Errorf("%d leases were taken back: nobody was killed at work", status.Requeued)
 		}
-		if status.ModelGeneration != 1 || status.Anew != "" {
-			t.Errorf("generation %d: %q; no server was killed", status.ModelGeneration, status.Anew)
+		if status.ModelGeneration != 1 || status.RollbackReason != "" {
+			t.Errorf("generation %d: %q; no server was killed", status.ModelGeneration, status.RollbackReason)
 		}
 	})
 }
@@ -167,8 +167,9 @@ func TestPlayersStartOver(t *testing.T) {
 				}
 			}
 		})
-		if status.ModelGeneration != 3 || status.Anew == "" {
-			t.Errorf("generation %d after two servers were killed, again %q", status.ModelGeneration, status.Anew)
+		if status.ModelGeneration != 3 || status.RollbackReason == "" {
+			t.Errorf("generation %d after two servers were killed, again %q", status.ModelGeneration,
+				status.RollbackReason)
 		}
 	})
 }

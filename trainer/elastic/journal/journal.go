@@ -134,6 +134,12 @@ func (j *Journal) Newest(is func(Entry) bool) (Entry, bool) {
 	return Entry{}, false
 }
 
+// Over reports whether the job has ended, and was not resumed since.
+func (j *Journal) Over() bool {
+	e, ok := j.Newest(func(e Entry) bool { return e.Kind.End() || e.Kind == JobStarted || e.Kind == JobContinued })
+	return ok && e.Kind.End()
+}
+
 // Totals returns the totals.
 func (j *Journal) Totals() Totals { return j.totals.clone() }
 

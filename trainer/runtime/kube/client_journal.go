@@ -9,7 +9,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/role"
 )
 
-// Journal returns what has happened to a job, as its master wrote it last: at most ten seconds ago.
+// Journal returns the journal of a job, as its master wrote it last: some seconds ago at most.
 func (c *Client) Journal(ctx context.Context, name string) (journal.Snapshot, error) {
 	root, err := c.job(ctx, name)
 	if err != nil {

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -29,6 +30,16 @@ func (d dir) readJournal() (journal.Snapshot, error) {
 		return journal.Snapshot{}, err
 	}
 	return role.DecodeJournal(text)
+}
+
+// Journal returns the journal of a job, as its master wrote it last: some seconds ago at most.
+// It returns [ErrNotFound] if there is no such job.
+func Journal(_ context.Context, name string) (journal.Snapshot, error) {
+	d, err := existing(name)
+	if err != nil {
+		return journal.Snapshot{}, err
+	}
+	return d.journal()
 }
 
 // journal returns the journal of the job, from the files of its directory.

@@ -25,10 +25,10 @@ func JournalOf(record, before []byte) (journal.Snapshot, error) {
 func Concluded(s journal.Snapshot, last *wire.JobStatus) journal.Snapshot {
 	kinds := map[job.State]journal.Kind{job.Failed: journal.TrainingFailed, job.Stopped: journal.TrainingStopped}
 	kind, ended := kinds[job.State(last.GetState())]
-	if n := len(s.Entries); !ended || n > 0 && s.Entries[n-1].Kind.End() {
+	j := journal.Restore(s)
+	if !ended || j.Over() {
 		return s
 	}
-	j := journal.Restore(s)
 	j.Add(journal.Entry{Kind: kind, Text: last.Reason}, time.UnixMilli(last.EndedUnixMs))
 	return j.Snapshot()
 }

@@ -325,8 +325,8 @@ func TestMasterTellsEvents(t *testing.T) {
 	if told := c.written(); !slices.Equal(told, []string{"Warning TrainingStartedOver", "Warning TrainingStopped"}) {
 		t.Errorf("reported %q", told)
 	}
-	if s := c.status(); s.ModelGeneration < 2 || s.Anew == "" {
-		t.Errorf("model generation %d, %q", s.ModelGeneration, s.Anew)
+	if s := c.status(); s.ModelGeneration < 2 || s.RollbackReason == "" {
+		t.Errorf("model generation %d, %q", s.ModelGeneration, s.RollbackReason)
 	}
 }
 
