@@ -29,6 +29,8 @@ type watch struct {
 	offUntil time.Time
 	// when a server has ended last
 	endedAt time.Time
+	// servers of which no incarnation has joined since one ended
+	absent map[pod.ID]bool
 	// it returned to a checkpoint, and no epoch has ended since
 	back bool
 	// when the last master came back
@@ -97,11 +99,17 @@ func (s *simulation) hear(e master.Event) {
 			}
 		case master.MasterReplaced:
 			s.back, s.follows, s.returned = true, true, time.Now()
-			// a server may not have joined since it had ended
-			s.cause = s.cause || !s.endedAt.IsZero() && time.Since(s.endedAt) < serverReturn
+			// a server may not have joined since it had ended; in a queue that may take long
+			s.cause = s.cause || len(s.absent) > 0 || !s.endedAt.IsZero() && time.Since(s.endedAt) < serverReturn
+		case master.PodJoined:
+			delete(s.absent, e.ID)
 		case master.PodEnded:
 			if e.ID.Role == pod.PS {
 				s.cause, s.endedAt = true, time.Now()
+				if s.absent == nil {
+					s.absent = make(map[pod.ID]bool)
+				}
+				s.absent[e.ID] = true
 			}
 		case master.TrainingRestarted:
 			s.noteModelGeneration(e.ModelGeneration, e.Reason)
