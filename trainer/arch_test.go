@@ -88,10 +88,11 @@ var packages = map[string]struct {
 	"store/outage":          {shell, "elastic/timing"},
 	"store/prediction":      {shell, "store/checkpoint"},
 	"store/safetensors":     {pure, "elastic/param"},
+	"store/tensorboard":     {shell, "elastic/job elastic/pod store/checkpoint store/outage wire"},
 
 	"master": {shell, "elastic/custody elastic/evaluation elastic/identity elastic/job " +
-		"elastic/admission elastic/journal elastic/ledger elastic/lifecycle elastic/param elastic/pod elastic/rendezvous " +
-		"elastic/task elastic/timing " +
+		"elastic/admission elastic/journal elastic/ledger elastic/lifecycle elastic/param elastic/pod " +
+		"elastic/rendezvous elastic/task elastic/timing " +
 		"elastic/verdict " +
 		"logline store/checkpoint store/prediction wire wire/rpc"},
 
@@ -141,7 +142,8 @@ var packages = map[string]struct {
 	"runtime/manifest": {pure, "elastic/job elastic/pod elastic/timing"},
 	"runtime/role": {shell,
 		"elastic/identity elastic/job elastic/journal elastic/pod elastic/task elastic/timing logline master " +
-			"run/agent run/program store/bucket store/outage store/prediction train/data train/ps " +
+			"run/agent run/program store/bucket store/checkpoint store/outage store/prediction " +
+			"store/tensorboard train/data train/ps " +
 			"train/worker train/zoo wire wire/credential wire/membership wire/rpc"},
 
 	"console":  {shell, ""},
@@ -180,7 +182,8 @@ var confined = []struct{ path, to, why string }{
 }
 
 // pureFiles are the pure parts of packages that are not.
-var pureFiles = []string{"train/ps/rule.go", "store/checkpoint/claim.go"}
+var pureFiles = []string{"train/ps/rule.go", "store/checkpoint/claim.go", "store/tensorboard/event.go",
+	"store/tensorboard/name.go", "store/tensorboard/sampler.go", "store/tensorboard/backlog.go"}
 
 // settings is the pure package of the infrastructure.
 const settings = "infra/settings"
@@ -202,6 +205,7 @@ var excused = map[string]string{
 	"train/nn/kernel os":                      "ELASTICDL_KERNELS, for tests",
 	"train/nn/kernel golang.org/x/sys/cpu":    "which assembly there is for the processor",
 	"train/recordio github.com/golang/snappy": "a compression of the format",
+	"store/tensorboard/event.go google.golang.org/protobuf/encoding/protowire": "the encoding of the format",
 }
 
 // clock lists the names of package time that a pure package must not use.

@@ -38,9 +38,9 @@
 //	  wire/rpc/         connections, identity of the caller, authorization, deadlines
 //	  wire/credential/  the job's authority, certificates, mutual TLS on every connection
 //	  wire/membership/  a worker's side of joining the job and of the rendezvous
-//	store/      stored data: checkpoints, exported models, predictions
+//	store/      stored data: checkpoints, exported models, predictions, scalars for TensorBoard
 //	  store/checkpoint/ store/checkpoint/laws/ store/bucket/ store/safetensors/ store/prediction/
-//	  store/outage/
+//	  store/outage/ store/tensorboard/
 //	master/     the state machines behind gRPC: one mutex, one timer, one executor of actions
 //	train/      models in Go
 //	  train/worker/ train/ps/ train/ring/ train/mesh/ train/zoo/ train/nn/ train/nn/kernel/

@@ -184,7 +184,7 @@ func settleHere(c *job.Command) error {
 func makeAbsolute(j *job.Job) error {
 	paths := []*string{
 		&j.TrainingData, &j.ValidationData, &j.PredictionData, &j.Output, &j.PredictionOutputs,
-		&j.CheckpointDir, &j.CheckpointDirForInit,
+		&j.CheckpointDir, &j.CheckpointDirForInit, &j.TensorBoardLogDir,
 		&j.Program.Workdir, &j.Program.LogDir,
 	}
 	for _, path := range paths {
@@ -332,8 +332,11 @@ func checkHere(j *job.Job) error {
 			problems = append(problems, fmt.Errorf("--%s=%s: %w", flag, value, err))
 		}
 	}
+	if dir := j.TensorBoardLogDir; dir != "" {
+		add("tensorboard_log_dir", dir, role.Writable(dir))
+	}
 	if j.Runs() {
-		return programHere(j)
+		return errors.Join(append(problems, programHere(j))...)
 	}
 	if j.ModelDef != "" {
 		_, err := zoo.Lookup(j.ModelDef)

@@ -183,14 +183,26 @@ func (j *Job) checkCheckpoints(p *problems) {
 		"expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
 }
 
+func (j *Job) checkTensorBoard(p *problems) {
+	dir := j.TensorBoardLogDir
+	if dir == "" {
+		return
+	}
+	data, within := j.dataAround(dir)
+	p.check(!within || InBucket(dir), setting("tensorboard_log_dir", dir),
+		"it is in %v, of which every file is read; give another", data)
+	p.check(bucketOrPath(dir), setting("tensorboard_log_dir", dir),
+		"expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
+}
+
 // bucketOrPath reports whether a directory is a path, or the URL of a supported object store.
 func bucketOrPath(dir string) bool {
 	scheme, rest, _ := strings.Cut(dir, "://")
 	return !InBucket(dir) || (scheme == "s3" || scheme == "gs") && rest != ""
 }
 
-// checkShared refuses directories of checkpoints and predictions that the pods of a cluster do not
-// share.
+// checkShared refuses directories of checkpoints, predictions and scalars that are not on storage
+// that the pods of a cluster share.
 func (j *Job) checkShared(p *problems) {
 	if from := j.CheckpointDirForInit; from != "" && !InBucket(from) {
 		p.check(j.volumeOf(from) != nil, setting("checkpoint_dir_for_init", from),
@@ -203,6 +215,14 @@ func (j *Job) checkShared(p *problems) {
 			"expected a path that is mounted (%v), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which "+
 				"all pods share", setting("volume"))
 		p.check(v == nil || !j.readOnly(*v), setting("prediction_outputs", out),
+			"%v mounts it read-only; give another", theClusterSpec)
+	}
+	if dir := j.TensorBoardLogDir; dir != "" && !InBucket(dir) {
+		v := j.volumeOf(dir)
+		p.check(v != nil, setting("tensorboard_log_dir", dir),
+			"expected a path that is mounted (%v), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which "+
+				"remains when the master's pod is deleted", setting("volume"))
+		p.check(v == nil || !j.readOnly(*v), setting("tensorboard_log_dir", dir),
 			"%v mounts it read-only; give another", theClusterSpec)
 	}
 	dir := j.CheckpointDir

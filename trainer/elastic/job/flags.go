@@ -118,6 +118,11 @@ var flags = append([]Flag{
 		Usage: "lowest level of log lines: DEBUG, INFO, WARNING, ERROR or CRITICAL", bind: func(c *Command) value {
 			return text(&c.Job.LogLevel)
 		}},
+	{Name: "tensorboard_log_dir", Topic: General, Effect: Everywhere,
+		Usage: "directory, or s3:// or gs:// URL, for TensorBoard: loss, metrics, throughput, workers, faults",
+		bind: func(c *Command) value {
+			return filePath(&c.Job.TensorBoardLogDir)
+		}},
 	{Name: "yaml", Topic: General, Effect: Cluster,
 		Usage: "write the job's manifests to this file, - for standard output, and submit nothing",
 		bind: func(c *Command) value {
@@ -427,7 +432,6 @@ var oldFlags = []Flag{
 		Instead: "; see elasticdl logs", bind: toNowhere},
 	{Name: "aux_params", Topic: Remnants, Effect: Later, Usage: "further parameters",
 		Instead: "; for disable_relaunch give --relaunch_on_worker_failure=0", bind: toNowhere},
-	{Name: "tensorboard_log_dir", Topic: Remnants, Effect: Later, Usage: "directory for TensorBoard", bind: toNowhere},
 	{Name: "model_params", Topic: Remnants, Effect: Later, Usage: "arguments of the model function", bind: toNowhere},
 }
 

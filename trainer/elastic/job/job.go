@@ -116,6 +116,9 @@ type Job struct {
 	QueuePriorities string `json:"queuePriorities,omitzero"`
 	// --suspend: the job is created, and not started yet
 	Suspend bool `json:"suspend,omitzero"`
+	// TensorBoardLogDir (--tensorboard_log_dir) is the directory or bucket for the event files of
+	// TensorBoard, in which the job has a directory of its name; "" = none.
+	TensorBoardLogDir string `json:"tensorboardLogDir,omitzero"`
 	// --log_level: DEBUG, INFO, WARNING, ERROR, CRITICAL
 	LogLevel string `json:"logLevel,omitzero"`
 }

@@ -46,6 +46,7 @@ func (j *Job) validate() (p problems) {
 		}
 		j.checkCheckpoints(&p)
 	}
+	j.checkTensorBoard(&p)
 	j.checkPods(&p)
 	return p
 }

@@ -33,7 +33,8 @@ type disks struct {
 // newDisks returns the disks of a job: those of its state, of temporary files, and of what it
 // writes.
 func newDisks(d dir, j *job.Job) *disks {
-	dirs := []string{filepath.Dir(filepath.Dir(string(d))), os.TempDir(), j.Output, j.CheckpointDir, j.Program.LogDir}
+	dirs := []string{filepath.Dir(filepath.Dir(string(d))), os.TempDir(), j.Output, j.CheckpointDir, j.Program.LogDir,
+		j.TensorBoardLogDir}
 	if j.PredictionOutputs != "" {
 		dirs = append(dirs, filepath.Dir(j.PredictionOutputs))
 	}

@@ -194,5 +194,6 @@ func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) 
 	if err := h.ready(); err != nil {
 		return nil, err
 	}
+	defer role.Record(&config)()
 	return master.Run(ctx, config)
 }

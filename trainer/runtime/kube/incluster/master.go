@@ -324,7 +324,9 @@ func (m *kubeMaster) attend(ctx context.Context, config master.Config,
 		}
 	})
 	aside.Go(func() { m.oversee(ctx, lasting, notices, cancel) })
+	recorded := role.Record(&config)
 	final, err := m.runs(running, config)
+	recorded()
 	end()
 	aside.Wait()
 	return final, err
