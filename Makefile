@@ -40,6 +40,7 @@ export GORACE ?= atexit_sleep_ms=0
 TORCH      := $(BUILD)/tools/torch
 TORCHFT    := $(BUILD)/tools/torchft
 MYPY       := $(BUILD)/tools/mypy
+TENSORBOARD := $(BUILD)/tools/tensorboard
 TORCH_TESTS = $$(grep -rl --include='*_test.go' '^//go:build torch' cmd trainer test | xargs -n1 dirname | sort -u | sed 's|^|./|')
 KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' tools/kubernetes/components/go.mod)
 KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
@@ -60,7 +61,7 @@ JOBS       ?= 20
 
 .PHONY: help build release demo demo-allreduce stacks core everything test test-jobs losses campaign simulation test-infra check generate \
   bench bench-page bench-peers accuracy churn disturb fuzz vulnerabilities clean cc python3 \
-  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds torch torch-debian torchft test-torch torch-job mypy
+  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds torch torch-debian torchft test-torch torch-job mypy tensorboard
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,11 +110,11 @@ core: ## what .ci/run runs: of each kind of test what a change breaks first
 everything: ## all tests; PARTS="test-jobs e2e" runs some of them
 	$(call each,$(PARTS))
 
-test: cc python3 ## the tests of the trainer and the command line, with the race detector; not whole jobs (test-jobs), stacks (test-infra), Kubernetes (e2e)
+test: cc python3 tensorboard ## the tests of the trainer and the command line, with the race detector; not whole jobs (test-jobs), stacks (test-infra), Kubernetes (e2e)
 	{ $(GO) test -json -race -shuffle=on -timeout 30m -skip '^(TestJobStories|TestPagesAreRun)$$' $(QUICK) && \
 	  $(GO) test -C tools/kubernetes -json -race -shuffle=on ./...; } | $(REPORT)
 
-test-jobs: cc python3 ## jobs as processes of this machine: trained, scaled, killed in all their parts, resumed; the commands of the pages; memory of a server; jobs in virtual time
+test-jobs: cc python3 tensorboard ## jobs as processes of this machine: trained, scaled, killed in all their parts, resumed; the commands of the pages; memory of a server; jobs in virtual time
 	{ $(GO) test -json -race -timeout 15m -run '^(TestJobStories|TestPagesAreRun)$$' ./cmd/elasticdl/cli && \
 	  $(GO) test -json -count=1 -timeout 15m ./test/local && $(GO) test -json -run '^TestMemory' $(MEMORY) && \
 	  $(GO) test -json -race -timeout 15m -run '^TestSimulation' ./trainer -seed 21 -seeds 80; } | $(REPORT)
@@ -197,6 +198,13 @@ mypy: python3
 	  $(MYPY)/bin/pip install -q --no-deps --require-hashes -r tools/mypy/requirements.txt; \
 	  cp tools/mypy/requirements.txt $(MYPY)/; }
 	cd trainer/run/python && $(abspath $(MYPY))/bin/mypy --config-file=$(abspath tools/mypy/mypy.ini) --cache-dir=$(abspath $(MYPY))/cache elasticdl elasticai_api
+
+# 55 MB to fetch and 180 MB on disk, half a minute the first time.
+tensorboard: python3 ## TensorBoard from PyPI into build/tools/tensorboard, for tests that read event files by it
+	@cmp -s tools/tensorboard/requirements.txt $(TENSORBOARD)/requirements.txt || { rm -rf $(TENSORBOARD); \
+	  $(call venv,$(TENSORBOARD)); \
+	  $(TENSORBOARD)/bin/pip install -q --no-deps --require-hashes -r tools/tensorboard/requirements.txt; \
+	  cp tools/tensorboard/requirements.txt $(TENSORBOARD)/; }
 
 generate: ## the code made from .proto files and by the kernel generator
 	$(GO) generate ./...
