@@ -52,6 +52,7 @@ var played = []play{
 	{page: "docs/jobs.md", by: "cmd/elasticdl/cli TestStories, cmd/elasticdl/cli TestJobStories, " +
 		"test/e2e TestGKETutorial"},
 	{page: "docs/json.md", by: "cmd/elasticdl/cli TestJobStories"},
+	{page: "docs/jobs.md", section: "TensorBoard", by: "test/local TestTensorBoard"},
 	{page: "docs/placement.md", by: "trainer/runtime/manifest TestPlacementPage, cmd/elasticdl/cli TestStories"},
 	{page: "docs/predict.md", by: "test/e2e TestGKETutorial"},
 	{page: "docs/predict.md", begins: "elasticdl evaluate --runtime=local", by: byPages},

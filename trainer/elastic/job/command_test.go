@@ -276,6 +276,9 @@ func TestRefused(t *testing.T) {
 			"is in --validation_data=/v/, of which every file is read",
 		"--checkpoint_dir=ftp://b/p": "--checkpoint_dir=ftp://b/p: expected a directory, " +
 			"s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
+		"--tensorboard_log_dir=d/tb": "--tensorboard_log_dir=d/tb: it is in --training_data=d, of which every file is read",
+		"--tensorboard_log_dir=ftp://b/p": "--tensorboard_log_dir=ftp://b/p: expected a directory, " +
+			"s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
 		"--checkpoint_interval=-1s": "--checkpoint_interval=-1s: " +
 			"expected 1s or more, or 0",
 		"--prediction_data=x": "--prediction_data=x: only for jobs of type predict, not train; remove it",
