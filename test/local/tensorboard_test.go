@@ -16,6 +16,7 @@ import (
 // TensorBoard shows the curves of a job that loses a server, its master and a worker, each curve
 // once: steps rise, and the last point is that of the trained model.
 func TestTensorBoard(t *testing.T) {
+	works := func(s *wire.JobStatus) bool { return s.RecordsPerSecond > 0 }
 	for name, flags := range map[string][]string{
 		"servers": {"--checkpoint_interval=1s"},
 		"ring":    {"--num_ps_pods=0", "--checkpoint_interval=1s"},
@@ -27,7 +28,7 @@ func TestTensorBoard(t *testing.T) {
 			s := j.until("training", trained(0.02))
 			if name == "servers" {
 				j.kill(pod(s, wire.Role_PS, 1), syscall.SIGKILL)
-				s = j.until("a rollback", func(s *wire.JobStatus) bool { return s.Rewinds > 0 && s.RecordsPerSecond > 0 })
+				s = j.until("a rollback", func(s *wire.JobStatus) bool { return s.Rewinds > 0 && works(s) })
 			}
 			done := s.RecordsDone
 			if err := syscall.Kill(j.master(), syscall.SIGKILL); err != nil {
@@ -35,7 +36,7 @@ func TestTensorBoard(t *testing.T) {
 			}
 			s = j.until("another master", func(s *wire.JobStatus) bool { return s.RecordsDone > done+1000 })
 			j.kill(pod(s, wire.Role_WORKER, 2), syscall.SIGKILL)
-			s = j.until("a replacement", func(s *wire.JobStatus) bool { return s.Relaunched > 0 && s.RecordsPerSecond > 0 })
+			s = j.until("a replacement", func(s *wire.JobStatus) bool { return s.Relaunched > 0 && works(s) })
 			j.hurry()
 			s = j.end(0)
 			succeeded(t, s, 4)
@@ -59,8 +60,8 @@ func shown(t *testing.T, curves tensorboard.Curves, s *wire.JobStatus) {
 	if s.Strategy == "ParameterServerStrategy" {
 		world = "cluster/parameter_servers"
 	}
-	for _, tag := range []string{"train/loss", "train/epoch", "train/records", "train/records_per_second", "eval/accuracy",
-		"cluster/workers", "cluster/workers_wanted", world, "faults/replaced_pods", "faults/rollbacks",
+	for _, tag := range []string{"train/loss", "train/epoch", "train/records", "train/records_per_second",
+		"eval/accuracy", "cluster/workers", "cluster/workers_wanted", world, "faults/replaced_pods", "faults/rollbacks",
 		"faults/returned_leases", "checkpoint/version", "checkpoint/age_seconds"} {
 		points := curves[tag]
 		if len(points) == 0 {

@@ -96,6 +96,8 @@ func TestCheckpointsAreShared(t *testing.T) {
 			"expected a path that is mounted (--volume)",
 		"--checkpoint_dir=/data/../c --volume=claim_name=c,mount_path=/data": "--checkpoint_dir=/data/../c: " +
 			"expected a path that is mounted (--volume)",
+		"--tensorboard_log_dir=/tmp/tb": "--tensorboard_log_dir=/tmp/tb: expected a path that is mounted " +
+			"(--volume), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which remains",
 		"--checkpoint_steps=100": "--checkpoint_steps=100: needs --checkpoint_dir, or a --volume with a claim_name",
 		"--checkpoint_interval=10s": "--checkpoint_interval=10s: needs --checkpoint_dir, or a " +
 			"--volume with a claim_name",

@@ -276,7 +276,8 @@ func TestRefused(t *testing.T) {
 			"is in --validation_data=/v/, of which every file is read",
 		"--checkpoint_dir=ftp://b/p": "--checkpoint_dir=ftp://b/p: expected a directory, " +
 			"s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
-		"--tensorboard_log_dir=d/tb": "--tensorboard_log_dir=d/tb: it is in --training_data=d, of which every file is read",
+		"--tensorboard_log_dir=d/tb": "--tensorboard_log_dir=d/tb: it is in " +
+			"--training_data=d, of which every file is read",
 		"--tensorboard_log_dir=ftp://b/p": "--tensorboard_log_dir=ftp://b/p: expected a directory, " +
 			"s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
 		"--checkpoint_interval=-1s": "--checkpoint_interval=-1s: " +

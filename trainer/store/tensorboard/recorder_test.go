@@ -206,7 +206,7 @@ func TestRollbackIsWrittenAtOnce(t *testing.T) {
 		s := newStorage(t)
 		r := begun(First, s.objects)
 		r.Status(status(7))
-		time.Sleep(time.Minute)
+		time.Sleep(objectEvery / 3)
 		r.Status(status(8))
 		r.Fact(Rollback{Version: 5, ModelGeneration: 2})
 		synctest.Wait()
