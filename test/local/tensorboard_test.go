@@ -23,7 +23,7 @@ func TestTensorBoard(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "tb")
-			j := train(t, append([]string{patient, "--num_epochs=4", "--evaluation_steps=200",
+			j := train(t, append([]string{patient, "--num_epochs=4", "--evaluation_steps=60",
 				"--tensorboard_log_dir=" + dir}, flags...)...)
 			s := j.until("training", trained(0.02))
 			if name == "servers" {

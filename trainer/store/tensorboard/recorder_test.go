@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -22,11 +23,27 @@ import (
 // replaced whole as an object.
 type storage struct {
 	checkpoint.Files
-	dir    string
-	err    error
-	writes int
+	dir string
 	// nothing answers until it is closed; nil: everything does
 	hangs chan struct{}
+
+	mu     sync.Mutex
+	err    error
+	writes int
+}
+
+// fail has all writes fail with an error; nil: with none.
+func (s *storage) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// written returns the number of writes, with those that failed.
+func (s *storage) written() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes
 }
 
 func newStorage(t *testing.T) *storage {
@@ -35,10 +52,12 @@ func newStorage(t *testing.T) *storage {
 }
 
 func (s *storage) Create(name string) (checkpoint.Writer, error) {
-	s.writes++
 	if s.hangs != nil {
 		<-s.hangs
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes++
 	if s.err != nil {
 		return nil, s.err
 	}
@@ -154,14 +173,14 @@ func TestObjects(t *testing.T) {
 			r.Status(status(i + 1))
 			time.Sleep(time.Second)
 		}
-		if most := hours * 3600 / 30 * 2; s.writes > most || s.writes < most/4 {
-			t.Errorf("%d writes in %d hours", s.writes, hours)
+		wrote := s.written()
+		if most := hours * 3600 / 30 * 2; wrote > most || wrote < most/4 {
+			t.Errorf("%d writes in %d hours", wrote, hours)
 		}
-		wrote := s.writes
 		r.Fact(Evaluation{hours * 3600, map[string]float64{"accuracy": 1}})
 		r.End(t.Context())
-		if s.writes != wrote+1 {
-			t.Errorf("%d writes at the end", s.writes-wrote)
+		if at := s.written() - wrote; at != 1 {
+			t.Errorf("%d writes at the end", at)
 		}
 		all := events(t, s.dir)
 		if last := all[len(all)-1]; show([]Event{last}) != "7200 eval/accuracy=1" {
@@ -243,7 +262,7 @@ func TestFailure(t *testing.T) {
 		if got := r.Problem(); got != "" || losses(t, s.dir) != "[{60 60}]" {
 			t.Errorf("the problem is %q, shown are %s", got, losses(t, s.dir))
 		}
-		s.err = errors.New("access denied")
+		s.fail(errors.New("access denied"))
 		r.Fact(Rollback{Version: 30, ModelGeneration: 1})
 		for i := range int64(3 * backlogLimit / 200) {
 			r.Fact(Evaluation{i, map[string]float64{strings.Repeat("m", 200): 1}})
@@ -252,7 +271,7 @@ func TestFailure(t *testing.T) {
 		if got := r.Problem(); !strings.HasSuffix(got, "access denied; the oldest points are lost") {
 			t.Errorf("the problem is %q", got)
 		}
-		s.err = nil
+		s.fail(nil)
 		time.Sleep(2 * time.Minute)
 		if got := r.Problem(); got != "" || losses(t, s.dir) != "[]" {
 			t.Errorf("the problem is %q, shown are %s", got, losses(t, s.dir))
@@ -284,9 +303,11 @@ func TestSilence(t *testing.T) {
 		if got := r.Problem(); !strings.HasSuffix(got, "s3://b/tb: the storage does not answer") {
 			t.Errorf("the problem is %q", got)
 		}
+		r.mu.Lock()
 		if n := len(r.inbox); n > inboxLimit {
 			t.Errorf("%d messages wait", n)
 		}
+		r.mu.Unlock()
 		limited, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		r.End(limited)
