@@ -29,6 +29,18 @@
 // as the helper has exited. No process depends on the fork server's life, and exit codes come from
 // the kernel.
 //
+// # Stacks
+//
+// Each Python script has a handler of faulthandler's that writes the stacks of its threads to a
+// memfd of the agent's when the agent sends a signal, also while the process holds the
+// interpreter's lock in C. [Group.Stack] asks for them. The fork server registers the handler in
+// the process that it has forked, and a process that is started by exec registers it by a
+// sitecustomize of ours. A process without the handler ignores the signal, also after it has called
+// exec. The signal is sent to one thread of one rank, and only if /proc shows that a handler
+// catches it and that the descriptor is still the memfd: otherwise the stacks would be written to a
+// file of the program. It is not sent to a process that is stopped or that a debugger holds. It
+// interrupts sleeps in C, so nothing takes stacks periodically.
+//
 // # Laws
 //
 //  1. Each process leads a session. When it ends, the rest of its process group is killed before it
@@ -38,7 +50,9 @@
 //     it finds by their environment.
 //  3. A line of output is written whole: lines of different ranks are not mixed.
 //  4. A script finds the same world under Fork and Exec: sys.argv, sys.path, __main__, directory,
-//     environment, one thread.
+//     environment, one thread. A handler of SIGRTMIN+9 is there under both.
+//  5. A request for stacks ends no process, and no process but a rank gets its signal. It takes 2 s
+//     at most, and names the reason if there are no stacks.
 //
 // A process that starts a session of its own (a daemon) is not ended when the program ends, as
 // under torchrun.

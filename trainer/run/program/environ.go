@@ -31,6 +31,13 @@ func (e environ) list() []string {
 	return list
 }
 
+// with returns the environment with the variables of another, which win.
+func (e environ) with(other environ) environ {
+	all := maps.Clone(e)
+	maps.Copy(all, other)
+	return all
+}
+
 // add sets the name unless it is set.
 func (e environ) add(name, value string) {
 	if _, ok := e[name]; !ok {

@@ -89,6 +89,11 @@ type orderProcess struct {
 	Env   environ `json:"env"`
 	Learn string  `json:"learn,omitempty"`
 	Typed bool    `json:"typed,omitempty"` // its standard input is its terminal
+	// file for its stacks, and the signal that asks for them
+	Stacks string `json:"stacks,omitempty"`
+	Signal int    `json:"signal"`
+	// what an interpreter needs that it starts again with
+	Boot environ `json:"boot"`
 }
 
 // startForkServer starts one in the background.
@@ -147,7 +152,7 @@ func (f *forkServer) launch(p *Program) error {
 	}
 	go func() {
 		defer sourceEnd.Close()
-		sourceEnd.WriteString(forkServerSource)
+		sourceEnd.WriteString(stacksSource + "\n\n" + forkServerSource)
 	}()
 	if err := p.launch(f.cmd); err != nil {
 		f.conn.Close()
@@ -241,7 +246,10 @@ func (f *forkServer) fork(p *Program, g *Group, learn string) error {
 	}
 	var fds []int
 	for i, it := range g.processes {
-		process := orderProcess{Env: it.env, Typed: it.typed != nil}
+		process := orderProcess{Env: it.env, Typed: it.typed != nil, Boot: it.bootstrap(), Signal: int(stackSignal)}
+		if it.stacks != nil {
+			process.Stacks = it.stacks.path()
+		}
 		if i == 0 {
 			process.Learn = learn
 		}

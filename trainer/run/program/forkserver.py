@@ -8,7 +8,9 @@ The agent starts this with a socket as descriptor 3 and sends JSON lines:
                                                                or by "none" or "bad" and the end
   {"script"|"module": ..., "argv": [...], "orig": [...],
    "processes": [{"env": {...}, "learn": file,
-                  "typed": its stdin is its terminal}, ...]}   with stdin, stdout and stderr of each
+                  "typed": its stdin is its terminal,
+                  "stacks": file, "signal": number,            see stacks.py
+                  "boot": {...}}, ...]}                        with stdin, stdout and stderr of each
                                                                process as descriptors;
                                                                answered by "pids", or by "error"
   {"go": true}                                                 after "pids": the processes run;
@@ -388,7 +390,8 @@ def settle(process, index, fds, go):
     if os.getppid() != AGENT:
         os._exit(1)
     env = process["env"]
-    process["start"] = dict(env)
+    # with what an interpreter needs that begins again
+    process["start"] = dict(env, **process["boot"])
     title(ORIG + ["[rank %s]" % env["RANK"]])
     for name in set(OWN) | set(GIVEN):
         # Changes by a wrapper of the interpreter (pyenv, a script that sets LD_LIBRARY_PATH) apply
@@ -403,6 +406,8 @@ def settle(process, index, fds, go):
     if threads != GIVEN.get("OMP_NUM_THREADS", "") and threads.isdigit():
         # OpenMP has read the variable of this server
         sys.modules["torch"].set_num_threads(int(threads))
+    if process.get("stacks"):
+        register_stacks(process["stacks"], process["signal"])  # noqa: F821
 
 
 class Listener:

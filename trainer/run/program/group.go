@@ -47,6 +47,10 @@ type process struct {
 	guard   *watchdog
 	// its interpreter; "": it is no Python script
 	python string
+	// gets its stacks; nil: it is no Python script
+	stacks *stackFile
+	// directory by which an interpreter finds how to write them
+	bootDir string
 
 	mu sync.Mutex
 	// 0 before the start
@@ -68,7 +72,7 @@ func (p *Program) newGroup(position Position) (*Group, error) {
 			continue
 		}
 		it := &process{local: local, rank: position.FirstRank + local,
-			dir: p.attempt(position.Restarts, local), guard: p.guard}
+			dir: p.attempt(position.Restarts, local), guard: p.guard, bootDir: p.bootDir}
 		if p.command.python {
 			it.python = p.command.path
 		}
@@ -92,6 +96,7 @@ func (it *process) open(p *Program, position Position) error {
 		return err
 	}
 	it.env = o.environ(position, it.local, errorFile, p.torch())
+	it.openStacks(p)
 	if err := it.openOutputs(p); err != nil {
 		return err
 	}
@@ -358,6 +363,7 @@ func (it *process) reap(at time.Time) Exit {
 	e.Code, e.Signal = reap(it.pid)
 	children.forget(it.pid)
 	it.reaped = true
+	it.closeStacks()
 	if it.killer != nil {
 		it.killer.Stop()
 	}
@@ -429,6 +435,7 @@ func (g *Group) abandon() {
 			it.clear()
 		}
 		it.closeReaders()
+		it.closeStacks()
 		it.copies.Wait()
 	}
 }

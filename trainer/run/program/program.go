@@ -25,6 +25,8 @@ type Program struct {
 	server *forkServers
 	// the directory of all attempts
 	logs string
+	// directory by which interpreters find how to write stacks; "": there is none
+	bootDir string
 	// run by the thread whose end would end the processes
 	starts chan func()
 	torch  func() torchVersion
@@ -112,6 +114,9 @@ func New(options Options) (*Program, error) {
 	}
 	p.terminals = startTerminals(o.Display)
 	children.open()
+	if p.command.python {
+		p.writeBoot()
+	}
 	temporary := p.logs
 	if p.keepLog {
 		temporary = ""
@@ -280,7 +285,7 @@ func (p *Program) startGroup(ctx context.Context, g *Group) error {
 			return context.Cause(ctx)
 		}
 		cmd := &exec.Cmd{
-			Path: p.command.path, Args: p.command.args, Dir: p.options.Dir, Env: it.env.list(),
+			Path: p.command.path, Args: p.command.args, Dir: p.options.Dir, Env: it.env.with(it.bootstrap()).list(),
 			Stdin: it.stdio[0], Stdout: it.stdio[1], Stderr: it.stdio[2],
 			SysProcAttr: &syscall.SysProcAttr{Setsid: true, Setctty: it.typed != nil, Pdeathsig: syscall.SIGKILL},
 		}
@@ -338,6 +343,7 @@ func (p *Program) Close() {
 	children.close()
 	close(p.starts)
 	p.starts = nil
+	os.RemoveAll(p.boot())
 	if !p.keepLog {
 		os.RemoveAll(p.logs)
 	}
