@@ -71,6 +71,7 @@ var packages = map[string]struct {
 	"elastic/pod":        {pure, ""},
 	"elastic/rendezvous": {pure, ""},
 	"elastic/source":     {pure, ""},
+	"elastic/stacks":     {pure, ""},
 	"elastic/supervise":  {pure, "elastic/job elastic/rendezvous elastic/timing elastic/verdict"},
 	"elastic/task":       {pure, "elastic/ledger"},
 	"elastic/timing":     {pure, ""},
