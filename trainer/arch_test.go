@@ -72,6 +72,7 @@ var packages = map[string]struct {
 	"elastic/rendezvous": {pure, ""},
 	"elastic/source":     {pure, ""},
 	"elastic/stacks":     {pure, ""},
+	"elastic/stuck":      {pure, ""},
 	"elastic/supervise":  {pure, "elastic/job elastic/rendezvous elastic/timing elastic/verdict"},
 	"elastic/task":       {pure, "elastic/ledger"},
 	"elastic/timing":     {pure, ""},

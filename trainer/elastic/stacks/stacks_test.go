@@ -112,6 +112,9 @@ func TestCompare(t *testing.T) {
 		"several differ": {append(repeat(20, reduces), sleeps, sleeps, sleeps, loops),
 			"20 ranks: all_reduce at train.py:41; ranks 20-22: sleep at data.py:12; rank 23: running at train.py:55",
 			[]int{20, 21, 22, 23}},
+		"the smaller group has higher ranks": {append([]string{loops, sleeps, sleeps}, repeat(4, reduces)...),
+			"4 ranks: all_reduce at train.py:41; ranks 1, 2: sleep at data.py:12; rank 0: running at train.py:55",
+			[]int{0, 1, 2}},
 		"files of one name": {append(repeat(3, loops), copied),
 			"3 ranks: running at work/train.py:55; rank 3: running at copy/train.py:55", []int{3}},
 		"garbage": {append(repeat(2, loops), "x", "Current thread 0x1 (most recent call first):\n  <no Python frame>\n"),
@@ -150,6 +153,15 @@ func TestCompareThousand(t *testing.T) {
 	if r = Compare(ranks(texts...)); r.String() !=
 		"950 ranks: all_reduce at train.py:41; 50 ranks: sleep at data.py:12" || len(r.Differ) != 50 {
 		t.Errorf("%q, differ %v", r, r.Differ)
+	}
+}
+
+// A report has the calls of the program, with short paths, and not those of its start.
+func TestFrames(t *testing.T) {
+	want := []Frame{{"distributed_c10d.py", 2501, "all_reduce"}, {"c10d_logger.py", 75, "wrapper"},
+		{"train.py", 41, "step"}, {"train.py", 90, "<module>"}}
+	if got := Compare(ranks(reduces)).Groups[0].Frames; !slices.Equal(got, want) {
+		t.Errorf("%v", got)
 	}
 }
 
