@@ -334,6 +334,11 @@ func (g *group) Kill(local int, grace time.Duration)               { g.of(local)
 func (g *group) Wrote(local int) bool                              { return g.of(local).wrote() }
 func (g *group) Output(local int, secrets []string) program.Output { return program.Output{} }
 
+// Stack of a simulated process does not exist.
+func (g *group) Stack(_ context.Context, local int) program.Stack {
+	return program.Stack{Local: local, Pid: g.of(local).pid, Why: program.NotPython}
+}
+
 // ended tells the agent of the end of a process.
 func (g *group) ended(e program.Exit) {
 	g.mu.Lock()

@@ -80,4 +80,7 @@ type Group interface {
 	Wrote(local int) bool
 	// Output returns the last line that the process has written, with the secrets masked.
 	Output(local int, secrets []string) program.Output
+	// Stack returns the Python stacks of the process of a local rank, in 2 s at most. It interrupts
+	// sleeps of the process.
+	Stack(ctx context.Context, local int) program.Stack
 }

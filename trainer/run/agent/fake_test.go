@@ -159,6 +159,15 @@ func (g *fakeGroup) Exits() <-chan program.Exit              { return g.exits }
 func (g *fakeGroup) Wrote(int) bool                          { return true }
 func (g *fakeGroup) Output(int, []string) (o program.Output) { return o }
 
+// Stack of a process takes as long as one of a process that does not answer.
+func (g *fakeGroup) Stack(ctx context.Context, local int) program.Stack {
+	select {
+	case <-time.After(2 * time.Second):
+	case <-ctx.Done():
+	}
+	return program.Stack{Local: local, Pid: g.pids[local], Why: program.Silent}
+}
+
 // Kill ends a process at once, as it handles no signals. A frozen process ends after the grace, by
 // SIGKILL.
 func (g *fakeGroup) Kill(local int, grace time.Duration) {
