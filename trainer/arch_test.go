@@ -92,11 +92,11 @@ var packages = map[string]struct {
 	"store/safetensors":     {pure, "elastic/param"},
 	"store/tensorboard":     {shell, "elastic/job elastic/pod store/checkpoint store/outage wire"},
 
-	"master": {shell, "elastic/custody elastic/evaluation elastic/identity elastic/job " +
-		"elastic/admission elastic/journal elastic/ledger elastic/lifecycle elastic/param elastic/pod " +
-		"elastic/rendezvous elastic/task elastic/timing " +
-		"elastic/verdict " +
-		"logline store/checkpoint store/prediction wire wire/rpc"},
+	"master": {shell,
+		"elastic/custody elastic/evaluation elastic/identity elastic/job elastic/admission " +
+			"elastic/journal elastic/ledger elastic/lifecycle elastic/param elastic/pod elastic/rendezvous " +
+			"elastic/task elastic/timing elastic/verdict logline store/checkpoint store/prediction wire " +
+			"wire/rpc"},
 
 	"train":               {shell, ""},
 	"train/data":          {shell, "elastic/task store/outage train/recordio"},
@@ -109,19 +109,21 @@ var packages = map[string]struct {
 	"train/optim":         {pure, "train/nn/kernel"},
 	"train/ps": {shell,
 		"elastic/custody elastic/identity elastic/job elastic/ledger elastic/param elastic/pod " +
-			"elastic/timing store/checkpoint store/outage train/nn/kernel train/optim train/zoo " +
-			"wire wire/credential wire/rpc"},
+			"elastic/timing store/checkpoint store/outage train/nn/kernel train/optim train/zoo wire " +
+			"wire/credential wire/rpc"},
 	"train/recordio": {pure, ""},
 	"train/ring":     {pure, "train/nn/kernel"},
 	"train/worker": {shell,
-		"elastic/job elastic/ledger elastic/param elastic/rendezvous elastic/task elastic/timing store/checkpoint " +
-			"store/outage store/prediction train/data train/mesh train/nn train/nn/kernel " +
+		"elastic/job elastic/ledger elastic/param elastic/rendezvous elastic/task elastic/timing " +
+			"store/checkpoint store/outage store/prediction train/data train/mesh train/nn train/nn/kernel " +
 			"train/optim train/ps train/ring train/zoo wire wire/membership wire/rpc"},
 	"train/zoo": {model, "elastic/param train/data/example train/nn train/nn/kernel train/optim"},
 
 	"run": {shell, ""},
-	"run/agent": {shell, "elastic/job elastic/leases elastic/ledger elastic/source elastic/supervise elastic/timing " +
-		"run/fetch run/program run/python run/tcpstore store/checkpoint store/outage wire wire/membership wire/rpc"},
+	"run/agent": {shell,
+		"elastic/job elastic/leases elastic/ledger elastic/source elastic/supervise elastic/timing " +
+			"run/fetch run/program run/python run/tcpstore store/checkpoint store/outage wire wire/membership " +
+			"wire/rpc"},
 	"run/fetch":    {shell, "download elastic/source store/checkpoint"},
 	"run/folder":   {shell, ""},
 	"run/program":  {shell, "console logline"},
@@ -131,22 +133,22 @@ var packages = map[string]struct {
 	"runtime":       {shell, ""},
 	"runtime/image": {shell, "run/folder"},
 	"runtime/kube": {shell,
-		"elastic/job elastic/journal elastic/pod logline master runtime/kube/observe runtime/manifest runtime/role " +
-			"store/checkpoint wire"},
+		"elastic/job elastic/journal elastic/pod logline master runtime/kube/observe runtime/manifest " +
+			"runtime/role store/checkpoint wire"},
 	"runtime/kube/incluster": {shell,
-		"elastic/identity elastic/job elastic/journal elastic/launch elastic/pod master runtime/kube/observe " +
-			"runtime/manifest runtime/role store/checkpoint wire wire/credential wire/rpc"},
+		"elastic/identity elastic/job elastic/journal elastic/launch elastic/pod master " +
+			"runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire wire/credential " +
+			"wire/rpc"},
 	"runtime/kube/observe": {shell, "elastic/pod runtime/manifest runtime/role"},
 	"runtime/local": {shell,
-		"console elastic/identity elastic/job elastic/journal elastic/launch elastic/pod elastic/timing logline " +
-			"master run/program " +
-			"runtime/role store/checkpoint wire wire/credential wire/rpc"},
+		"console elastic/identity elastic/job elastic/journal elastic/launch elastic/pod elastic/timing " +
+			"logline master run/program runtime/role store/checkpoint wire wire/credential wire/rpc"},
 	"runtime/manifest": {pure, "elastic/job elastic/pod elastic/timing"},
 	"runtime/role": {shell,
-		"elastic/identity elastic/job elastic/journal elastic/pod elastic/task elastic/timing logline master " +
-			"run/agent run/program store/bucket store/checkpoint store/outage store/prediction " +
-			"store/tensorboard train/data train/ps " +
-			"train/worker train/zoo wire wire/credential wire/membership wire/rpc"},
+		"elastic/identity elastic/job elastic/journal elastic/pod elastic/task elastic/timing logline " +
+			"master run/agent run/program store/bucket store/checkpoint store/outage store/prediction " +
+			"store/tensorboard train/data train/ps train/worker train/zoo wire wire/credential " +
+			"wire/membership wire/rpc"},
 
 	"console":  {shell, ""},
 	"logline":  {shell, ""},

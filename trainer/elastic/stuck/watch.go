@@ -37,7 +37,7 @@ type Sample struct {
 	// Ready reports whether it or a descendant wants a processor: its state is R.
 	Ready bool
 	// Moved is the number of bytes that it and its descendants have read, written, sent and
-	// received; negative: not known.
+	// received since any time; negative: not known, as when the rank has written lately.
 	Moved int64
 	// Held reports whether a signal has stopped it, a debugger holds it, or it waits for a user.
 	Held bool

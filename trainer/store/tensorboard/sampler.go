@@ -164,7 +164,7 @@ func (s *Sampler) place(status *wire.JobStatus, now time.Time) (all []Event, ste
 	}
 	step = status.Version
 	unannounced := s.session == Successor && !s.heard && s.past.Rollbacks >= 0 &&
-		int64(status.Rewinds) != s.past.Rollbacks
+		int64(status.Rollbacks) != s.past.Rollbacks
 	switch {
 	case !unannounced && step >= s.step:
 	case step == 0: // it is not known yet
@@ -247,7 +247,7 @@ func values(s *wire.JobStatus, now time.Time) (all []value) {
 	}
 	steady("faults/replaced_pods", float64(s.Relaunched))
 	steady("faults/returned_leases", float64(s.Requeued))
-	steady(TagRollbacks, float64(s.Rewinds))
+	steady(TagRollbacks, float64(s.Rollbacks))
 	if job.Type(s.Type) == job.Run {
 		steady("faults/program_failures", float64(s.Failures))
 	}

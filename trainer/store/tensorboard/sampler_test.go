@@ -108,7 +108,7 @@ func TestRollback(t *testing.T) {
 	expect(t, "a status from before", s.Status(late, now))
 	after := func(at int, version int64) (*wire.JobStatus, time.Time) {
 		status, now := training(at, version, float32(version)+0.5)
-		status.ModelGeneration, status.Rewinds = 2, 1
+		status.ModelGeneration, status.Rollbacks = 2, 1
 		return status, now
 	}
 	expect(t, "the servers have no values yet", s.Status(after(3, 0)))
@@ -161,15 +161,15 @@ func TestSuccessorContinues(t *testing.T) {
 func TestSuccessorFindsARollback(t *testing.T) {
 	s := NewSampler(Successor, Past{Step: 40, Rollbacks: 1})
 	status, now := training(50, 0, 0)
-	status.Rewinds = 2
+	status.Rollbacks = 2
 	expect(t, "not known yet", s.Status(status, now))
 	status, now = training(51, 30, 1)
-	status.Rewinds = 2
+	status.Rollbacks = 2
 	if events := s.Status(status, now); len(events) != 2 || !events[0].Start || events[0].Step != 30 {
 		t.Errorf("%s", show(events))
 	}
 	status, now = training(52, 31, 1)
-	status.Rewinds = 2
+	status.Rollbacks = 2
 	if events := s.Status(status, now); len(events) != 1 || events[0].Start {
 		t.Errorf("once is enough: %s", show(events))
 	}
@@ -246,7 +246,7 @@ func TestCurvesAreThoseOfTheModel(t *testing.T) {
 		status := func(version int64) (*wire.JobStatus, time.Time) {
 			at++
 			st, now := training(at, version, losses[version])
-			st.ModelGeneration, st.Rewinds = generation, rewinds
+			st.ModelGeneration, st.Rollbacks = generation, rewinds
 			if ring {
 				st.Strategy = string(job.AllReduce)
 			}
