@@ -97,7 +97,7 @@ func TestStack(t *testing.T) {
 						return strings.Count(s.Text, "most recent call first") == c.threads
 					})
 					main := s.Text[max(0, strings.LastIndex(s.Text, "hread 0x")):]
-					if s.Why != "" || !strings.Contains(main, "main.py\", line ") ||
+					if s.Why != "" || strings.Contains(s.Text, "\x00") || !strings.Contains(main, "main.py\", line ") ||
 						!strings.Contains(main, " in stand\n") || s.Pid != g.Pids()[0] {
 						t.Errorf("round %d: %+v", round, s)
 					}
