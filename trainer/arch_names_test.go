@@ -94,3 +94,15 @@ func declared(file *ast.File) (all []*ast.Ident) {
 	})
 	return all
 }
+
+// A package is named by its idea.
+func TestPackagesHaveAnIdea(t *testing.T) {
+	for _, s := range load(t) {
+		for part := range strings.SplitSeq(s.dir, "/") {
+			if slices.Contains([]string{"pkg", "util", "utils", "common", "helper", "helpers", "types",
+				"constants", "misc"}, part) {
+				t.Errorf("%s: %q says nothing", s.path, part)
+			}
+		}
+	}
+}
