@@ -90,6 +90,7 @@ func (m *master) forget(id pod.ID, incarnation int, reason string) {
 	m.contacts.forget(id)
 	if id.Role == pod.Worker {
 		m.handover.announced(id.Index)
+		m.stacks.forget(id.Index)
 	}
 	m.strategy.lost(id, incarnation, reason)
 }

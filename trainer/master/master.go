@@ -159,6 +159,7 @@ type master struct {
 	strategy strategy
 	// nil in a job that has a model
 	program *program
+	stacks  stackRequests
 	// nil without a queue
 	admission *admission.Admission
 	// the job gives its quota back; nil: it does not

@@ -245,6 +245,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	reply := &wire.HeartbeatReply{ModelGeneration: m.Self.ModelGeneration()}
 	if m.program != nil {
 		m.program.tells(r, reply, now)
+		reply.Stacks = m.stacks.number
 		c.processes = processesOf(c.processes, r.Processes, now)
 	}
 	if m.stage.Over() {

@@ -2254,7 +2254,10 @@ type HeartbeatReply struct {
 	GraceMs int64 `protobuf:"varint,30,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
 	// program: the job is to stop. The ranks end a round together, and one of them writes a
 	// checkpoint, within this time; 0: it is not.
-	StopMs        int64 `protobuf:"varint,31,opt,name=stop_ms,json=stopMs,proto3" json:"stop_ms,omitempty"`
+	StopMs int64 `protobuf:"varint,31,opt,name=stop_ms,json=stopMs,proto3" json:"stop_ms,omitempty"`
+	// program: number of the newest request for the stacks of the processes, which the agent answers
+	// once by ReportStacks; 0: none
+	Stacks        int64 `protobuf:"varint,32,opt,name=stacks,proto3" json:"stacks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2359,6 +2362,298 @@ func (x *HeartbeatReply) GetStopMs() int64 {
 	return 0
 }
 
+func (x *HeartbeatReply) GetStacks() int64 {
+	if x != nil {
+		return x.Stacks
+	}
+	return 0
+}
+
+// ProcessStack is the Python stack of one process of a program, or why it has none.
+type ProcessStack struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Worker int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	// in its world; -1: it waits to join one
+	Rank int32 `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	// rank on its worker
+	Local int32 `protobuf:"varint,3,opt,name=local,proto3" json:"local,omitempty"`
+	Pid   int32 `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
+	// as Python's faulthandler writes it; empty: see why
+	Text string `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
+	// "no stacks: …"
+	Why string `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`
+	// the system call in which it waits, as in "futex"; empty: none, or not known
+	Call          string `protobuf:"bytes,7,opt,name=call,proto3" json:"call,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProcessStack) Reset() {
+	*x = ProcessStack{}
+	mi := &file_elasticdl_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessStack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessStack) ProtoMessage() {}
+
+func (x *ProcessStack) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessStack.ProtoReflect.Descriptor instead.
+func (*ProcessStack) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ProcessStack) GetWorker() int32 {
+	if x != nil {
+		return x.Worker
+	}
+	return 0
+}
+
+func (x *ProcessStack) GetRank() int32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *ProcessStack) GetLocal() int32 {
+	if x != nil {
+		return x.Local
+	}
+	return 0
+}
+
+func (x *ProcessStack) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *ProcessStack) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *ProcessStack) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *ProcessStack) GetCall() string {
+	if x != nil {
+		return x.Call
+	}
+	return ""
+}
+
+type ReportStacksRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Worker int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	// of the request
+	Number        int64           `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	Stacks        []*ProcessStack `protobuf:"bytes,3,rep,name=stacks,proto3" json:"stacks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportStacksRequest) Reset() {
+	*x = ReportStacksRequest{}
+	mi := &file_elasticdl_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportStacksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportStacksRequest) ProtoMessage() {}
+
+func (x *ReportStacksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportStacksRequest.ProtoReflect.Descriptor instead.
+func (*ReportStacksRequest) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ReportStacksRequest) GetWorker() int32 {
+	if x != nil {
+		return x.Worker
+	}
+	return 0
+}
+
+func (x *ReportStacksRequest) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ReportStacksRequest) GetStacks() []*ProcessStack {
+	if x != nil {
+		return x.Stacks
+	}
+	return nil
+}
+
+type ReportStacksReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportStacksReply) Reset() {
+	*x = ReportStacksReply{}
+	mi := &file_elasticdl_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportStacksReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportStacksReply) ProtoMessage() {}
+
+func (x *ReportStacksReply) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportStacksReply.ProtoReflect.Descriptor instead.
+func (*ReportStacksReply) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{26}
+}
+
+type StacksRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StacksRequest) Reset() {
+	*x = StacksRequest{}
+	mi := &file_elasticdl_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StacksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StacksRequest) ProtoMessage() {}
+
+func (x *StacksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StacksRequest.ProtoReflect.Descriptor instead.
+func (*StacksRequest) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{27}
+}
+
+type StacksReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// by worker and local rank
+	Stacks []*ProcessStack `protobuf:"bytes,1,rep,name=stacks,proto3" json:"stacks,omitempty"`
+	// workers that run and have not answered
+	Missing       []int32 `protobuf:"varint,2,rep,packed,name=missing,proto3" json:"missing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StacksReply) Reset() {
+	*x = StacksReply{}
+	mi := &file_elasticdl_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StacksReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StacksReply) ProtoMessage() {}
+
+func (x *StacksReply) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StacksReply.ProtoReflect.Descriptor instead.
+func (*StacksReply) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *StacksReply) GetStacks() []*ProcessStack {
+	if x != nil {
+		return x.Stacks
+	}
+	return nil
+}
+
+func (x *StacksReply) GetMissing() []int32 {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
+}
+
 // Arrival announces that a worker is between two rounds and waits for a world or, as the first
 // message of a stream, that it works in one.
 type Arrival struct {
@@ -2415,7 +2710,7 @@ type Arrival struct {
 
 func (x *Arrival) Reset() {
 	*x = Arrival{}
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2722,7 @@ func (x *Arrival) String() string {
 func (*Arrival) ProtoMessage() {}
 
 func (x *Arrival) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2735,7 @@ func (x *Arrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
 func (*Arrival) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{24}
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Arrival) GetWorker() int32 {
@@ -2605,7 +2900,7 @@ type Crew struct {
 
 func (x *Crew) Reset() {
 	*x = Crew{}
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2617,7 +2912,7 @@ func (x *Crew) String() string {
 func (*Crew) ProtoMessage() {}
 
 func (x *Crew) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2630,7 +2925,7 @@ func (x *Crew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crew.ProtoReflect.Descriptor instead.
 func (*Crew) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{25}
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Crew) GetProcesses() int32 {
@@ -2688,7 +2983,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2700,7 +2995,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2713,7 +3008,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{26}
+	return file_elasticdl_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Failure) GetRank() int32 {
@@ -2816,7 +3111,7 @@ type Assembly struct {
 
 func (x *Assembly) Reset() {
 	*x = Assembly{}
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2828,7 +3123,7 @@ func (x *Assembly) String() string {
 func (*Assembly) ProtoMessage() {}
 
 func (x *Assembly) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2841,7 +3136,7 @@ func (x *Assembly) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembly.ProtoReflect.Descriptor instead.
 func (*Assembly) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{27}
+	return file_elasticdl_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Assembly) GetWord() isAssembly_Word {
@@ -2928,7 +3223,7 @@ type Cut struct {
 
 func (x *Cut) Reset() {
 	*x = Cut{}
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3235,7 @@ func (x *Cut) String() string {
 func (*Cut) ProtoMessage() {}
 
 func (x *Cut) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3248,7 @@ func (x *Cut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cut.ProtoReflect.Descriptor instead.
 func (*Cut) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{28}
+	return file_elasticdl_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Cut) GetNumber() int64 {
@@ -2986,7 +3281,7 @@ type Recall struct {
 
 func (x *Recall) Reset() {
 	*x = Recall{}
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3293,7 @@ func (x *Recall) String() string {
 func (*Recall) ProtoMessage() {}
 
 func (x *Recall) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3306,7 @@ func (x *Recall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recall.ProtoReflect.Descriptor instead.
 func (*Recall) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Recall) GetGeneration() int64 {
@@ -3071,7 +3366,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3083,7 +3378,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3096,7 +3391,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+	return file_elasticdl_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *World) GetId() int64 {
@@ -3194,7 +3489,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3206,7 +3501,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3219,7 +3514,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{31}
+	return file_elasticdl_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Member) GetWorker() int32 {
@@ -3252,7 +3547,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3264,7 +3559,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3277,7 +3572,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{32}
+	return file_elasticdl_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -3297,7 +3592,7 @@ type ScaleReply struct {
 
 func (x *ScaleReply) Reset() {
 	*x = ScaleReply{}
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3309,7 +3604,7 @@ func (x *ScaleReply) String() string {
 func (*ScaleReply) ProtoMessage() {}
 
 func (x *ScaleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3322,7 +3617,7 @@ func (x *ScaleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleReply.ProtoReflect.Descriptor instead.
 func (*ScaleReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{33}
+	return file_elasticdl_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ScaleReply) GetBefore() int32 {
@@ -3340,7 +3635,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3352,7 +3647,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3365,7 +3660,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{34}
+	return file_elasticdl_proto_rawDescGZIP(), []int{39}
 }
 
 // PodStatus is a pod of a job: one that runs, or one of the last that have ended.
@@ -3393,7 +3688,7 @@ type PodStatus struct {
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3405,7 +3700,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3418,7 +3713,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{35}
+	return file_elasticdl_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PodStatus) GetRole() Role {
@@ -3519,7 +3814,7 @@ type ProcessStatus struct {
 
 func (x *ProcessStatus) Reset() {
 	*x = ProcessStatus{}
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3531,7 +3826,7 @@ func (x *ProcessStatus) String() string {
 func (*ProcessStatus) ProtoMessage() {}
 
 func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3544,7 +3839,7 @@ func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessStatus.ProtoReflect.Descriptor instead.
 func (*ProcessStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{36}
+	return file_elasticdl_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ProcessStatus) GetRank() int32 {
@@ -3608,7 +3903,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3620,7 +3915,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3633,7 +3928,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{37}
+	return file_elasticdl_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Condition) GetType() string {
@@ -3685,7 +3980,7 @@ type Incident struct {
 
 func (x *Incident) Reset() {
 	*x = Incident{}
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3697,7 +3992,7 @@ func (x *Incident) String() string {
 func (*Incident) ProtoMessage() {}
 
 func (x *Incident) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3710,7 +4005,7 @@ func (x *Incident) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incident.ProtoReflect.Descriptor instead.
 func (*Incident) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{38}
+	return file_elasticdl_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Incident) GetUnixMs() int64 {
@@ -3745,7 +4040,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3757,7 +4052,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3770,7 +4065,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{39}
+	return file_elasticdl_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -3884,7 +4179,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3896,7 +4191,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3909,7 +4204,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{40}
+	return file_elasticdl_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *JobStatus) GetName() string {
@@ -4235,7 +4530,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4247,7 +4542,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4260,7 +4555,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{41}
+	return file_elasticdl_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Checkpoint) GetDir() string {
@@ -4321,7 +4616,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4333,7 +4628,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4346,7 +4641,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{42}
+	return file_elasticdl_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -4364,7 +4659,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4376,7 +4671,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4389,7 +4684,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{43}
+	return file_elasticdl_proto_rawDescGZIP(), []int{48}
 }
 
 type Variable struct {
@@ -4404,7 +4699,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4416,7 +4711,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4429,7 +4724,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{44}
+	return file_elasticdl_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Variable) GetName() string {
@@ -4475,7 +4770,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4487,7 +4782,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4500,7 +4795,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{45}
+	return file_elasticdl_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -4540,7 +4835,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[46]
+	mi := &file_elasticdl_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4552,7 +4847,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[46]
+	mi := &file_elasticdl_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4565,7 +4860,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{46}
+	return file_elasticdl_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -4586,7 +4881,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[47]
+	mi := &file_elasticdl_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4598,7 +4893,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[47]
+	mi := &file_elasticdl_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4611,7 +4906,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{47}
+	return file_elasticdl_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -4638,7 +4933,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[48]
+	mi := &file_elasticdl_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4650,7 +4945,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[48]
+	mi := &file_elasticdl_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4663,7 +4958,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{48}
+	return file_elasticdl_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -4692,7 +4987,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[49]
+	mi := &file_elasticdl_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4704,7 +4999,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[49]
+	mi := &file_elasticdl_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4717,7 +5012,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{49}
+	return file_elasticdl_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -4763,7 +5058,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[50]
+	mi := &file_elasticdl_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4775,7 +5070,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[50]
+	mi := &file_elasticdl_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4788,7 +5083,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{50}
+	return file_elasticdl_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -4863,7 +5158,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[51]
+	mi := &file_elasticdl_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4875,7 +5170,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[51]
+	mi := &file_elasticdl_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4888,7 +5183,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{51}
+	return file_elasticdl_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -5053,7 +5348,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	" \x01(\tR\x05error\x12+\n" +
 	"\x06layout\x18\v \x03(\v2\x13.elasticdl.VariableR\x06layout\x12\x1c\n" +
 	"\toptimizer\x18\f \x01(\tR\toptimizer\x12\x14\n" +
-	"\x05slots\x18\r \x01(\x05R\x05slots\"\xa0\x02\n" +
+	"\x05slots\x18\r \x01(\x05R\x05slots\"\xb8\x02\n" +
 	"\x0eHeartbeatReply\x12\x18\n" +
 	"\aunknown\x18\x01 \x01(\bR\aunknown\x12)\n" +
 	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12)\n" +
@@ -5064,7 +5359,25 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04over\x18\x14 \x01(\bR\x04over\x12\x10\n" +
 	"\x03cut\x18\x06 \x01(\x03R\x03cut\x12\x19\n" +
 	"\bgrace_ms\x18\x1e \x01(\x03R\agraceMs\x12\x17\n" +
-	"\astop_ms\x18\x1f \x01(\x03R\x06stopMs\"\xd9\x04\n" +
+	"\astop_ms\x18\x1f \x01(\x03R\x06stopMs\x12\x16\n" +
+	"\x06stacks\x18  \x01(\x03R\x06stacks\"\x9c\x01\n" +
+	"\fProcessStack\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x12\n" +
+	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12\x14\n" +
+	"\x05local\x18\x03 \x01(\x05R\x05local\x12\x10\n" +
+	"\x03pid\x18\x04 \x01(\x05R\x03pid\x12\x12\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\x12\x10\n" +
+	"\x03why\x18\x06 \x01(\tR\x03why\x12\x12\n" +
+	"\x04call\x18\a \x01(\tR\x04call\"v\n" +
+	"\x13ReportStacksRequest\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x03R\x06number\x12/\n" +
+	"\x06stacks\x18\x03 \x03(\v2\x17.elasticdl.ProcessStackR\x06stacks\"\x13\n" +
+	"\x11ReportStacksReply\"\x0f\n" +
+	"\rStacksRequest\"X\n" +
+	"\vStacksReply\x12/\n" +
+	"\x06stacks\x18\x01 \x03(\v2\x17.elasticdl.ProcessStackR\x06stacks\x12\x18\n" +
+	"\amissing\x18\x02 \x03(\x05R\amissing\"\xd9\x04\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1e\n" +
@@ -5324,7 +5637,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05Leave\x12\t\n" +
 	"\x05STAYS\x10\x00\x12\t\n" +
 	"\x05ASKED\x10\x01\x12\t\n" +
-	"\x05READY\x10\x022\xfe\x02\n" +
+	"\x05READY\x10\x022\xcc\x03\n" +
 	"\x06Master\x124\n" +
 	"\x04Join\x12\x16.elasticdl.JoinRequest\x1a\x14.elasticdl.JoinReply\x12=\n" +
 	"\aGetTask\x12\x19.elasticdl.GetTaskRequest\x1a\x17.elasticdl.GetTaskReply\x12F\n" +
@@ -5333,11 +5646,13 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\tHeartbeat\x12\x1b.elasticdl.HeartbeatRequest\x1a\x19.elasticdl.HeartbeatReply\x129\n" +
 	"\n" +
 	"Rendezvous\x12\x12.elasticdl.Arrival\x1a\x13.elasticdl.Assembly(\x010\x01\x127\n" +
-	"\x05Vouch\x12\x17.elasticdl.VouchRequest\x1a\x15.elasticdl.VouchReply2\xae\x01\n" +
+	"\x05Vouch\x12\x17.elasticdl.VouchRequest\x1a\x15.elasticdl.VouchReply\x12L\n" +
+	"\fReportStacks\x12\x1e.elasticdl.ReportStacksRequest\x1a\x1c.elasticdl.ReportStacksReply2\xea\x01\n" +
 	"\x03Job\x128\n" +
 	"\x06Status\x12\x18.elasticdl.StatusRequest\x1a\x14.elasticdl.JobStatus\x127\n" +
 	"\x05Scale\x12\x17.elasticdl.ScaleRequest\x1a\x15.elasticdl.ScaleReply\x124\n" +
-	"\x04Stop\x12\x16.elasticdl.StopRequest\x1a\x14.elasticdl.StopReply2N\n" +
+	"\x04Stop\x12\x16.elasticdl.StopRequest\x1a\x14.elasticdl.StopReply\x12:\n" +
+	"\x06Stacks\x12\x18.elasticdl.StacksRequest\x1a\x16.elasticdl.StacksReply2N\n" +
 	"\rCertification\x12=\n" +
 	"\aCertify\x12\x19.elasticdl.CertifyRequest\x1a\x17.elasticdl.CertifyReply2\xd1\x01\n" +
 	"\x0fParameterServer\x12=\n" +
@@ -5358,66 +5673,71 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_elasticdl_proto_goTypes = []any{
-	(Role)(0),                 // 0: elasticdl.Role
-	(TaskKind)(0),             // 1: elasticdl.TaskKind
-	(Stage)(0),                // 2: elasticdl.Stage
-	(CutPhase)(0),             // 3: elasticdl.CutPhase
-	(Leave)(0),                // 4: elasticdl.Leave
-	(*CertifyRequest)(nil),    // 5: elasticdl.CertifyRequest
-	(*CertifyReply)(nil),      // 6: elasticdl.CertifyReply
-	(*JoinRequest)(nil),       // 7: elasticdl.JoinRequest
-	(*JoinReply)(nil),         // 8: elasticdl.JoinReply
-	(*Base)(nil),              // 9: elasticdl.Base
-	(*Server)(nil),            // 10: elasticdl.Server
-	(*Task)(nil),              // 11: elasticdl.Task
-	(*Block)(nil),             // 12: elasticdl.Block
-	(*GetTaskRequest)(nil),    // 13: elasticdl.GetTaskRequest
-	(*VouchRequest)(nil),      // 14: elasticdl.VouchRequest
-	(*VouchReply)(nil),        // 15: elasticdl.VouchReply
-	(*Dataset)(nil),           // 16: elasticdl.Dataset
-	(*GetTaskReply)(nil),      // 17: elasticdl.GetTaskReply
-	(*Metric)(nil),            // 18: elasticdl.Metric
-	(*ReportTaskRequest)(nil), // 19: elasticdl.ReportTaskRequest
-	(*ReportTaskReply)(nil),   // 20: elasticdl.ReportTaskReply
-	(*LeaseProgress)(nil),     // 21: elasticdl.LeaseProgress
-	(*HeartbeatRequest)(nil),  // 22: elasticdl.HeartbeatRequest
-	(*ProcessReport)(nil),     // 23: elasticdl.ProcessReport
-	(*Saved)(nil),             // 24: elasticdl.Saved
-	(*Rest)(nil),              // 25: elasticdl.Rest
-	(*Origin)(nil),            // 26: elasticdl.Origin
-	(*CutReport)(nil),         // 27: elasticdl.CutReport
-	(*HeartbeatReply)(nil),    // 28: elasticdl.HeartbeatReply
-	(*Arrival)(nil),           // 29: elasticdl.Arrival
-	(*Crew)(nil),              // 30: elasticdl.Crew
-	(*Failure)(nil),           // 31: elasticdl.Failure
-	(*Assembly)(nil),          // 32: elasticdl.Assembly
-	(*Cut)(nil),               // 33: elasticdl.Cut
-	(*Recall)(nil),            // 34: elasticdl.Recall
-	(*World)(nil),             // 35: elasticdl.World
-	(*Member)(nil),            // 36: elasticdl.Member
-	(*ScaleRequest)(nil),      // 37: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),        // 38: elasticdl.ScaleReply
-	(*StatusRequest)(nil),     // 39: elasticdl.StatusRequest
-	(*PodStatus)(nil),         // 40: elasticdl.PodStatus
-	(*ProcessStatus)(nil),     // 41: elasticdl.ProcessStatus
-	(*Condition)(nil),         // 42: elasticdl.Condition
-	(*Incident)(nil),          // 43: elasticdl.Incident
-	(*Evaluation)(nil),        // 44: elasticdl.Evaluation
-	(*JobStatus)(nil),         // 45: elasticdl.JobStatus
-	(*Checkpoint)(nil),        // 46: elasticdl.Checkpoint
-	(*StopRequest)(nil),       // 47: elasticdl.StopRequest
-	(*StopReply)(nil),         // 48: elasticdl.StopReply
-	(*Variable)(nil),          // 49: elasticdl.Variable
-	(*DeclareRequest)(nil),    // 50: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),      // 51: elasticdl.DeclareReply
-	(*TaskKey)(nil),           // 52: elasticdl.TaskKey
-	(*ProgressRequest)(nil),   // 53: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),     // 54: elasticdl.ProgressReply
-	(*ControlRequest)(nil),    // 55: elasticdl.ControlRequest
-	(*ControlReply)(nil),      // 56: elasticdl.ControlReply
-	nil,                       // 57: elasticdl.Evaluation.MetricsEntry
+	(Role)(0),                   // 0: elasticdl.Role
+	(TaskKind)(0),               // 1: elasticdl.TaskKind
+	(Stage)(0),                  // 2: elasticdl.Stage
+	(CutPhase)(0),               // 3: elasticdl.CutPhase
+	(Leave)(0),                  // 4: elasticdl.Leave
+	(*CertifyRequest)(nil),      // 5: elasticdl.CertifyRequest
+	(*CertifyReply)(nil),        // 6: elasticdl.CertifyReply
+	(*JoinRequest)(nil),         // 7: elasticdl.JoinRequest
+	(*JoinReply)(nil),           // 8: elasticdl.JoinReply
+	(*Base)(nil),                // 9: elasticdl.Base
+	(*Server)(nil),              // 10: elasticdl.Server
+	(*Task)(nil),                // 11: elasticdl.Task
+	(*Block)(nil),               // 12: elasticdl.Block
+	(*GetTaskRequest)(nil),      // 13: elasticdl.GetTaskRequest
+	(*VouchRequest)(nil),        // 14: elasticdl.VouchRequest
+	(*VouchReply)(nil),          // 15: elasticdl.VouchReply
+	(*Dataset)(nil),             // 16: elasticdl.Dataset
+	(*GetTaskReply)(nil),        // 17: elasticdl.GetTaskReply
+	(*Metric)(nil),              // 18: elasticdl.Metric
+	(*ReportTaskRequest)(nil),   // 19: elasticdl.ReportTaskRequest
+	(*ReportTaskReply)(nil),     // 20: elasticdl.ReportTaskReply
+	(*LeaseProgress)(nil),       // 21: elasticdl.LeaseProgress
+	(*HeartbeatRequest)(nil),    // 22: elasticdl.HeartbeatRequest
+	(*ProcessReport)(nil),       // 23: elasticdl.ProcessReport
+	(*Saved)(nil),               // 24: elasticdl.Saved
+	(*Rest)(nil),                // 25: elasticdl.Rest
+	(*Origin)(nil),              // 26: elasticdl.Origin
+	(*CutReport)(nil),           // 27: elasticdl.CutReport
+	(*HeartbeatReply)(nil),      // 28: elasticdl.HeartbeatReply
+	(*ProcessStack)(nil),        // 29: elasticdl.ProcessStack
+	(*ReportStacksRequest)(nil), // 30: elasticdl.ReportStacksRequest
+	(*ReportStacksReply)(nil),   // 31: elasticdl.ReportStacksReply
+	(*StacksRequest)(nil),       // 32: elasticdl.StacksRequest
+	(*StacksReply)(nil),         // 33: elasticdl.StacksReply
+	(*Arrival)(nil),             // 34: elasticdl.Arrival
+	(*Crew)(nil),                // 35: elasticdl.Crew
+	(*Failure)(nil),             // 36: elasticdl.Failure
+	(*Assembly)(nil),            // 37: elasticdl.Assembly
+	(*Cut)(nil),                 // 38: elasticdl.Cut
+	(*Recall)(nil),              // 39: elasticdl.Recall
+	(*World)(nil),               // 40: elasticdl.World
+	(*Member)(nil),              // 41: elasticdl.Member
+	(*ScaleRequest)(nil),        // 42: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),          // 43: elasticdl.ScaleReply
+	(*StatusRequest)(nil),       // 44: elasticdl.StatusRequest
+	(*PodStatus)(nil),           // 45: elasticdl.PodStatus
+	(*ProcessStatus)(nil),       // 46: elasticdl.ProcessStatus
+	(*Condition)(nil),           // 47: elasticdl.Condition
+	(*Incident)(nil),            // 48: elasticdl.Incident
+	(*Evaluation)(nil),          // 49: elasticdl.Evaluation
+	(*JobStatus)(nil),           // 50: elasticdl.JobStatus
+	(*Checkpoint)(nil),          // 51: elasticdl.Checkpoint
+	(*StopRequest)(nil),         // 52: elasticdl.StopRequest
+	(*StopReply)(nil),           // 53: elasticdl.StopReply
+	(*Variable)(nil),            // 54: elasticdl.Variable
+	(*DeclareRequest)(nil),      // 55: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),        // 56: elasticdl.DeclareReply
+	(*TaskKey)(nil),             // 57: elasticdl.TaskKey
+	(*ProgressRequest)(nil),     // 58: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),       // 59: elasticdl.ProgressReply
+	(*ControlRequest)(nil),      // 60: elasticdl.ControlRequest
+	(*ControlReply)(nil),        // 61: elasticdl.ControlReply
+	nil,                         // 62: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
@@ -5438,58 +5758,64 @@ var file_elasticdl_proto_depIdxs = []int32{
 	23, // 15: elasticdl.HeartbeatRequest.processes:type_name -> elasticdl.ProcessReport
 	2,  // 16: elasticdl.HeartbeatRequest.stage:type_name -> elasticdl.Stage
 	3,  // 17: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	49, // 18: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
-	30, // 19: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
-	31, // 20: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
-	35, // 21: elasticdl.Assembly.world:type_name -> elasticdl.World
-	34, // 22: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	33, // 23: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
-	36, // 24: elasticdl.World.members:type_name -> elasticdl.Member
-	9,  // 25: elasticdl.World.base:type_name -> elasticdl.Base
-	30, // 26: elasticdl.Member.crew:type_name -> elasticdl.Crew
-	0,  // 27: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	41, // 28: elasticdl.PodStatus.processes:type_name -> elasticdl.ProcessStatus
-	57, // 29: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	44, // 30: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	40, // 31: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	46, // 32: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
-	24, // 33: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
-	43, // 34: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
-	42, // 35: elasticdl.JobStatus.conditions:type_name -> elasticdl.Condition
-	49, // 36: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	52, // 37: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	9,  // 38: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
-	7,  // 39: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	13, // 40: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	19, // 41: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	22, // 42: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	29, // 43: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	14, // 44: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
-	39, // 45: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	37, // 46: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	47, // 47: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	5,  // 48: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
-	50, // 49: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	53, // 50: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	55, // 51: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	8,  // 52: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	17, // 53: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	20, // 54: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	28, // 55: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	32, // 56: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	15, // 57: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
-	45, // 58: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	38, // 59: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	48, // 60: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	6,  // 61: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
-	51, // 62: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	54, // 63: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	56, // 64: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	52, // [52:65] is the sub-list for method output_type
-	39, // [39:52] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	54, // 18: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	29, // 19: elasticdl.ReportStacksRequest.stacks:type_name -> elasticdl.ProcessStack
+	29, // 20: elasticdl.StacksReply.stacks:type_name -> elasticdl.ProcessStack
+	35, // 21: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
+	36, // 22: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
+	40, // 23: elasticdl.Assembly.world:type_name -> elasticdl.World
+	39, // 24: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	38, // 25: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
+	41, // 26: elasticdl.World.members:type_name -> elasticdl.Member
+	9,  // 27: elasticdl.World.base:type_name -> elasticdl.Base
+	35, // 28: elasticdl.Member.crew:type_name -> elasticdl.Crew
+	0,  // 29: elasticdl.PodStatus.role:type_name -> elasticdl.Role
+	46, // 30: elasticdl.PodStatus.processes:type_name -> elasticdl.ProcessStatus
+	62, // 31: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	49, // 32: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	45, // 33: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	51, // 34: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	24, // 35: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
+	48, // 36: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
+	47, // 37: elasticdl.JobStatus.conditions:type_name -> elasticdl.Condition
+	54, // 38: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	57, // 39: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	9,  // 40: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	7,  // 41: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	13, // 42: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	19, // 43: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	22, // 44: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	34, // 45: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	14, // 46: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
+	30, // 47: elasticdl.Master.ReportStacks:input_type -> elasticdl.ReportStacksRequest
+	44, // 48: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	42, // 49: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	52, // 50: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	32, // 51: elasticdl.Job.Stacks:input_type -> elasticdl.StacksRequest
+	5,  // 52: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
+	55, // 53: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	58, // 54: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	60, // 55: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	8,  // 56: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	17, // 57: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	20, // 58: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	28, // 59: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	37, // 60: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	15, // 61: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
+	31, // 62: elasticdl.Master.ReportStacks:output_type -> elasticdl.ReportStacksReply
+	50, // 63: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	43, // 64: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	53, // 65: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	33, // 66: elasticdl.Job.Stacks:output_type -> elasticdl.StacksReply
+	6,  // 67: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
+	56, // 68: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	59, // 69: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	61, // 70: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	56, // [56:71] is the sub-list for method output_type
+	41, // [41:56] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -5497,7 +5823,7 @@ func file_elasticdl_proto_init() {
 	if File_elasticdl_proto != nil {
 		return
 	}
-	file_elasticdl_proto_msgTypes[27].OneofWrappers = []any{
+	file_elasticdl_proto_msgTypes[32].OneofWrappers = []any{
 		(*Assembly_World)(nil),
 		(*Assembly_Recall)(nil),
 		(*Assembly_Flush)(nil),
@@ -5509,7 +5835,7 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   53,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

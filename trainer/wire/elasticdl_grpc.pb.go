@@ -25,12 +25,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Master_Join_FullMethodName       = "/elasticdl.Master/Join"
-	Master_GetTask_FullMethodName    = "/elasticdl.Master/GetTask"
-	Master_ReportTask_FullMethodName = "/elasticdl.Master/ReportTask"
-	Master_Heartbeat_FullMethodName  = "/elasticdl.Master/Heartbeat"
-	Master_Rendezvous_FullMethodName = "/elasticdl.Master/Rendezvous"
-	Master_Vouch_FullMethodName      = "/elasticdl.Master/Vouch"
+	Master_Join_FullMethodName         = "/elasticdl.Master/Join"
+	Master_GetTask_FullMethodName      = "/elasticdl.Master/GetTask"
+	Master_ReportTask_FullMethodName   = "/elasticdl.Master/ReportTask"
+	Master_Heartbeat_FullMethodName    = "/elasticdl.Master/Heartbeat"
+	Master_Rendezvous_FullMethodName   = "/elasticdl.Master/Rendezvous"
+	Master_Vouch_FullMethodName        = "/elasticdl.Master/Vouch"
+	Master_ReportStacks_FullMethodName = "/elasticdl.Master/ReportStacks"
 )
 
 // MasterClient is the client API for Master service.
@@ -58,6 +59,9 @@ type MasterClient interface {
 	// Vouch tells an agent as which owner it claims a checkpoint of its program, and whether another
 	// owner lives.
 	Vouch(ctx context.Context, in *VouchRequest, opts ...grpc.CallOption) (*VouchReply, error)
+	// ReportStacks tells the stacks of a worker's processes, which the master has asked for by
+	// HeartbeatReply.stacks.
+	ReportStacks(ctx context.Context, in *ReportStacksRequest, opts ...grpc.CallOption) (*ReportStacksReply, error)
 }
 
 type masterClient struct {
@@ -131,6 +135,16 @@ func (c *masterClient) Vouch(ctx context.Context, in *VouchRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *masterClient) ReportStacks(ctx context.Context, in *ReportStacksRequest, opts ...grpc.CallOption) (*ReportStacksReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportStacksReply)
+	err := c.cc.Invoke(ctx, Master_ReportStacks_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MasterServer is the server API for Master service.
 // All implementations must embed UnimplementedMasterServer
 // for forward compatibility.
@@ -156,6 +170,9 @@ type MasterServer interface {
 	// Vouch tells an agent as which owner it claims a checkpoint of its program, and whether another
 	// owner lives.
 	Vouch(context.Context, *VouchRequest) (*VouchReply, error)
+	// ReportStacks tells the stacks of a worker's processes, which the master has asked for by
+	// HeartbeatReply.stacks.
+	ReportStacks(context.Context, *ReportStacksRequest) (*ReportStacksReply, error)
 	mustEmbedUnimplementedMasterServer()
 }
 
@@ -183,6 +200,9 @@ func (UnimplementedMasterServer) Rendezvous(grpc.BidiStreamingServer[Arrival, As
 }
 func (UnimplementedMasterServer) Vouch(context.Context, *VouchRequest) (*VouchReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Vouch not implemented")
+}
+func (UnimplementedMasterServer) ReportStacks(context.Context, *ReportStacksRequest) (*ReportStacksReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ReportStacks not implemented")
 }
 func (UnimplementedMasterServer) mustEmbedUnimplementedMasterServer() {}
 func (UnimplementedMasterServer) testEmbeddedByValue()                {}
@@ -302,6 +322,24 @@ func _Master_Vouch_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Master_ReportStacks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportStacksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MasterServer).ReportStacks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Master_ReportStacks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MasterServer).ReportStacks(ctx, req.(*ReportStacksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Master_ServiceDesc is the grpc.ServiceDesc for Master service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -329,6 +367,10 @@ var Master_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Vouch",
 			Handler:    _Master_Vouch_Handler,
 		},
+		{
+			MethodName: "ReportStacks",
+			Handler:    _Master_ReportStacks_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -345,6 +387,7 @@ const (
 	Job_Status_FullMethodName = "/elasticdl.Job/Status"
 	Job_Scale_FullMethodName  = "/elasticdl.Job/Scale"
 	Job_Stop_FullMethodName   = "/elasticdl.Job/Stop"
+	Job_Stacks_FullMethodName = "/elasticdl.Job/Stacks"
 )
 
 // JobClient is the client API for Job service.
@@ -361,6 +404,9 @@ type JobClient interface {
 	Scale(ctx context.Context, in *ScaleRequest, opts ...grpc.CallOption) (*ScaleReply, error)
 	// Stop ends the job and its pods; the exit code of the job is 1.
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopReply, error)
+	// Stacks returns the Python stacks of all processes of a program, taken now, which takes up to
+	// five seconds. FAILED_PRECONDITION: the job runs no program, or has ended.
+	Stacks(ctx context.Context, in *StacksRequest, opts ...grpc.CallOption) (*StacksReply, error)
 }
 
 type jobClient struct {
@@ -401,6 +447,16 @@ func (c *jobClient) Stop(ctx context.Context, in *StopRequest, opts ...grpc.Call
 	return out, nil
 }
 
+func (c *jobClient) Stacks(ctx context.Context, in *StacksRequest, opts ...grpc.CallOption) (*StacksReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StacksReply)
+	err := c.cc.Invoke(ctx, Job_Stacks_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // JobServer is the server API for Job service.
 // All implementations must embed UnimplementedJobServer
 // for forward compatibility.
@@ -415,6 +471,9 @@ type JobServer interface {
 	Scale(context.Context, *ScaleRequest) (*ScaleReply, error)
 	// Stop ends the job and its pods; the exit code of the job is 1.
 	Stop(context.Context, *StopRequest) (*StopReply, error)
+	// Stacks returns the Python stacks of all processes of a program, taken now, which takes up to
+	// five seconds. FAILED_PRECONDITION: the job runs no program, or has ended.
+	Stacks(context.Context, *StacksRequest) (*StacksReply, error)
 	mustEmbedUnimplementedJobServer()
 }
 
@@ -433,6 +492,9 @@ func (UnimplementedJobServer) Scale(context.Context, *ScaleRequest) (*ScaleReply
 }
 func (UnimplementedJobServer) Stop(context.Context, *StopRequest) (*StopReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Stop not implemented")
+}
+func (UnimplementedJobServer) Stacks(context.Context, *StacksRequest) (*StacksReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Stacks not implemented")
 }
 func (UnimplementedJobServer) mustEmbedUnimplementedJobServer() {}
 func (UnimplementedJobServer) testEmbeddedByValue()             {}
@@ -509,6 +571,24 @@ func _Job_Stop_Handler(srv interface{}, ctx context.Context, dec func(interface{
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Job_Stacks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StacksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServer).Stacks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Job_Stacks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServer).Stacks(ctx, req.(*StacksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Job_ServiceDesc is the grpc.ServiceDesc for Job service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -527,6 +607,10 @@ var Job_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Stop",
 			Handler:    _Job_Stop_Handler,
+		},
+		{
+			MethodName: "Stacks",
+			Handler:    _Job_Stacks_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -122,7 +122,8 @@ func newRoot() *cobra.Command {
 	}
 	root.AddCommand(
 		trainCommand(), evaluateCommand(), predictCommand(), runCommand(), listCommand(),
-		statusCommand(), eventsCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(), suspendCommand(),
+		statusCommand(), eventsCommand(), stacksCommand(), logsCommand(),
+		waitCommand(), scaleCommand(), stopCommand(), suspendCommand(),
 		resumeCommand(), downloadCommand(),
 		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(),
 		launcherCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(),

@@ -10,16 +10,18 @@ type Call struct {
 
 // Calls is every call of the wire that needs an identity, by its gRPC name, and who may make it.
 var Calls = map[string]Call{
-	"/elasticdl.Master/Join":       {Roles: []pod.Role{pod.PS, pod.Worker}},
-	"/elasticdl.Master/GetTask":    {Roles: []pod.Role{pod.Worker}, ModelGeneration: true},
-	"/elasticdl.Master/ReportTask": {Roles: []pod.Role{pod.Worker}, ModelGeneration: true},
-	"/elasticdl.Master/Heartbeat":  {Roles: []pod.Role{pod.PS, pod.Worker}},
-	"/elasticdl.Master/Rendezvous": {Roles: []pod.Role{pod.Worker}},
-	"/elasticdl.Master/Vouch":      {Roles: []pod.Role{pod.Worker}},
+	"/elasticdl.Master/Join":         {Roles: []pod.Role{pod.PS, pod.Worker}},
+	"/elasticdl.Master/GetTask":      {Roles: []pod.Role{pod.Worker}, ModelGeneration: true},
+	"/elasticdl.Master/ReportTask":   {Roles: []pod.Role{pod.Worker}, ModelGeneration: true},
+	"/elasticdl.Master/Heartbeat":    {Roles: []pod.Role{pod.PS, pod.Worker}},
+	"/elasticdl.Master/Rendezvous":   {Roles: []pod.Role{pod.Worker}},
+	"/elasticdl.Master/Vouch":        {Roles: []pod.Role{pod.Worker}},
+	"/elasticdl.Master/ReportStacks": {Roles: []pod.Role{pod.Worker}},
 
 	"/elasticdl.Job/Status": {Roles: []pod.Role{User}},
 	"/elasticdl.Job/Scale":  {Roles: []pod.Role{User}},
 	"/elasticdl.Job/Stop":   {Roles: []pod.Role{User}},
+	"/elasticdl.Job/Stacks": {Roles: []pod.Role{User}},
 
 	"/elasticdl.ParameterServer/Declare":  {Roles: []pod.Role{pod.Worker}, ModelGeneration: true},
 	"/elasticdl.ParameterServer/Progress": {Roles: []pod.Role{pod.Master}, ModelGeneration: true},

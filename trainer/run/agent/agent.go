@@ -129,6 +129,10 @@ type agent struct {
 	stages  stages
 	contact *contact
 	blame   errorFile
+	// number of the master's newest request for stacks, which heartbeats have brought
+	lastStacks int64
+	// has the number of a request for stacks that is to be answered
+	stackAsks chan int64
 }
 
 // process is one process of the program.
@@ -180,6 +184,7 @@ func Run(ctx context.Context, c Config) error {
 	defer a.program.Close()
 	background.Go(func() { a.report(ctx) })
 	background.Go(func() { a.observe(ctx) })
+	background.Go(func() { a.reportStacks(ctx) })
 	background.Go(func() { cancel(a.meeting.Attend(ctx)) })
 	a.Log.Info("Agent started", "program", c.Job.Title(), "processes", a.count, "host", c.Host)
 	err = a.work(ctx)
@@ -189,7 +194,7 @@ func Run(ctx context.Context, c Config) error {
 
 func newAgent(c Config, count int) *agent {
 	g := c.Job.Program
-	a := &agent{Config: c, count: count, meeting: membership.New(c.Master, c.Self),
+	a := &agent{Config: c, count: count, stackAsks: make(chan int64, 1), meeting: membership.New(c.Master, c.Self),
 		incarnation: 1 + rand.Uint64N(math.MaxUint64), mail: newMailbox(), conns: make(map[int]*script),
 		procs: make([]*process, count), contact: newContact(c.Abandoned), beats: beats{urgent: make(chan struct{}, 1)},
 		stores: stores{listen: c.Backend.ListenStore, log: c.Log},

@@ -76,6 +76,7 @@ func (a *agent) replied(reply *wire.HeartbeatReply, err error, now time.Time, ca
 		return true
 	}
 	a.contact.answered(now, a.Self.Header().Master)
+	a.stacksAsked(reply.Stacks)
 	if reply.StopMs > 0 {
 		a.mail.put(supervise.StopAsked{By: now.Add(time.Duration(reply.StopMs) * time.Millisecond)})
 	}

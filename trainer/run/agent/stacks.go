@@ -4,9 +4,53 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/run/program"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
+
+// stackLimit limits the report of stacks, which the user awaits.
+const stackLimit = 5 * time.Second
+
+// reportStacks takes the stacks whenever the master asks for them, and sends them, until ctx ends.
+func (a *agent) reportStacks(ctx context.Context) {
+	for {
+		var number int64
+		select {
+		case number = <-a.stackAsks:
+		case <-ctx.Done():
+			return
+		}
+		r := &wire.ReportStacksRequest{Worker: int32(a.Self.Header().Index), Number: number}
+		for _, s := range a.takeStacks(ctx) {
+			p := &wire.ProcessStack{Rank: int32(s.Rank), Local: int32(s.Local), Pid: int32(s.Pid), Text: s.Text,
+				Call: s.Place.Call}
+			if s.Why != "" {
+				p.Why = s.Why.String()
+			}
+			r.Stacks = append(r.Stacks, p)
+		}
+		limited, cancel := context.WithTimeout(ctx, stackLimit)
+		if _, err := a.Master.ReportStacks(limited, r); err != nil {
+			a.Log.Debug("The stacks of the processes were not reported", "error", err)
+		}
+		cancel()
+	}
+}
+
+// stacksAsked notes the number of the master's newest request for stacks; 0: there is none.
+func (a *agent) stacksAsked(number int64) {
+	if number == 0 || number == a.lastStacks {
+		return
+	}
+	a.lastStacks = number
+	select {
+	case <-a.stackAsks: // the newest is an answer to all
+	default:
+	}
+	a.stackAsks <- number
+}
 
 // takeStacks returns the Python stacks of all running processes of this worker, in the order of
 // their local ranks, or the reason why one has none. Ranks are those of the current world; -1: the

@@ -19,6 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/elastic/launch"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
@@ -416,6 +417,33 @@ func Scale(ctx context.Context, name string, workers int) (before int, err error
 		return 0, fmt.Errorf("scale job %s: %s", name, status.Convert(err).Message())
 	}
 	return before, nil
+}
+
+// stacksLimit limits a request for stacks: the master gives what it has after timing.Poll.
+const stacksLimit = timing.Poll + 2*answerLimit
+
+// Stacks returns the Python stacks of all processes of a program. It returns [ErrNotFound] if there
+// is no such job.
+func Stacks(ctx context.Context, name string) (reply *wire.StacksReply, err error) {
+	d, err := existing(name)
+	if err != nil {
+		return nil, err
+	}
+	if !d.alive() {
+		last, err := d.stored()
+		if err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("stacks of job %s: it does not run: %s", name, last.State)
+	}
+	err = d.call(ctx, stacksLimit, func(ctx context.Context, m wire.JobClient) error {
+		reply, err = m.Stacks(ctx, &wire.StacksRequest{})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("stacks of job %s: %s", name, status.Convert(err).Message())
+	}
+	return reply, nil
 }
 
 // ask calls the master within answerLimit. It returns an error at once if the master is dead.
