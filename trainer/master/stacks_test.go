@@ -54,7 +54,8 @@ func TestStacks(t *testing.T) {
 		answers(0, n, "a1")
 		r := <-first
 		if r.err != nil || len(r.reply.Stacks) != 2 || r.reply.Stacks[0].Text != "a1" ||
-			r.reply.Stacks[1].Text != "b1" || r.reply.Stacks[1].Worker != 1 || len(r.reply.Missing) > 0 || r.took > 2*time.Second {
+			r.reply.Stacks[1].Text != "b1" || r.reply.Stacks[1].Worker != 1 ||
+			len(r.reply.Missing) > 0 || r.took > 2*time.Second {
 			t.Errorf("%v", r)
 		}
 		second := ask()
