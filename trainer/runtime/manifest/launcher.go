@@ -92,13 +92,15 @@ const launcherMemory = "100MiB"
 // labelsOfKueue is the prefix of labels by which Kueue manages a pod.
 const labelsOfKueue = "kueue.x-k8s.io/"
 
-// launcherResources returns the requests and limits of a launcher, which watches one pod.
+// launcherResources returns the requests and limits of a launcher, which watches one pod. Any
+// request of a CPU would keep a pod that needs a whole one off a node of whole CPUs. It is given as
+// 0, not left out: a quota on CPUs refuses pods without one, and a limit alone is a request.
 func launcherResources() core.ResourceRequirements {
 	list := func(cpu, memory string) core.ResourceList {
 		return core.ResourceList{core.ResourceCPU: resource.MustParse(cpu),
 			core.ResourceMemory: resource.MustParse(memory)}
 	}
-	return core.ResourceRequirements{Requests: list("10m", "64Mi"), Limits: list("200m", "128Mi")}
+	return core.ResourceRequirements{Requests: list("0", "64Mi"), Limits: list("200m", "128Mi")}
 }
 
 // mainOf returns the container of a role, nil if there is none.
