@@ -28,7 +28,7 @@ func TestTensorBoard(t *testing.T) {
 			s := j.until("training", trained(0.02))
 			if name == "servers" {
 				j.kill(pod(s, wire.Role_PS, 1), syscall.SIGKILL)
-				s = j.until("a rollback", func(s *wire.JobStatus) bool { return s.Rewinds > 0 && works(s) })
+				s = j.until("a rollback", func(s *wire.JobStatus) bool { return s.Rollbacks > 0 && works(s) })
 			}
 			done := s.RecordsDone
 			if err := syscall.Kill(j.master(), syscall.SIGKILL); err != nil {
@@ -81,7 +81,7 @@ func shown(t *testing.T, curves tensorboard.Curves, s *wire.JobStatus) {
 		return fmt.Sprint(p.Step, " ", p.Value)
 	}
 	for tag, want := range map[string]any{"train/records": s.RecordsDone, "faults/replaced_pods": s.Relaunched,
-		"faults/rollbacks": s.Rewinds} {
+		"faults/rollbacks": s.Rollbacks} {
 		if got := last(tag); !strings.HasSuffix(got, fmt.Sprintf(" %v", want)) {
 			t.Errorf("%s ends with %s, want the value %v", tag, got, want)
 		}
