@@ -91,6 +91,9 @@ func (m *master) forget(id pod.ID, incarnation int, reason string) {
 	if id.Role == pod.Worker {
 		m.handover.announced(id.Index)
 		m.stacks.forget(id.Index)
+		if m.stacks.open > 0 {
+			m.waiters.wake()
+		}
 	}
 	m.strategy.lost(id, incarnation, reason)
 }

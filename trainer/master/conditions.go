@@ -41,7 +41,7 @@ func Rejudge(s *wire.JobStatus, now time.Time) {
 		if c.Type != journal.Admitted {
 			continue
 		}
-		known = true
+		known = c.Reason != journal.Suspended && c.Reason != journal.Finished
 		switch c.Reason {
 		case journal.NoQueue:
 		case journal.WaitingForQuota:
@@ -53,7 +53,7 @@ func Rejudge(s *wire.JobStatus, now time.Time) {
 	f := factsOf(s, queue)
 	f.Queued = queued
 	judged := journal.Judge(f)
-	if !known && !f.Ended() {
+	if !known && !f.Ended() && f.State != journal.Suspended {
 		judged = slices.DeleteFunc(judged, func(c journal.Condition) bool { return c.Type == journal.Admitted })
 	}
 	j := journal.Restore(journal.Snapshot{Conditions: before})

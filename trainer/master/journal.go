@@ -3,6 +3,7 @@ package master
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
@@ -26,6 +27,8 @@ type events struct {
 	entry func(journal.Entry)
 	// has an element when the journal has entries that may not be in a record
 	fresh chan struct{}
+	// number of the last entry that is in a record, or in one that is being written
+	saved int64
 }
 
 // newEvents returns the events of a master. Its journal continues that of the master before, or
@@ -46,8 +49,10 @@ func (e *events) happen(event Event) {
 		e.on(event)
 	}
 	now := time.Now()
-	e.recovery.hear(event, now)
 	entry := e.translate(event)
+	if entry.Kind != journal.PodEnded { // one that was ordered is no loss
+		e.recovery.hear(event, now)
+	}
 	if entry.Kind == "" {
 		return
 	}
@@ -226,82 +231,13 @@ func entryOfJob(event Event) journal.Entry {
 	return journal.Entry{}
 }
 
-// recovery measures the time from a loss to the next progress. The zero value is that of a job that
-// has lost nothing.
-type recovery struct {
-	// the first loss that is not recovered from; zero: none
-	since time.Time
-	// what was lost is replaced, and progress counts from best on
-	ready bool
-	best  progressed
-	// the last that was noted
-	last progressed
-}
-
-// progressed has the progress of the training.
-type progressed struct {
-	version, records int64
-	// the training is in a world of workers, which has to be formed again after a loss
-	world bool
-	// worked: a program that does not say how far it is has written something in this world
-	worked bool
-}
-
-// further reports whether p is further than q.
-func (p progressed) further(q progressed) bool {
-	return p.version > q.version || p.records > q.records || p.worked
-}
-
-// hear notes a loss, or that its consequences are over.
-func (r *recovery) hear(e Event, now time.Time) {
-	switch e := e.(type) {
-	case PodEnded:
-		// workers of servers lose nothing for each other
-		r.lose(now, e.ID.Role == pod.Worker && !r.last.world)
-	case ProgramFailed:
-		r.lose(now, false)
-	case MasterReplaced:
-		if !e.Planned {
-			r.lose(now, true)
-		}
-	case WorldFormed, RolledBack, TrainingRestarted, ProgramResumed:
-		r.ready, r.best = true, r.last
-	case Suspended, QuotaReturned, Ended, TrainingFinished:
-		*r = recovery{last: r.last}
-	}
-}
-
-// lose notes a loss; ready: the training can continue without what was lost.
-func (r *recovery) lose(now time.Time, ready bool) {
-	if r.since.IsZero() {
-		r.since = now
-	}
-	r.ready, r.best = ready, r.last
-}
-
-// progress notes how far the training is, and returns the time since the loss if that was the first
-// progress after it.
-func (r *recovery) progress(p progressed, now time.Time) (time.Duration, bool) {
-	r.last = p
-	if r.since.IsZero() || !r.ready {
-		return 0, false
-	}
-	// after a rollback both are lower
-	r.best.version, r.best.records = min(r.best.version, p.version), min(r.best.records, p.records)
-	if !p.further(r.best) {
-		return 0, false
-	}
-	took := now.Sub(r.since)
-	r.since, r.ready = time.Time{}, false
-	return took, true
-}
-
 // describe returns the newest incidents for the status. How a job has ended that is over is not one
 // of them: the status has its reason.
 func (e *events) describe() (all []*wire.Incident) {
 	incidents := e.journal.Incidents(keptIncidents)
-	if n := len(incidents); n > 0 && incidents[n-1].Kind.End() && e.journal.Over() {
-		incidents = incidents[:n-1]
+	if e.journal.Over() {
+		end, _ := e.journal.Newest(func(e journal.Entry) bool { return e.Kind.End() })
+		incidents = slices.DeleteFunc(incidents, func(e journal.Entry) bool { return e.N == end.N })
 	}
 	for _, i := range incidents {
 		all = append(all, &wire.Incident{UnixMs: i.UnixMs, Kind: string(i.Kind), Text: i.Words()})

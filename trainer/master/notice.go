@@ -204,10 +204,8 @@ func (m *master) hint(ctx context.Context) {
 func (m *master) conclude() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	select {
-	case <-m.events.fresh:
+	if m.events.saved < m.events.journal.Last() {
 		m.remember()
-	default:
 	}
 }
 

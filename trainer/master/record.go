@@ -63,6 +63,10 @@ type record struct {
 	Evaluated int64                   `json:"evaluated,omitempty"`
 }
 
+// briefJournal is the number of the newest entries of the journal in a record that would be too
+// large with all of them.
+const briefJournal = 50
+
 // savedRing is the part of a record about a ring.
 type savedRing struct {
 	Meeting rendezvous.Snapshot `json:"meeting"`
@@ -121,6 +125,7 @@ func (m *master) memoir() ([]byte, error) {
 	if m.admission != nil {
 		r.Yields = m.admission.Attempts()
 	}
+	m.events.saved = r.Journal.Last
 	m.progress.save(&r)
 	m.evaluations.save(&r)
 	// nothing newer than the previous record is known
@@ -134,6 +139,11 @@ func (m *master) memoir() ([]byte, error) {
 		r.Program = m.program.save()
 	}
 	text, err := json.Marshal(r)
+	if err == nil && len(text) > MostRecord {
+		// the training needs the rest
+		r.Journal.Entries = r.Journal.Entries[max(0, len(r.Journal.Entries)-briefJournal):]
+		text, err = json.Marshal(r)
+	}
 	if err == nil && len(text) > MostRecord {
 		r.Tasks, r.Measures, r.Results = task.Snapshot{}, evaluation.Saved{}, nil
 		text, err = json.Marshal(r)

@@ -245,7 +245,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	reply := &wire.HeartbeatReply{ModelGeneration: m.Self.ModelGeneration()}
 	if m.program != nil {
 		m.program.tells(r, reply, now)
-		reply.Stacks = m.stacks.number
+		reply.Stacks = m.stacks.asked()
 		c.processes = processesOf(c.processes, r.Processes, now)
 	}
 	if m.stage.Over() {
@@ -300,7 +300,8 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 // progressed returns how far the training is, with what a pod reports of its program. The caller
 // holds the mutex.
 func (m *master) progressed(r *wire.HeartbeatRequest) progressed {
-	p := progressed{version: m.strategy.version(), records: m.work.queue.Stats().Done, world: m.ring != nil}
+	p := progressed{version: m.strategy.version(), records: m.work.queue.Stats().Done, world: m.ring != nil,
+		unknown: m.stage.Recovering()}
 	if m.program != nil {
 		p.worked = m.work.dataset == nil && r.Stage >= wire.Stage_STAGE_STARTED
 	}

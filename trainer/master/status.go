@@ -26,8 +26,9 @@ func (m *master) publish(ctx context.Context) {
 	for {
 		now := time.Now()
 		s := m.status(now)
-		if e := waits.observe(s.Waiting, now); e != nil {
-			m.Log.Warn(e.Words(), "reason", s.Waiting)
+		reason := standstill(s)
+		if e := waits.observe(reason, now); e != nil {
+			m.Log.Warn(e.Words(), "reason", reason)
 			m.note(e)
 		}
 		for _, problem := range s.Problems {
@@ -43,6 +44,16 @@ func (m *master) publish(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// standstill returns what a job waits for that does not train; "": it trains, stops or has ended.
+func standstill(s *wire.JobStatus) string {
+	for _, c := range s.Conditions {
+		if c.Type == journal.Running && c.Reason == journal.Waits {
+			return s.Waiting
+		}
+	}
+	return ""
 }
 
 // patience tracks how long the job has been waiting, and whether that was logged.
@@ -149,10 +160,16 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	// of the living workers, or of the last one that lived
 	s.Loss = m.contacts.meanLoss(pods)
 	f := factsOf(s, m.Job.Queue)
-	if m.admission != nil && m.stage.Planned() {
-		if q := m.fleet.table.Quota(); q.CoreAdmitted < q.Core {
-			f.Queued = lacksQuota(m.Job, q)
-		}
+	switch q := m.fleet.table.Quota(); {
+	case m.admission == nil:
+	case !m.stage.Planned():
+		f.Queued = "its pods are not created yet"
+	case q.CoreAdmitted < q.Core:
+		f.Queued = lacksQuota(m.Job, q)
+	}
+	// it trains until it stops
+	if n, _, _ := m.stage.Closing(); n != 0 {
+		f.Waiting = ""
 	}
 	s.Conditions = wireConditions(m.events.journal.Observe(journal.Judge(f), now))
 	return s

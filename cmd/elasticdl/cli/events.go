@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
+	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 )
 
 // eventsEvery is the interval at which the events of a job are read with --follow.
@@ -63,12 +66,15 @@ type eventPrinter struct {
 func (p *eventPrinter) run(ctx context.Context, home home, name string, follow bool) error {
 	tick := time.NewTicker(eventsEvery)
 	defer tick.Stop()
-	for {
+	for read := false; ; {
 		over := true
 		// before the journal, which then has the end
 		if follow {
 			s, err := home.Status(ctx, name)
-			if err != nil {
+			switch {
+			case err != nil && read && missing(err): // it was deleted
+				return nil
+			case err != nil:
 				return err
 			}
 			over = job.State(s.State).Ended()
@@ -76,6 +82,10 @@ func (p *eventPrinter) run(ctx context.Context, home home, name string, follow b
 		all, err := home.Journal(ctx, name)
 		if err != nil {
 			return err
+		}
+		read = true
+		if all.Last < p.last { // of another job of that name
+			p.last = 0
 		}
 		if err := p.print(all.Entries); err != nil || over {
 			return err
@@ -86,6 +96,11 @@ func (p *eventPrinter) run(ctx context.Context, home home, name string, follow b
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// missing reports whether an error says that there is no such job.
+func missing(err error) bool {
+	return errors.Is(err, local.ErrNotFound) || errors.Is(err, kube.ErrNotFound)
 }
 
 // print prints the entries that are new.

@@ -180,9 +180,9 @@ func conditionText(s *wire.JobStatus, name string) string {
 // notYet says that a condition has not the wanted status.
 func notYet(name string, wanted bool) string {
 	if wanted {
-		return "it was not " + name
+		return "it was not seen as " + name
 	}
-	return "it did not cease to be " + name
+	return "it was not seen to cease to be " + name
 }
 
 // whyNot returns the last reason of a condition, as the end of a sentence.

@@ -31,6 +31,13 @@ const (
 	WaitingForQuota = "WaitingForQuota"
 )
 
+// Reasons of conditions that others compare with.
+const (
+	Waits     = "Waiting"   // of Running: the job waits for something
+	Suspended = "Suspended" // the job is suspended
+	Finished  = "Finished"  // the job has ended
+)
+
 // Condition is one statement about a job, with its reason.
 type Condition struct {
 	Type string `json:"type"`
@@ -80,9 +87,9 @@ func (f Facts) admitted() Condition {
 	c := Condition{Type: Admitted, Status: true, Reason: QuotaReserved}
 	switch {
 	case f.Ended():
-		c.Status, c.Reason = false, "Finished"
+		c.Status, c.Reason = false, Finished
 	case f.State == "Suspended":
-		c.Status, c.Reason = false, "Suspended"
+		c.Status, c.Reason = false, Suspended
 	case f.Queue == "":
 		c.Reason = NoQueue
 	case f.Queued != "":
@@ -95,10 +102,10 @@ func (f Facts) running() Condition {
 	c := Condition{Type: Running, Reason: f.State}
 	switch {
 	case f.Ended():
-		c.Reason = "Finished"
+		c.Reason = Finished
 	case f.State == "Suspended":
 	case f.Waiting != "":
-		c.Reason, c.Message = "Waiting", f.Waiting
+		c.Reason, c.Message = Waits, f.Waiting
 	case f.State != "Running":
 	case f.Working == 0:
 		c.Reason, c.Message = "NoWorker", "no worker runs"
@@ -113,7 +120,7 @@ func (f Facts) degraded() Condition {
 	c := Condition{Type: Degraded, Reason: "AsRequested"}
 	switch {
 	case f.Ended():
-		c.Reason = "Finished"
+		c.Reason = Finished
 	case f.State != "Running":
 		c.Reason = cmp.Or(f.State, "Pending")
 	case f.Working < f.Asked:

@@ -134,6 +134,9 @@ func (j *Journal) Newest(is func(Entry) bool) (Entry, bool) {
 	return Entry{}, false
 }
 
+// Last returns the number of the newest entry; 0: there was none.
+func (j *Journal) Last() int64 { return j.last }
+
 // Over reports whether the job has ended, and was not resumed since.
 func (j *Journal) Over() bool {
 	e, ok := j.Newest(func(e Entry) bool { return e.Kind.End() || e.Kind == JobStarted || e.Kind == JobContinued })

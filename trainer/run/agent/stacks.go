@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +13,9 @@ import (
 
 // stackLimit limits the report of stacks, which the user awaits.
 const stackLimit = 5 * time.Second
+
+// mostStacks limits the texts of a report in bytes: of the 4 MiB that a message may have.
+const mostStacks = 3 << 20
 
 // reportStacks takes the stacks whenever the master asks for them, and sends them, until ctx ends.
 func (a *agent) reportStacks(ctx context.Context) {
@@ -23,8 +27,10 @@ func (a *agent) reportStacks(ctx context.Context) {
 			return
 		}
 		r := &wire.ReportStacksRequest{Worker: int32(a.Self.Header().Index), Number: number}
-		for _, s := range a.takeStacks(ctx) {
-			p := &wire.ProcessStack{Rank: int32(s.Rank), Local: int32(s.Local), Pid: int32(s.Pid), Text: s.Text,
+		taken := a.takeStacks(ctx)
+		for _, s := range taken {
+			text := strings.ToValidUTF8(s.Text[:min(len(s.Text), mostStacks/len(taken))], "")
+			p := &wire.ProcessStack{Rank: int32(s.Rank), Local: int32(s.Local), Pid: int32(s.Pid), Text: text,
 				Call: s.Place.Call}
 			if s.Why != "" {
 				p.Why = s.Why.String()

@@ -33,5 +33,14 @@ func (c *Client) Journal(ctx context.Context, name string) (journal.Snapshot, er
 	if spec != nil && root != nil && spec.Data[manifest.KeyResume] == string(root.UID) {
 		before = spec.Data[manifest.KeyJournal]
 	}
-	return role.JournalOf([]byte(record), []byte(before))
+	s, err := role.JournalOf([]byte(record), []byte(before))
+	if err != nil || root == nil || !ended(root) {
+		return s, err
+	}
+	// a master that could not begin, or was deleted, has not written the end
+	last, err := c.Status(ctx, name)
+	if err != nil {
+		return s, nil
+	}
+	return role.Concluded(s, last), nil
 }

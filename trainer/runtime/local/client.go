@@ -151,11 +151,11 @@ func (d dir) reopen(check func(*job.Job) error) (*job.Job, error) {
 	if err != nil { // the job can continue without it
 		past = journal.Snapshot{}
 	}
-	err = d.keep("job.json", "uid", authorityFile, "logs", checkpoints, formerCheckpoints, result,
-		statusFile+roomSuffix, masterFile+roomSuffix)
-	if err == nil {
-		err = d.writeJournal(past, before)
+	if err := d.writeJournal(past, before); err != nil {
+		return nil, fmt.Errorf("resume job %s: %w", d.name(), err)
 	}
+	err = d.keep(journalFile, "job.json", "uid", authorityFile, "logs", checkpoints, formerCheckpoints, result,
+		statusFile+roomSuffix, masterFile+roomSuffix)
 	if err != nil {
 		return nil, fmt.Errorf("resume job %s: %w", d.name(), err)
 	}

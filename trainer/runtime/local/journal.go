@@ -39,7 +39,15 @@ func Journal(_ context.Context, name string) (journal.Snapshot, error) {
 	if err != nil {
 		return journal.Snapshot{}, err
 	}
-	return d.journal()
+	s, err := d.journal()
+	if err != nil {
+		return s, err
+	}
+	last, err := d.stored()
+	if err != nil {
+		return s, nil
+	}
+	return role.Concluded(s, last), nil
 }
 
 // journal returns the journal of the job, from the files of its directory.

@@ -57,6 +57,7 @@ func RunMaster(ctx context.Context, c MasterConfig) error {
 		if err != nil {
 			status.Reason = err.Error()
 		}
+		master.Rejudge(status, time.Now())
 	}
 	return errors.Join(err, h.state.store(status))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -29,8 +30,10 @@ func Concluded(s journal.Snapshot, last *wire.JobStatus) journal.Snapshot {
 	if !ended || j.Over() {
 		return s
 	}
-	j.Add(journal.Entry{Kind: kind, Text: last.Reason}, time.UnixMilli(last.EndedUnixMs))
-	return j.Snapshot()
+	j.Add(journal.Entry{Kind: kind, Text: logline.Escape(last.Reason)}, time.UnixMilli(last.EndedUnixMs))
+	s = j.Snapshot()
+	s.Conditions = nil // they are those of a job that runs
+	return s
 }
 
 // EncodeJournal returns a journal as text, for [DecodeJournal].
