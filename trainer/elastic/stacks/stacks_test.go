@@ -13,14 +13,15 @@ import (
 // dump writes the stack of a main thread as faulthandler does, "file:line function" for each call,
 // the innermost first.
 func dump(calls ...string) string {
-	text := "Thread 0x00007ff7d1f2b6c0 (most recent call first):\n" +
+	var text strings.Builder
+	text.WriteString("Thread 0x00007ff7d1f2b6c0 (most recent call first):\n" +
 		"  File \"/usr/lib/python3.11/threading.py\", line 982 in run\n\n" +
-		"Current thread 0x00007ff7d2c8eb80 (most recent call first):\n"
+		"Current thread 0x00007ff7d2c8eb80 (most recent call first):\n")
 	for _, call := range calls {
 		i, j := strings.LastIndexByte(call, ':'), strings.LastIndexByte(call, ' ')
-		text += fmt.Sprintf("  File \"%s\", line %s in %s\n", call[:i], call[i+1:j], call[j+1:])
+		fmt.Fprintf(&text, "  File \"%s\", line %s in %s\n", call[:i], call[i+1:j], call[j+1:])
 	}
-	return text
+	return text.String()
 }
 
 const (

@@ -28,10 +28,8 @@ func (b *backlog) add(events []Event) {
 		b.size += len(bytes)
 	}
 	for b.size > b.limit {
-		oldest := slices.IndexFunc(b.waiting, func(e encoded) bool { return !e.start })
-		if oldest < 0 {
-			oldest = 0 // starts alone: the last one says enough
-		}
+		// of starts alone the last one says enough
+		oldest := max(0, slices.IndexFunc(b.waiting, func(e encoded) bool { return !e.start }))
 		b.size -= len(b.waiting[oldest].bytes)
 		b.waiting = slices.Delete(b.waiting, oldest, oldest+1)
 		b.lost++

@@ -51,14 +51,15 @@ func training(t int, version int64, loss float32) (*wire.JobStatus, time.Time) {
 func show(events []Event) string {
 	var lines []string
 	for _, e := range events {
-		line := fmt.Sprint(e.Step)
+		var line strings.Builder
+		fmt.Fprint(&line, e.Step)
 		if e.Start {
-			line += " start"
+			line.WriteString(" start")
 		}
 		for _, s := range e.Scalars {
-			line += fmt.Sprintf(" %s=%v", s.Tag, s.Value)
+			fmt.Fprintf(&line, " %s=%v", s.Tag, s.Value)
 		}
-		lines = append(lines, line)
+		lines = append(lines, line.String())
 	}
 	return strings.Join(lines, "\n")
 }
