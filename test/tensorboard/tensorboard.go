@@ -50,7 +50,7 @@ func program(t testing.TB, name string) string {
 	t.Helper()
 	path := filepath.Join(root(t), "build/tools/tensorboard/bin", name)
 	if _, err := os.Stat(path); err != nil {
-		t.Skip("TensorBoard is not installed (make tensorboard)")
+		t.Fatal("TensorBoard is not installed: make tensorboard installs it")
 	}
 	return path
 }

@@ -1,6 +1,7 @@
 package master
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -45,7 +46,7 @@ func Rejudge(s *wire.JobStatus, now time.Time) {
 		switch c.Reason {
 		case journal.NoQueue:
 		case journal.WaitingForQuota:
-			queue, queued = "known", c.Message
+			queue, queued = "known", cmp.Or(c.Message, c.Reason)
 		default:
 			queue = "known"
 		}

@@ -11,8 +11,8 @@
 //
 //	File "torch/distributed/distributed_c10d.py", line 2501 in all_reduce   the library's call
 //	File "torch/distributed/c10d_logger.py", line 75 in wrapper             skipped
-//	File "/work/train.py", line 41 in step                                  the user's line
-//	File "/work/train.py", line 90 in <module>
+//	File "/code/train.py", line 41 in step                                  the user's line
+//	File "/code/train.py", line 90 in <module>
 //	File "<elasticdl fork server>", line 560 in run_script                  dropped
 //	                                                       all_reduce at train.py:41
 //

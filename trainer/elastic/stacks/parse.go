@@ -63,7 +63,7 @@ func Parse(text string) (d Dump) {
 
 // parseFrame reads a line such as
 //
-//	File "/work/train.py", line 41 in step
+//	File "/code/train.py", line 41 in step
 //
 // with two spaces before it, and ??? for what is unknown.
 func parseFrame(line string) (f Frame, ok bool) {

@@ -26,16 +26,16 @@ func dump(calls ...string) string {
 
 const (
 	torch = "/venv/lib/python3.11/site-packages/torch/"
-	work  = "/work/train.py:90 <module>"
+	work  = "/code/train.py:90 <module>"
 	boot  = "<elasticdl fork server>:560 run_script"
 )
 
 var (
 	reduces = dump(torch+"distributed/distributed_c10d.py:2501 all_reduce",
-		torch+"distributed/c10d_logger.py:75 wrapper", "/work/train.py:41 step", work, boot, "<string>:1 <module>")
-	sleeps = dump("/work/data.py:12 __getitem__", torch+"utils/data/_utils/fetch.py:51 fetch",
-		"/work/train.py:30 epoch", work, boot)
-	loops = dump("/work/train.py:55 spin", work)
+		torch+"distributed/c10d_logger.py:75 wrapper", "/code/train.py:41 step", work, boot, "<string>:1 <module>")
+	sleeps = dump("/code/data.py:12 __getitem__", torch+"utils/data/_utils/fetch.py:51 fetch",
+		"/code/train.py:30 epoch", work, boot)
+	loops = dump("/code/train.py:55 spin", work)
 )
 
 // The telling line of a stack.
@@ -45,19 +45,19 @@ func TestTelling(t *testing.T) {
 		{sleeps, "sleep", "sleep at data.py:12"},
 		{loops, "", "running at train.py:55"},
 		{dump(work), "lock", "lock at train.py:90"},
-		{dump(torch+"_tensor.py:5 wrapper", "/work/train.py:41 step"), "", "wrapper at train.py:41"},
+		{dump(torch+"_tensor.py:5 wrapper", "/code/train.py:41 step"), "", "wrapper at train.py:41"},
 		{dump(torch+"autograd/__init__.py:700 _engine_run_backward", torch+"_tensor.py:500 backward",
-			"/work/train.py:41 step"), "", "backward at train.py:41"},
-		{dump("/work/model.py:7 forward", torch+"nn/modules/module.py:1 _call_impl", "/work/train.py:41 step"), "",
+			"/code/train.py:41 step"), "", "backward at train.py:41"},
+		{dump("/code/model.py:7 forward", torch+"nn/modules/module.py:1 _call_impl", "/code/train.py:41 step"), "",
 			"running at model.py:7"},
 		// a module of Python's that is the program
 		{dump("/usr/lib/python3.11/http/server.py:9 serve", "<frozen runpy>:88 _run_code"), "poll",
 			"poll at server.py:9"},
-		{dump("/opt/conda/lib/python3.8/socket.py:9 accept", "/work/a/../train.py:3 main"), "accept",
+		{dump("/opt/conda/lib/python3.8/socket.py:9 accept", "/code/a/../train.py:3 main"), "accept",
 			"accept at train.py:3"},
-		{dump("<frozen importlib._bootstrap>:7 _find_and_load", "/work/train.py:3 <module>"), "",
+		{dump("<frozen importlib._bootstrap>:7 _find_and_load", "/code/train.py:3 <module>"), "",
 			"running at train.py:3"},
-		{dump("/work/train.py:??? main"), "", "running at train.py"},
+		{dump("/code/train.py:??? main"), "", "running at train.py"},
 	} {
 		if r := Compare([]Rank{{Rank: 5, Text: c.text, Call: c.call}}); r.String() != "rank 5: "+c.want {
 			t.Errorf("%q, want %q", r, c.want)
@@ -89,7 +89,7 @@ func repeat(n int, text string) []string { return slices.Repeat([]string{text}, 
 func TestCompare(t *testing.T) {
 	const replaced = "no stacks: the program has replaced its interpreter"
 	other := strings.Replace(reduces, "line 41", "line 43", 1)
-	copied := strings.ReplaceAll(loops, "/work/", "/copy/")
+	copied := strings.ReplaceAll(loops, "/code/", "/copy/")
 	for name, c := range map[string]struct {
 		texts  []string
 		want   string
@@ -117,7 +117,7 @@ func TestCompare(t *testing.T) {
 			"4 ranks: all_reduce at train.py:41; ranks 1, 2: sleep at data.py:12; rank 0: running at train.py:55",
 			[]int{0, 1, 2}},
 		"files of one name": {append(repeat(3, loops), copied),
-			"3 ranks: running at work/train.py:55; rank 3: running at copy/train.py:55", []int{3}},
+			"3 ranks: running at code/train.py:55; rank 3: running at copy/train.py:55", []int{3}},
 		"garbage": {append(repeat(2, loops), "x", "Current thread 0x1 (most recent call first):\n  <no Python frame>\n"),
 			"ranks 0, 1: running at train.py:55; ranks 2, 3: no stacks: the process has written none", nil},
 	} {
@@ -137,7 +137,7 @@ func TestCompareThousand(t *testing.T) {
 		t.Errorf("%q", r)
 	}
 	for i := range texts {
-		texts[i] = dump(fmt.Sprintf("/work/train.py:%d evaluate", i+1))
+		texts[i] = dump(fmt.Sprintf("/code/train.py:%d evaluate", i+1))
 	}
 	texts[3] = sleeps
 	if r = Compare(ranks(texts...)); len(r.String()) > 600 || len(r.Groups) != 1000 ||
@@ -167,8 +167,8 @@ func TestFrames(t *testing.T) {
 }
 
 func TestDebugged(t *testing.T) {
-	r := Compare(ranks(loops, dump("/usr/lib/python3.11/bdb.py:9 dispatch_line", "/work/train.py:3 main"), reduces,
-		dump("/venv/lib/python3.11/site-packages/debugpy/server/api.py:1 wait", "/work/train.py:3 main")))
+	r := Compare(ranks(loops, dump("/usr/lib/python3.11/bdb.py:9 dispatch_line", "/code/train.py:3 main"), reduces,
+		dump("/venv/lib/python3.11/site-packages/debugpy/server/api.py:1 wait", "/code/train.py:3 main")))
 	if !slices.Equal(r.Debugged, []int{1, 3}) {
 		t.Errorf("%v", r.Debugged)
 	}
@@ -251,7 +251,7 @@ func FuzzParse(f *testing.F) {
 
 // The laws of the package.
 func TestLaws(t *testing.T) {
-	choices := []string{reduces, sleeps, loops, dump("/work/eval.py:7 evaluate"), "no stacks: replaced", "garbage"}
+	choices := []string{reduces, sleeps, loops, dump("/code/eval.py:7 evaluate"), "no stacks: replaced", "garbage"}
 	rapid.Check(t, func(t *rapid.T) {
 		texts := rapid.SliceOfN(rapid.SampledFrom(choices), 0, 12).Draw(t, "texts")
 		all := ranks(texts...)

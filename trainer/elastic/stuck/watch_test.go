@@ -80,10 +80,10 @@ func run(p program, n, seconds int) (all []alarm) {
 	return all
 }
 
-// trains is a program that writes a line every ten seconds.
+// trains returns the work of a program that writes a line every ten seconds.
 func trains(second, rank int) work { return work{writes: second%10 == 0, cores: 0.9, rate: 5000} }
 
-// after is a program that trains for 100 s and then does something else.
+// after returns the work of a program that trains for 100 s and then does something else.
 func after(p program) program {
 	return func(second, rank int) work {
 		if second < 100 {
@@ -93,7 +93,7 @@ func after(p program) program {
 	}
 }
 
-// only is a program of which one rank does something else than the others.
+// only returns the work of a program of which one rank does something else than the others.
 func only(one int, does, others work) program {
 	return func(_, rank int) work {
 		if rank == one {

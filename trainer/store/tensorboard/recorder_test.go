@@ -105,7 +105,7 @@ func begun(session Session, open func() (Place, error)) *Recorder {
 	return Start(Config{Open: open, Name: "s3://b/tb", Session: session, Host: "host"})
 }
 
-// status is the status of a training now.
+// status returns the status of a training now.
 func status(version int64) *wire.JobStatus {
 	s, _ := training(0, version, float32(version))
 	s.StartedUnixMs = time.Now().Add(-time.Hour).UnixMilli()
