@@ -36,7 +36,7 @@ func TestTensorBoard(t *testing.T) {
 			}
 			s = j.until("another master", func(s *wire.JobStatus) bool { return s.RecordsDone > done+1000 })
 			j.kill(pod(s, wire.Role_WORKER, 2), syscall.SIGKILL)
-			s = j.until("a replacement", func(s *wire.JobStatus) bool { return s.Relaunched > 0 && works(s) })
+			j.until("a replacement", func(s *wire.JobStatus) bool { return s.Relaunched > 0 && works(s) })
 			j.hurry()
 			s = j.end(0)
 			succeeded(t, s, 4)
