@@ -180,7 +180,7 @@ func (p *pods) sweep() {
 	}
 	p.mu.Unlock()
 	slices.SortFunc(all, func(a, b *process) int {
-		return cmp.Or(cmp.Compare(a.ID.Role, b.ID.Role), cmp.Compare(a.ID.Index, b.ID.Index))
+		return a.ID.Compare(b.ID)
 	})
 	for _, it := range all {
 		p.end(it.ID, it, pod.Exit{Code: 137})

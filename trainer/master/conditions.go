@@ -23,7 +23,7 @@ func factsOf(s *wire.JobStatus, queue string) journal.Facts {
 		}
 	}
 	if c := s.Checkpoint; c != nil {
-		f.Saves, f.Saved, f.Unsaved = true, c.UnixMs, c.Problem
+		f.Saves, f.Unread, f.Saved, f.Unsaved = true, c.Unread, c.UnixMs, c.Problem
 		f.Holds = fmt.Sprintf("version %s with %s records", logline.Thousands(c.Version), logline.Thousands(c.Records))
 	} else if c := s.Saved; c != nil {
 		f.Saves, f.Saved, f.Holds = true, c.UnixMs, "step "+logline.Thousands(c.Round)

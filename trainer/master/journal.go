@@ -25,7 +25,7 @@ type events struct {
 	// see [Config].OnEvent and [Config].OnEntry; nil: no call
 	on    func(Event)
 	entry func(journal.Entry)
-	// has an element when the journal has entries that may not be in a record
+	// has an element when there are entries or ordered ends that may not be in a record
 	fresh chan struct{}
 	// number of the last entry that is in a record, or in one that is being written
 	saved int64
@@ -34,11 +34,14 @@ type events struct {
 // newEvents returns the events of a master. Its journal continues that of the master before, or
 // that of the job before it was resumed.
 func newEvents(c *Config, former *record) *events {
-	before := c.Journal
+	before, unwanted := c.Journal, make(map[pod.ID]bool)
 	if former != nil {
 		before = former.Journal
+		for _, id := range former.Unwanted {
+			unwanted[id] = true
+		}
 	}
-	return &events{journal: journal.Restore(before), on: c.OnEvent, entry: c.OnEntry,
+	return &events{journal: journal.Restore(before), unwanted: unwanted, on: c.OnEvent, entry: c.OnEntry,
 		fresh: make(chan struct{}, 1)}
 }
 
@@ -81,6 +84,7 @@ func (e *events) translate(event Event) journal.Entry {
 			e.unwanted = make(map[pod.ID]bool)
 		}
 		e.unwanted[event.ID] = true
+		signal(e.fresh)
 		return journal.Entry{}
 	case PodEnded:
 		ordered := e.unwanted[event.ID] || event.Cause == "left"

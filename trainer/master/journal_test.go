@@ -85,3 +85,25 @@ func TestHistoryOfAResumedJob(t *testing.T) {
 		}
 	})
 }
+
+// An end that was ordered is no loss for the next master either.
+func TestOrderedEndsOutliveTheMaster(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := reign(t, nil)
+		r.join()
+		r.task(0)
+		r.pods.beStubborn()
+		time.Sleep(5*time.Minute + 10*time.Second) // it makes no progress
+		former, err := readRecord(r.memory.read())
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := newEvents(&Config{}, former)
+		for want, id := range map[journal.Kind]pod.ID{journal.PodEnded: worker(0), journal.PodLost: worker(1)} {
+			next.happen(PodEnded{ID: id, Reason: "deleted"})
+			if e, _ := next.journal.Newest(func(journal.Entry) bool { return true }); e.Kind != want {
+				t.Errorf("the end of %v: %+v, want %s", id, e, want)
+			}
+		}
+	})
+}

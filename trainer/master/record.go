@@ -3,6 +3,7 @@ package master
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -55,7 +56,9 @@ type record struct {
 	// how often the training returned
 	Rewinds int `json:"rewinds,omitempty"`
 	// what has happened
-	Journal  journal.Snapshot `json:"journal,omitzero"`
+	Journal journal.Snapshot `json:"journal,omitzero"`
+	// pods whose end was ordered, and is not seen yet
+	Unwanted []pod.ID         `json:"unwanted,omitempty"`
 	Tasks    task.Snapshot    `json:"tasks"`
 	Measures evaluation.Saved `json:"measures"`
 	// the newest results
@@ -126,6 +129,7 @@ func (m *master) memoir() ([]byte, error) {
 		r.Yields = m.admission.Attempts()
 	}
 	m.events.saved = r.Journal.Last
+	r.Unwanted = slices.SortedFunc(maps.Keys(m.events.unwanted), pod.ID.Compare)
 	m.progress.save(&r)
 	m.evaluations.save(&r)
 	// nothing newer than the previous record is known

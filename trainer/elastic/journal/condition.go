@@ -66,8 +66,10 @@ type Facts struct {
 	// Problems lists the problems around the job, although it continues.
 	Problems []string
 	// Saves reports whether the job makes checkpoints. Saved is the time of the newest, 0 if there
-	// is none. Holds describes its content, and Unsaved the failure of the last attempt.
+	// is none. Unread: the directory could not be read yet, so there may be one. Holds describes
+	// its content, and Unsaved the failure of the last attempt.
 	Saves   bool
+	Unread  bool
 	Saved   int64 // Unix time in milliseconds
 	Holds   string
 	Unsaved string
@@ -137,6 +139,8 @@ func (f Facts) checkpointed() Condition {
 	switch {
 	case f.Saved > 0:
 		c.Message = f.Holds
+	case f.Unread:
+		c.Reason, c.Message = "Unread", "the directory could not be read yet"
 	case f.Saves:
 		c.Reason = "NoneYet"
 	default:

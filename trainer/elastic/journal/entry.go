@@ -95,8 +95,14 @@ func (k Kind) End() bool {
 	return k == TrainingSucceeded || k == TrainingFailed || k == TrainingStopped
 }
 
-// MostText is the largest length of the text of an entry, in bytes.
-const MostText = 1000
+const (
+	// MostText is the largest length of the text of an entry, in bytes.
+	MostText = 1000
+	// MostMetrics is the largest number of metrics of an entry, and MostName the largest length of
+	// the name of one, in bytes.
+	MostMetrics = 30
+	MostName    = 100
+)
 
 // Entry is one fact of a job. Fields that say nothing for its kind are zero.
 type Entry struct {
@@ -118,7 +124,7 @@ type Entry struct {
 	Version    int64   `json:"version,omitempty"`    // updates in the model
 	Records    int64   `json:"records,omitempty"`
 	Seconds    float64 `json:"seconds,omitempty"`
-	// Metrics holds the results of an evaluation.
+	// Metrics holds the results of an evaluation: the first by name.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -38,24 +39,27 @@ type sized struct {
 func (j *Journal) Add(e Entry, now time.Time) Entry {
 	j.last++
 	e.N, e.UnixMs = j.last, now.UnixMilli()
-	e.Metrics = finite(e.Metrics)
+	e.Metrics = bounded(e.Metrics)
 	e.Text = brief(e.Text)
 	j.totals.count(e)
 	j.append(e)
 	return e
 }
 
-// finite returns the metrics that JSON can hold; nil if there are none.
-func finite(all map[string]float64) map[string]float64 {
-	var kept map[string]float64
-	for name, v := range all {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
+// bounded returns the metrics that JSON can hold, up to [MostMetrics]; nil if there are none.
+func bounded(all map[string]float64) map[string]float64 {
+	kept := make(map[string]float64)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		v := all[name]
+		if math.IsNaN(v) || math.IsInf(v, 0) || len(name) > MostName {
 			continue
 		}
-		if kept == nil {
-			kept = make(map[string]float64)
+		if kept[name] = v; len(kept) == MostMetrics {
+			break
 		}
-		kept[name] = v
+	}
+	if len(kept) == 0 {
+		return nil
 	}
 	return kept
 }
@@ -169,7 +173,7 @@ func Restore(s Snapshot) Journal {
 			continue
 		}
 		j.last = e.N
-		e.Text, e.Metrics = brief(e.Text), finite(e.Metrics)
+		e.Text, e.Metrics = brief(e.Text), bounded(e.Metrics)
 		j.append(e)
 	}
 	j.last = max(j.last, s.Last)

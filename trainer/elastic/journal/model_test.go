@@ -130,6 +130,21 @@ func TestOneKindDrivesOutNoOther(t *testing.T) {
 	}
 }
 
+// A program that reports a metric by each name that it can think of takes no room of others.
+func TestManyMetrics(t *testing.T) {
+	var j Journal
+	all := map[string]float64{strings.Repeat("a", MostName+1): 1}
+	for i := range 10_000 {
+		all[fmt.Sprintf("metric %05d", i)] = float64(i)
+	}
+	j.Add(Entry{Kind: WorldFormed}, time.UnixMilli(1))
+	j.Add(Entry{Kind: Evaluated, Metrics: all}, time.UnixMilli(2))
+	entries := j.Entries(0)
+	if len(entries) != 2 || len(entries[1].Metrics) != MostMetrics || entries[1].Metrics["metric 00029"] != 29 {
+		t.Errorf("%d entries: %v", len(entries), entries[len(entries)-1].Metrics)
+	}
+}
+
 // A snapshot of another version, or a damaged one, makes a journal that keeps its limits.
 func FuzzRestore(f *testing.F) {
 	f.Add(`{"last":3,"entries":[{"n":2,"kind":"PodLost"},{"n":1}],"totals":{"recoveries":{"counts":[1]}}}`)
@@ -204,6 +219,9 @@ func TestJudge(t *testing.T) {
 		{"suspended", Facts{State: "Suspended", Queue: "team-a", Asked: 1, Saves: true, Saved: 7, Holds: "version 9"},
 			"Admitted=false Suspended|Running=false Suspended|Degraded=false Suspended|" +
 				"Checkpointed=true CheckpointWritten (version 9)|Complete=false NotSucceeded|Failed=false NotFailed"},
+		{"resumed, its bucket away", Facts{State: "Running", Asked: 1, Working: 1, Saves: true, Unread: true},
+			"Admitted=true NoQueue|Running=true Training (1 of 1 workers)|Degraded=false AsRequested|" +
+				"Checkpointed=false Unread (the directory could not be read yet)|Complete=false NotSucceeded|Failed=false NotFailed"},
 		{"stopped", Facts{State: "Stopped", Reason: "stopped: by me", Waiting: "x", Queue: "q", Queued: "y", Asked: 1},
 			"Admitted=false Finished|Running=false Finished|Degraded=false Finished|" +
 				"Checkpointed=false NotConfigured (no checkpoint is known to the job)|Complete=false NotSucceeded|" +

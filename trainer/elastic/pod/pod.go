@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -37,6 +38,11 @@ func (id ID) String() string {
 		return "master"
 	}
 	return fmt.Sprintf("%v-%d", id.Role, id.Index)
+}
+
+// Compare orders pods by role and index.
+func (id ID) Compare(other ID) int {
+	return cmp.Or(cmp.Compare(id.Role, other.Role), cmp.Compare(id.Index, other.Index))
 }
 
 // Phase is a pod's phase. Each incarnation goes through its phases once, forward; only a creation

@@ -168,7 +168,7 @@ func Restore(p Policy, s Snapshot, observed []Event, now time.Time) (*Table, []A
 	}
 	unwanted := t.settleIn(observed, there, now)
 	slices.SortStableFunc(t.pods, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.ID.Role, b.ID.Role), cmp.Compare(a.ID.Index, b.ID.Index))
+		return a.ID.Compare(b.ID)
 	})
 	actions := t.resume(there, now)
 	for _, e := range unwanted {

@@ -482,7 +482,7 @@ func (t *Table) List() []Pod {
 		pods[i] = e.Pod
 	}
 	slices.SortStableFunc(pods, func(a, b Pod) int {
-		return cmp.Or(cmp.Compare(a.ID.Role, b.ID.Role), cmp.Compare(a.ID.Index, b.ID.Index))
+		return a.ID.Compare(b.ID)
 	})
 	return pods
 }

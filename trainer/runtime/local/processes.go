@@ -324,7 +324,7 @@ func (r *processes) adopt(s *session) ([]pod.Event, error) {
 	}
 	r.news = nil
 	all := slices.SortedFunc(maps.Values(r.known), func(a, b pod.Event) int {
-		return cmp.Or(cmp.Compare(a.ID.Role, b.ID.Role), cmp.Compare(a.ID.Index, b.ID.Index))
+		return a.ID.Compare(b.ID)
 	})
 	for i, e := range all {
 		if it := r.live[e.ID]; it != nil && it.deleted {
