@@ -83,7 +83,9 @@ type play struct {
 	address string
 	ledger  *Ledger
 	// kubeconfig of its master
-	config  string
+	config string
+	// URL of the API server for its launcher and its master; empty: that of the cluster
+	server  string
 	resumed bool
 
 	// number of pods to which the master has issued a certificate
@@ -379,6 +381,11 @@ func (s *theatre) authorize(ctx context.Context, job *play, account string) erro
 	config.AuthInfos = map[string]*clientapi.AuthInfo{"job": {Token: token.Status.Token}}
 	for _, c := range config.Contexts {
 		c.AuthInfo, c.Namespace = "job", s.namespace
+	}
+	if job.server != "" {
+		for _, c := range config.Clusters {
+			c.Server, c.CertificateAuthority, c.CertificateAuthorityData = job.server, "", nil
+		}
 	}
 	return clientcmd.WriteToFile(*config, job.config)
 }
