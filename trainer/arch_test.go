@@ -57,12 +57,14 @@ var packages = map[string]struct {
 	imports string
 }{
 	"elastic":            {pure, ""},
+	"elastic/audit":      {pure, "elastic/book elastic/journal elastic/ledger elastic/task"},
+	"elastic/book":       {pure, "elastic/ledger elastic/task"},
 	"elastic/custody":    {pure, "elastic/ledger elastic/rendezvous"},
 	"elastic/evaluation": {pure, ""},
 	"elastic/identity":   {pure, "elastic/pod"},
 	"elastic/job":        {pure, "elastic/source"},
 	"elastic/admission":  {pure, ""},
-	"elastic/journal":    {pure, ""},
+	"elastic/journal":    {pure, "elastic/book"},
 	"elastic/launch":     {pure, ""},
 	"elastic/leases":     {pure, "elastic/ledger"},
 	"elastic/ledger":     {pure, ""},
@@ -93,7 +95,7 @@ var packages = map[string]struct {
 	"store/tensorboard":     {shell, "elastic/job elastic/pod store/checkpoint store/outage wire"},
 
 	"master": {shell,
-		"elastic/custody elastic/evaluation elastic/identity elastic/job elastic/admission elastic/journal " +
+		"elastic/book elastic/custody elastic/evaluation elastic/identity elastic/job elastic/admission elastic/journal " +
 			"elastic/ledger elastic/lifecycle elastic/param elastic/pod elastic/rendezvous elastic/task " +
 			"elastic/timing elastic/verdict logline store/checkpoint store/prediction wire wire/rpc"},
 

@@ -420,7 +420,7 @@ func (s *simulation) shelve(e master.Event) {
 		s.kept, s.removed = slices.DeleteFunc(s.kept, newer), slices.DeleteFunc(s.removed, newer)
 	case master.Resumed:
 		s.find(e)
-		if n := len(s.kept); n == 0 || s.kept[n-1] != (master.CheckpointWritten(e)) {
+		if n := len(s.kept); n == 0 || s.kept[n-1] != writtenOf(e) {
 			s.complain("the job is resumed with %+v of %v", e, s.kept)
 		}
 		s.base, s.epochs, s.back = e.Version, int(e.Records/s.training.total), true
@@ -439,11 +439,16 @@ func (s *simulation) shelve(e master.Event) {
 	}
 }
 
+// writtenOf returns the checkpoint from which a job is resumed.
+func writtenOf(e master.Resumed) master.CheckpointWritten {
+	return master.CheckpointWritten{Number: e.Number, Version: e.Version, Records: e.Records}
+}
+
 // find takes a checkpoint that a master before has written, which was not heard any more, and
 // forgets newer ones that the present one does not know of. Where no other is left it may also be
 // one that could not be removed.
 func (s *simulation) find(e master.Resumed) {
-	c := master.CheckpointWritten(e)
+	c := writtenOf(e)
 	if len(s.kept) == 0 && slices.Contains(s.removed, c) {
 		s.kept = []master.CheckpointWritten{c}
 	}

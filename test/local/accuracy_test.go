@@ -107,6 +107,9 @@ func trainOnce(t *testing.T, flags []string, kill func(*launched) int, least int
 	if s.State != "Succeeded" || s.RecordsDone != s.RecordsTotal {
 		t.Errorf("%s with %d of %d records", s.State, s.RecordsDone, s.RecordsTotal)
 	}
+	if out, err := exec.Command(program, "audit", j.name).CombinedOutput(); err != nil {
+		t.Errorf("elasticdl audit: %v\n%s", err, out)
+	}
 	if kills < least {
 		t.Errorf("%d processes were killed, want %d at least", kills, least)
 	}

@@ -73,6 +73,9 @@ func campaign(t *testing.T, kind string, verify func(*contest), command func(*co
 				t.Errorf("%s with %d of %d records: %s", s.State, s.RecordsDone, s.RecordsTotal, s.Reason)
 			} else {
 				verify(c)
+				if out, code := c.try("audit", contestJob); code != 0 {
+					t.Errorf("elasticdl audit: exit code %d\n%s", code, out)
+				}
 			}
 		})
 	}

@@ -16,6 +16,7 @@ func (m *master) advance(now time.Time) {
 	if !m.stage.Planned() && !m.stage.Over() {
 		return
 	}
+	m.work.enter()
 	if !m.stage.Over() {
 		m.strategy.update()
 		m.askHolders()
@@ -112,7 +113,7 @@ func (m *master) newGeneration(modelGeneration int64, reason string) {
 			"checkpoint", base.Number, "version", base.version(),
 			"records", base.records(), "of", stats.Done)
 		m.events.happen(RolledBack{ModelGeneration: modelGeneration, Reason: reason, Checkpoint: base.Number,
-			Version: base.version(), Records: stats.Done, Kept: base.records()})
+			Version: base.version(), Records: stats.Done, Kept: base.records(), Epochs: m.work.book.Finished()})
 	default:
 		m.Log.Warn("The training starts over", "reason", reason, "model_generation", modelGeneration,
 			"records", stats.Done)
@@ -137,7 +138,7 @@ func rollbackText(base kept, done int64, begun bool, reason string) string {
 // restart sets the training back to where a checkpoint is.
 func (m *master) restart(base kept) {
 	m.evaluations.restart(base)
-	if err := m.work.queue.Rewind(base.ledger()); err != nil {
+	if err := m.work.rewind(base.ledger()); err != nil {
 		// cannot happen: the ledger was checked against this cut, and an empty one fits every cut
 		panic(err)
 	}

@@ -323,8 +323,9 @@ func (m *master) goOn(first kept, modelGeneration int64, now time.Time) {
 	m.progress.resumedWith(first.records())
 	m.Log.Info("The model begins with a checkpoint", "number", first.Number, "directory", first.Dir,
 		"version", first.version(), "records", first.records())
-	m.events.happen(Resumed{Number: first.Number, Version: first.version(), Records: first.records()})
 	m.restart(m.checkpoints.rewind(now))
+	m.events.happen(Resumed{Number: first.Number, Version: first.version(), Records: first.records(),
+		Epochs: m.work.book.Finished()})
 }
 
 // restore sets what was loaded for a restored master. The generation continues, or the next one

@@ -366,6 +366,8 @@ func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 	c.holders.kept(c.newest())
 	c.Log.Info("Checkpoint written", "number", commit.Number, "version", commit.Version, "records",
 		commit.Records, "took", time.Since(commit.Time).Round(time.Millisecond))
+	c.work.enter()
+	c.work.book.Committed(commit.Number, commit.Records, &commit.Ledger)
 	c.events.happen(CheckpointWritten{Number: commit.Number, Version: commit.Version, Records: commit.Records})
 	useless := maps.Clone(c.useless)
 	c.background.Go(func() { c.retain(useless) })

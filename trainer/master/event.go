@@ -125,12 +125,16 @@ type RolledBack struct {
 	// Records counts the records that were credited in the generation before, Kept those in the
 	// checkpoint.
 	Records, Kept int64
+	// Epochs is the number of epochs that are in the checkpoint completely.
+	Epochs int
 }
 
 // Resumed tells that the model begins with a checkpoint, of the job or of another, and how many of
 // the job's records are in it.
 type Resumed struct {
 	Number, Version, Records int64
+	// Epochs is the number of epochs that are in the checkpoint completely.
+	Epochs int
 }
 
 // CheckpointWritten tells that a checkpoint is at rest, and how many records are in it.

@@ -111,6 +111,7 @@ func (h *handover) abandon(had []ledger.Ledger) {
 // caller holds the mutex.
 func (h *handover) gathered(how string) {
 	h.stage.Recovered()
+	h.work.found()
 	h.announcements.by = h.clock.at(time.Now()).Add(timing.Return)
 	stats := h.work.queue.Stats()
 	h.Log.Info("The training continues: "+how, "records", stats.Done, "epoch", stats.Epoch)

@@ -164,17 +164,21 @@ func entryOfTraining(event Event) journal.Entry {
 				"trained on till then", e.Reason, logline.Thousands(e.Records))}
 	case RolledBack:
 		return journal.Entry{Kind: journal.TrainingRolledBack, Generation: e.ModelGeneration, Number: e.Checkpoint,
-			Version: e.Version, Records: e.Records - e.Kept,
+			Version: e.Version, Records: e.Records - e.Kept, Epoch: e.Epochs,
 			Text: fmt.Sprintf("the training returned to checkpoint %d at version %s, with %s of %s "+
 				"records: %s", e.Checkpoint, logline.Thousands(e.Version), logline.Thousands(e.Kept),
 				logline.Thousands(e.Records), e.Reason)}
 	case ProgramResumed:
 		return journal.Entry{Kind: journal.TrainingRolledBack, Generation: e.ModelGeneration, Version: e.Step,
-			Records: e.Repeated, Text: e.Words()}
+			Records: e.Repeated, Epoch: e.Epochs, Text: e.Words()}
 	case Resumed:
+		from := fmt.Sprintf("checkpoint %d at version %s", e.Number, logline.Thousands(e.Version))
+		if e.Number == 0 {
+			from = "the checkpoint of its program"
+		}
 		return journal.Entry{Kind: journal.TrainingResumed, Number: e.Number, Version: e.Version, Records: e.Records,
-			Text: fmt.Sprintf("the training continues from checkpoint %d at version %s, with %s records",
-				e.Number, logline.Thousands(e.Version), logline.Thousands(e.Records))}
+			Epoch: e.Epochs, Text: fmt.Sprintf("the training continues from %s, with %s records", from,
+				logline.Thousands(e.Records))}
 	case CheckpointWritten:
 		return journal.Entry{Kind: journal.CheckpointWritten, Number: e.Number, Version: e.Version, Records: e.Records,
 			Text: fmt.Sprintf("checkpoint %d written at version %s, with %s records", e.Number,

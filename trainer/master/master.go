@@ -283,7 +283,7 @@ func newShell(c Config, stage *lifecycle.Lifecycle, former *record) *master {
 	s := shared{Config: &c, stage: stage, mu: make(turn, 1), clock: newClock(),
 		events: newEvents(&c, former), waiters: newWaiters()}
 	m := &master{shared: s, background: &background{lasting: context.Background()}, orders: newOrders(),
-		contacts: newContacts(s.clock), work: &work{shared: s}, progress: new(progress)}
+		contacts: newContacts(s.clock), work: unplanned(s, &c, former), progress: new(progress)}
 	m.fleet = newFleet(s, m.contacts)
 	m.evaluations = &evaluations{shared: s, work: m.work}
 	m.handover = &handover{shared: s, work: m.work, record: former,

@@ -188,7 +188,7 @@ func (g *program) begins(applied ledger.Ledger, version int64) error {
 			"version", version, "records", records, "before", before)
 	}
 	if g.origin == rendezvous.Read {
-		g.found(version, records)
+		g.found(version, records, g.work.book.Finished())
 	}
 	return nil
 }
@@ -199,10 +199,12 @@ func (g *program) rewind() error {
 	if g.ledger == nil || g.work.dataset == nil {
 		return nil
 	}
-	if err := g.work.queue.Rewind(g.ledger); err != nil {
+	before, epochs := g.work.queue.Stats().Done, g.work.book.Finished()
+	if err := g.work.rewind(g.ledger); err != nil {
 		return fmt.Errorf("the program's checkpoint is not of this data set, %s: %w", described(g.work.dataset), err)
 	}
 	g.ledger = nil
+	g.sets(before, epochs)
 	return nil
 }
 

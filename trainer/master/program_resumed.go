@@ -48,13 +48,13 @@ func (g *program) begunWith(o *wire.Origin) error {
 			records = n
 		}
 	}
-	g.found(o.Version, records)
+	g.found(o.Version, records, g.work.book.Epochs(&applied))
 	return nil
 }
 
 // found tells what the program continues from after a loss of all states: a state with that many
-// updates and records, 0 for the initial values.
-func (g *program) found(version, records int64) {
+// updates, records and complete epochs, 0 for the initial values.
+func (g *program) found(version, records int64, epochs int) {
 	if g.lost == nil {
 		return
 	}
@@ -68,12 +68,26 @@ func (g *program) found(version, records int64) {
 		return
 	}
 	e := ProgramResumed{ModelGeneration: l.ModelGeneration, Reason: l.Reason, Step: version, Records: records,
-		Repeated: max(0, l.Records-records), AtLeast: l.AtLeast}
+		Epochs: epochs, Repeated: max(0, l.Records-records), AtLeast: l.AtLeast}
 	g.progress.explain(e.Words())
 	g.Log.Warn("The program resumed from its checkpoint", "reason", l.Reason, "model_generation",
 		l.ModelGeneration, "step",
 		version, "records", records, "of", l.Records)
 	g.events.happen(e)
+}
+
+// sets tells that the program has set the number of finished epochs, with the state of a checkpoint
+// that it has read. If all states were lost, [program.found] tells it.
+func (g *program) sets(before int64, epochs int) {
+	records, now := g.work.queue.Stats().Done, g.work.book.Finished()
+	switch {
+	case g.lost != nil || now == epochs:
+	case now > epochs:
+		g.events.happen(Resumed{Records: records, Epochs: now})
+	default:
+		g.events.happen(ProgramResumed{ModelGeneration: g.Self.ModelGeneration(), Records: records, Epochs: now,
+			Reason: "no process has kept its state", Repeated: max(0, before-records)})
+	}
 }
 
 // ProgramResumed tells that all states of a program's processes were lost, and that it continues
@@ -86,6 +100,8 @@ type ProgramResumed struct {
 	// Records is the number of records that are in the checkpoint, 0 if the program has declared no
 	// data set.
 	Records int64
+	// Epochs is the number of epochs that are in the checkpoint completely.
+	Epochs int
 	// Repeated counts the records that were credited before and are not in the checkpoint. AtLeast
 	// reports whether there may be more.
 	Repeated int64

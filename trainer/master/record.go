@@ -130,6 +130,8 @@ func (m *master) memoir() ([]byte, error) {
 	}
 	m.events.saved = r.Journal.Last
 	r.Unwanted = slices.SortedFunc(maps.Keys(m.events.unwanted), pod.ID.Compare)
+	m.work.enter()
+	r.Journal.Book = m.work.book.Save()
 	m.progress.save(&r)
 	m.evaluations.save(&r)
 	// nothing newer than the previous record is known
@@ -145,6 +147,7 @@ func (m *master) memoir() ([]byte, error) {
 	text, err := json.Marshal(r)
 	if err == nil && len(text) > MostRecord {
 		// the training needs the rest
+		r.Journal.Brief = true
 		r.Journal.Entries = r.Journal.Entries[max(0, len(r.Journal.Entries)-briefJournal):]
 		text, err = json.Marshal(r)
 	}

@@ -292,10 +292,11 @@ func (m *master) lostMeanwhile(modelGeneration int64, reason string) {
 	case m.handover.record.Rests && (saved || m.program != nil):
 		m.progress.resumedWith(base.records())
 		m.Self.SetModelGeneration(modelGeneration)
-		if saved {
-			m.events.happen(Resumed{Number: base.Number, Version: base.version(), Records: base.records()})
-		}
 		m.restart(m.checkpoints.rewind(m.clock.at(time.Now())))
+		if saved {
+			m.events.happen(Resumed{Number: base.Number, Version: base.version(), Records: base.records(),
+				Epochs: m.work.book.Finished()})
+		}
 	case m.handover.record.Rests:
 		m.newGeneration(modelGeneration, "the job has rested without a checkpoint")
 	default:

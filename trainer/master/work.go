@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/book"
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -15,8 +16,22 @@ import (
 type work struct {
 	shared
 	queue *task.Queue
+	// the second account of the records that the queue credits
+	book *book.Book
+	// the ledger of the holders of the model, as a new master has found it; nil: the book has it
+	held *ledger.Ledger
 	// data set that a program has declared; nil: none
 	dataset *wire.Dataset
+}
+
+// unplanned returns the work of a master before it is planned. Its book continues that of the
+// master before, or that of the job before it was resumed.
+func unplanned(s shared, c *Config, former *record) *work {
+	before := c.Journal.Book
+	if former != nil {
+		before = former.Journal.Book
+	}
+	return &work{shared: s, book: book.New(before)}
 }
 
 // policy returns how the records are cut into tasks.
@@ -44,6 +59,9 @@ func (w *work) plan(training, validation []task.Shard) (err error) {
 	if w.queue, err = task.New(training, w.policy()); err != nil {
 		return fmt.Errorf("plan the job: %w", err)
 	}
+	if err := w.book.Plan(training, w.policy()); err != nil {
+		return fmt.Errorf("plan the job: %w", err)
+	}
 	if incarnation := w.Self.Header().Incarnation; incarnation > 1 {
 		w.queue.NumberAs(incarnation)
 	}
@@ -61,9 +79,41 @@ func (w *work) declare(d *wire.Dataset) error {
 func (w *work) restore(applied *ledger.Ledger, saved task.Snapshot) error {
 	queue, err := task.Restore(w.Training, w.policy(), applied, saved, w.Self.Header().Incarnation)
 	if err == nil {
-		w.queue = queue
+		w.enter()
+		w.queue, w.held = queue, new(applied.Clone())
 	}
 	return err
+}
+
+// enter writes what the queue has credited into the book.
+func (w *work) enter() {
+	for _, c := range w.queue.Credits() {
+		w.book.Enter(c)
+	}
+}
+
+// rewind sets the training back to a model with the records of a ledger.
+func (w *work) rewind(l *ledger.Ledger) error {
+	w.enter()
+	if err := w.queue.Rewind(l); err != nil {
+		return err
+	}
+	w.book.Set(l)
+	w.held = nil
+	return nil
+}
+
+// found makes the book that of the model which a new master has found.
+func (w *work) found() {
+	if w.held == nil {
+		return
+	}
+	w.enter()
+	for _, epoch := range w.book.Find(w.held) {
+		_, records := w.book.Expected(epoch)
+		w.events.happen(EpochFinished{Epoch: epoch, Records: records})
+	}
+	w.held = nil
 }
 
 // lose takes back the leases of a worker; progress says how many of their records are in the model.
@@ -80,7 +130,12 @@ func (w *work) lose(worker int, progress map[int64]int64, fault string) {
 func (w *work) nextEpoch() {
 	stats := w.queue.Stats()
 	w.Log.Info("Epoch finished", "epoch", stats.Epoch, "records", stats.EpochDone)
-	w.events.happen(EpochFinished{Epoch: stats.Epoch, Records: stats.EpochDone})
+	w.enter()
+	// otherwise its end is in the journal already
+	if w.book.Finished() < stats.Epoch {
+		w.book.Finish()
+		w.events.happen(EpochFinished{Epoch: stats.Epoch, Records: stats.EpochDone})
+	}
 	w.queue.NextEpoch()
 	w.waiters.wake()
 }

@@ -47,6 +47,8 @@ var played = []play{
 	{page: "README.md", section: "A cluster with one command", by: "stacks TestReadmeCloud"},
 
 	{page: "docs/checkpoints.md", section: "Buckets", by: "cmd/elasticdl/cli TestStories"},
+	{page: "docs/exactly-once.md", section: "Prove it",
+		by: "cmd/elasticdl/cli TestJobStories, test/local TestAccuracy"},
 	{page: "docs/failures.md", section: "Events", by: "test/e2e TestNodesLost"},
 	{page: "docs/from-torchrun.md", by: byPages},
 	{page: "docs/jobs.md", by: "cmd/elasticdl/cli TestStories, cmd/elasticdl/cli TestJobStories, " +

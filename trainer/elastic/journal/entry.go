@@ -46,9 +46,10 @@ const (
 	TrainingFinished Kind = "TrainingFinished" // (Version)
 	// (Generation, Records: those lost)
 	TrainingStartedOver Kind = "TrainingStartedOver"
-	// (Generation, Number, Version, Records: those lost)
+	// (Generation, Number, Version, Records: those lost, Epoch: the last one kept)
 	TrainingRolledBack Kind = "TrainingRolledBack"
-	TrainingResumed    Kind = "TrainingResumed" // (Number, Version, Records)
+	// (Number, Version, Records, Epoch: the last one that it has)
+	TrainingResumed Kind = "TrainingResumed"
 
 	CheckpointWritten Kind = "CheckpointWritten" // (Number, Version, Records)
 	CheckpointFailed  Kind = "CheckpointFailed"  // (Number)
@@ -117,13 +118,14 @@ type Entry struct {
 	// Text says it in words, without the name of the pod. The caller escapes it.
 	Text string `json:"text,omitempty"`
 
-	Generation int64   `json:"generation,omitempty"` // of the world, or of the model
-	Size       int     `json:"size,omitempty"`       // workers
-	Epoch      int     `json:"epoch,omitempty"`      // from 1
-	Number     int64   `json:"number,omitempty"`     // of the checkpoint, or of the master
-	Version    int64   `json:"version,omitempty"`    // updates in the model
-	Records    int64   `json:"records,omitempty"`
-	Seconds    float64 `json:"seconds,omitempty"`
+	Generation int64 `json:"generation,omitempty"` // of the world, or of the model
+	Size       int   `json:"size,omitempty"`       // workers
+	// Epoch is the number of an epoch, from 1; of a rollback, the last that the model has kept.
+	Epoch   int     `json:"epoch,omitempty"`
+	Number  int64   `json:"number,omitempty"`  // of the checkpoint, or of the master
+	Version int64   `json:"version,omitempty"` // updates in the model
+	Records int64   `json:"records,omitempty"`
+	Seconds float64 `json:"seconds,omitempty"`
 	// Metrics holds the results of an evaluation: the first by name.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/book"
 )
 
 // Limits of a journal.
@@ -27,6 +29,7 @@ type Journal struct {
 	totals     Totals
 	conditions []Condition
 	last       int64 // number of the newest entry
+	brief      bool  // see [Snapshot.Brief]
 }
 
 // sized is an entry with its size in bytes.
@@ -156,18 +159,33 @@ type Snapshot struct {
 	Entries    []Entry     `json:"entries,omitempty"`
 	Totals     Totals      `json:"totals,omitzero"`
 	Conditions []Condition `json:"conditions,omitempty"`
+	// Brief reports that all but the newest entries were left out, for lack of room.
+	Brief bool `json:"brief,omitempty"`
+	// Book is the account of the records that were credited. A journal does not keep it: the caller
+	// of [Journal.Snapshot] sets it.
+	Book book.Saved `json:"book,omitzero"`
 }
 
 // Snapshot returns what [Restore] takes.
 func (j *Journal) Snapshot() Snapshot {
-	return Snapshot{Last: j.last, Entries: j.Entries(0), Totals: j.totals.clone(),
+	return Snapshot{Brief: j.brief, Last: j.last, Entries: j.Entries(0), Totals: j.totals.clone(),
 		Conditions: slices.Clone(j.conditions)}
+}
+
+// Full reports whether others may have been dropped, because the entries take all of the room, or
+// all but that of a few.
+func (s Snapshot) Full() bool {
+	bytes := 0
+	for _, e := range s.Entries {
+		bytes += e.size()
+	}
+	return len(s.Entries) >= Most-10 || bytes > MostBytes-2*MostText
 }
 
 // Restore returns the journal of a snapshot. Entries that are out of order, too long or too many
 // are put right: a snapshot may have been written by another version.
 func Restore(s Snapshot) Journal {
-	j := Journal{totals: s.Totals.clone(), conditions: slices.Clone(s.Conditions)}
+	j := Journal{brief: s.Brief, totals: s.Totals.clone(), conditions: slices.Clone(s.Conditions)}
 	for _, e := range s.Entries {
 		if e.N <= j.last {
 			continue

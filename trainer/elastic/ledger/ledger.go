@@ -171,6 +171,15 @@ func (e *open) and(o *open) *open {
 	return both
 }
 
+// Size returns about how many bytes [Ledger.Append] appends.
+func (l *Ledger) Size() int {
+	n := 8
+	for _, e := range l.open {
+		n += 16 + 8*len(e.whole) + 8*len(e.parts)
+	}
+	return n
+}
+
 // put sets the entry of an epoch, unless it is empty.
 func (l *Ledger) put(epoch int, e *open) {
 	if len(e.whole)+len(e.parts) == 0 {

@@ -51,6 +51,8 @@ type Queue struct {
 	// from the snapshot: tasks of evaluations and exports that were not queued again yet
 	tried []TriedTask
 
+	// stretches that were credited since the last call of Credits
+	credits []Credit
 	// number of leases by kind
 	leased map[Kind]int
 	// number of holders with a training lease
@@ -118,11 +120,7 @@ func (q *Queue) plan() {
 // the number of tasks.
 func (q *Queue) open() {
 	q.epoch++
-	order := plain(q.cut.tasks)
-	if q.policy.Shuffle {
-		order = shuffle(q.cut.tasks, q.policy.Seed, uint64(q.epoch))
-	}
-	q.training = newTodo(q.cut, order, Task{Kind: Training, Epoch: q.epoch})
+	q.training = newTodo(q.cut, q.policy.order(q.cut.tasks, q.epoch), Task{Kind: Training, Epoch: q.epoch})
 	room := q.cut.records
 	if q.policy.MaxRecords > 0 {
 		room = min(room, q.policy.MaxRecords-q.stats.Done)
@@ -340,6 +338,7 @@ func (q *Queue) credit(l *Lease, done int64) {
 	}
 	q.stats.Done += done - l.Done
 	q.stats.EpochDone += done - l.Done
+	q.credits = append(q.credits, Credit{ledger.Task{Epoch: l.Epoch, Number: l.Number}, l.Done, done})
 	l.Done, l.Returned = done, 0
 }
 

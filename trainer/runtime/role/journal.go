@@ -31,7 +31,9 @@ func Concluded(s journal.Snapshot, last *wire.JobStatus) journal.Snapshot {
 		return s
 	}
 	j.Add(journal.Entry{Kind: kind, Text: logline.Escape(last.Reason)}, time.UnixMilli(last.EndedUnixMs))
+	account := s.Book
 	s = j.Snapshot()
+	s.Book = account
 	s.Conditions = nil // they are those of a job that runs
 	return s
 }

@@ -1,0 +1,106 @@
+package audit
+
+import (
+	"github.com/elasticdl/elasticdl/trainer/elastic/book"
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
+)
+
+// returns has the kinds of entries after which the training continues from another number of
+// epochs.
+var returns = []journal.Kind{journal.TrainingStartedOver, journal.TrainingRolledBack, journal.TrainingResumed}
+
+// journal compares the ends of epochs in the journal with those in the book. A journal drops its
+// oldest entries when it is full; nothing is concluded from the time before.
+func (c *checker) journal() {
+	s := c.Journal
+	have := make(map[journal.Kind]int64)
+	for _, e := range s.Entries {
+		have[e.Kind]++
+	}
+	lacks := func(k journal.Kind) bool { return have[k] < s.Totals.Kinds[k] }
+	// number of the entry from which on nothing was dropped
+	from := int64(0)
+	for _, k := range append([]journal.Kind{journal.EpochFinished}, returns...) {
+		if lacks(k) && c.full() {
+			from = max(from, c.oldest(k))
+		}
+	}
+	before := len(c.report.Findings)
+	next, known := 1, from == 0
+	// the first epoch that the model returned to, and whose end was not seen
+	skipped := 0
+	for _, e := range s.Entries {
+		if e.N < from {
+			continue
+		}
+		if known && skipped == 0 && e.Kind == journal.TrainingRolledBack && e.Epoch >= next {
+			skipped = next
+		}
+		next, known = c.entry(e, next, known)
+	}
+	finished := c.report.Finished
+	switch {
+	case !known:
+	case next-1 > finished:
+		c.wrong(InJournal, book.Missing, finished+1, "epoch %d: its end is in the journal, and not in the ledger",
+			finished+1)
+	default:
+		for ; next <= finished; next++ {
+			c.wrong(InJournal, book.Missing, next, "epoch %d: its end is missing from the journal", next)
+			if len(c.report.Findings) == MostFindings {
+				break
+			}
+		}
+	}
+	if lacks(journal.EpochFinished) && !c.full() && len(c.report.Findings) == before {
+		c.wrong(InJournal, book.Missing, skipped, "epoch %d: its end is missing from the journal", skipped)
+	}
+	if n := s.Totals.Kinds[journal.EpochFinished]; n != c.book.Ended && len(c.report.Findings) == before {
+		c.wrong(InJournal, Damaged, 0, "the journal counts %d ends of epochs, and the ledger %d", n, c.book.Ended)
+	}
+}
+
+// entry follows one entry. next is the epoch that is to end next, if it is known.
+func (c *checker) entry(e journal.Entry, next int, known bool) (int, bool) {
+	for _, k := range returns {
+		if e.Kind == k {
+			return e.Epoch + 1, true
+		}
+	}
+	if e.Kind != journal.EpochFinished {
+		return next, known
+	}
+	if want := c.recordsOf(e.Epoch); e.Records != want {
+		c.wrong(InJournal, Damaged, e.Epoch, "epoch %d: its end in the journal has %d records, expected %d "+
+			"(entry %d)", e.Epoch, e.Records, want, e.N)
+	}
+	if !known || e.Epoch == next {
+		return e.Epoch + 1, true
+	}
+	if e.Epoch < next {
+		c.wrong(InJournal, book.Twice, e.Epoch, "epoch %d: its end is twice in the journal (entry %d), and no "+
+			"rollback is between", e.Epoch, e.N)
+		return next, true
+	}
+	for ; next < e.Epoch && len(c.report.Findings) < MostFindings; next++ {
+		c.wrong(InJournal, book.Missing, next, "epoch %d: its end is missing from the journal", next)
+	}
+	return e.Epoch + 1, true
+}
+
+// full reports whether the journal may have dropped entries.
+func (c *checker) full() bool {
+	s := c.Journal
+	return s.Brief || s.Full()
+}
+
+// oldest returns the number of the oldest entry of a kind, that after the newest entry if there is
+// none.
+func (c *checker) oldest(k journal.Kind) int64 {
+	for _, e := range c.Journal.Entries {
+		if e.Kind == k {
+			return e.N
+		}
+	}
+	return c.Journal.Last + 1
+}

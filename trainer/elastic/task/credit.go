@@ -1,0 +1,19 @@
+package task
+
+import "github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+
+// Credit is the records [From, To) of a training task, in the order of [Policy.Order], which were
+// credited by one report.
+type Credit struct {
+	Task     ledger.Task
+	From, To int64
+}
+
+// Credits returns the stretches that were credited since the call before, in their order. Records
+// that are in the ledger of [Queue.Rewind] or [Restore] were not credited by a report, and are not
+// among them.
+func (q *Queue) Credits() []Credit {
+	credits := q.credits
+	q.credits = nil
+	return credits
+}
