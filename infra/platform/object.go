@@ -196,6 +196,7 @@ func roles(in string) []*rbac.Role {
 	return []*rbac.Role{
 		role(Submitter,
 			rule("batch", "jobs", "create delete get list patch watch"),
+			rule("batch", "jobs/status", "patch"),
 			rule("", "configmaps", "create delete get list patch update watch"),
 			// only an account with all rights of a Role may grant it
 			rule("", "secrets", "create delete get update"),

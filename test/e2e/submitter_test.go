@@ -18,6 +18,7 @@ import (
 // grant more rights than they have.
 var submitting = []rule{
 	{[]string{"batch"}, []string{"jobs"}, nil, strings.Fields("create delete get list patch watch")},
+	{[]string{"batch"}, []string{"jobs/status"}, nil, []string{"patch"}},
 	{[]string{""}, []string{"configmaps"}, nil, strings.Fields("create delete get list patch update watch")},
 	{[]string{""}, []string{"secrets"}, nil, strings.Fields("create delete get update")},
 	{[]string{""}, []string{"services"}, nil, strings.Fields("create delete get list")},
@@ -74,6 +75,7 @@ func TestSubmitterPermissions(t *testing.T) {
 		{"update", "configmaps", submit, grants("configmaps"), false},
 		{"watch", "configmaps", submit, grants("configmaps"), false},
 		{"patch", "jobs", submit, grants("jobs"), false},
+		{"patch", "jobs/status", submit, grants("jobs/status"), false},
 		{"delete", "pods", submit, grants("pods"), false},
 		{"watch", "pods", submit, grants("pods"), false},
 		{"create", "events", submit, grants("events"), false},

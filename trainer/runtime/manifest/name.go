@@ -50,6 +50,10 @@ const (
 // running job are not in the hash: see [Submit].
 const AnnotationSpec = "elasticdl-spec-hash"
 
+// ConditionPrefix is the beginning of the types of those conditions of a Job that its master
+// writes, as in elasticdl.dev/Running.
+const ConditionPrefix = "elasticdl.dev/"
+
 // App is the value of [LabelApp], and the prefix of all names.
 const App = "elasticdl"
 

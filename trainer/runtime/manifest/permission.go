@@ -12,9 +12,11 @@ import (
 // Permissions of a master. It creates, deletes and watches pods. It reads and watches the spec,
 // writes the state, and fills the Secret, all of which the user's side has created. When it is
 // asked to terminate it reads its Job, which may be suspended or deleted; to fail the job, it
-// patches it. It records what happens to the job as events.
+// patches it. It writes the conditions of the job into the status of its Job, and records what
+// happens to the job as events.
 var (
 	jobVerbs      = []string{"get", "patch"}
+	statusVerbs   = []string{"patch"}
 	podVerbs      = []string{"create", "delete", "list", "watch"}
 	specVerbs     = []string{"get", "watch"}
 	stateVerbs    = []string{"get", "update"}
@@ -48,6 +50,7 @@ func rulesOf(jobs []string) []rbac.PolicyRule {
 	}
 	return []rbac.PolicyRule{
 		ruleOf(batch.GroupName, "jobs", jobVerbs, named(MasterName)...),
+		ruleOf(batch.GroupName, "jobs/status", statusVerbs, named(MasterName)...),
 		rule("pods", podVerbs),
 		rule("configmaps", specVerbs, named(SpecName)...),
 		rule("configmaps", stateVerbs, named(StateName)...),

@@ -213,6 +213,7 @@ func (m *kubeMaster) yield(ctx context.Context, final *wire.JobStatus, y *master
 	until := time.Now().Add(y.Pause)
 	final.State, final.RecordsPerSecond, final.EndedUnixMs, final.Waiting = string(job.Pending), 0, 0, ""
 	final.Reason = y.Reason
+	m.tell(final)
 	last, cancel := lastly(ctx)
 	defer cancel()
 	if err := m.state.rest(last, final, until); err != nil {
@@ -227,6 +228,7 @@ func (m *kubeMaster) write(ctx context.Context, final *wire.JobStatus) error {
 	if m.state.incarnation == 0 {
 		return nil
 	}
+	m.tell(final)
 	last, cancel := lastly(ctx)
 	defer cancel()
 	err := m.state.finish(last, final)
@@ -234,6 +236,13 @@ func (m *kubeMaster) write(ctx context.Context, final *wire.JobStatus) error {
 		m.log.Error("The job's last status could not be written", "error", err)
 	}
 	return err
+}
+
+// tell writes the conditions of a job's last status into its Job.
+func (m *kubeMaster) tell(final *wire.JobStatus) {
+	final = proto.CloneOf(final)
+	master.Rejudge(final, time.Now())
+	m.conditions.hear(final)
 }
 
 // sweep deletes all remaining pods of the job.

@@ -90,6 +90,8 @@ type kubeMaster struct {
 	// until the training has one
 	status *wire.JobStatus
 	events *eventWriter
+	// of the status of the Job
+	conditions *conditionWriter
 	// master.Run
 	runs func(context.Context, master.Config) (*wire.JobStatus, error)
 }
@@ -146,6 +148,9 @@ func (m *kubeMaster) run(ctx context.Context) error {
 		m.env[job.EnvUID], m.env[manifest.EnvPodName], m.env[manifest.EnvNodeName], m.log)
 	m.events.start()
 	defer m.events.end() // the state goes before them
+	m.conditions = newConditionWriter(m.Client.BatchV1().Jobs(m.Namespace), m.Job, m.env[job.EnvUID], m.log)
+	m.conditions.start()
+	defer m.conditions.end()
 	var before past
 	err := m.eventually(ctx, func() (err error) {
 		before, err = m.state.begin(ctx, m.status)
@@ -298,7 +303,11 @@ func (m *kubeMaster) runJob(ctx context.Context, before past) (*wire.JobStatus, 
 	config.Owner, config.Ancestors, config.Look = m.owner(), m.before, func(o checkpoint.Owner) checkpoint.Standing {
 		return m.standing(ctx, o)
 	}
-	config.OnStatus, config.OnEntry = m.state.setStatus, m.events.hear
+	config.OnEntry = m.events.hear
+	config.OnStatus = func(s *wire.JobStatus) {
+		m.state.setStatus(s)
+		m.conditions.hear(s)
+	}
 	return m.attend(ctx, config, authority)
 }
 

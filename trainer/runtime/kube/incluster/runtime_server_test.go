@@ -337,6 +337,13 @@ func (s *apiServer) answer(r *http.Request, kind, name string) (any, error) {
 		case patch.UID != o.UID:
 			return nil, api.NewInvalid(schema.GroupKind{Kind: "Job"}, name,
 				field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), patch.UID, "field is immutable")})
+		case strings.HasSuffix(r.URL.Path, "/status"):
+			for _, c := range patch.Status.Conditions {
+				o.Status.Conditions = slices.DeleteFunc(o.Status.Conditions, func(was batch.JobCondition) bool {
+					return was.Type == c.Type
+				})
+				o.Status.Conditions = append(o.Status.Conditions, c)
+			}
 		case patch.Spec.BackoffLimit != nil:
 			o.Spec.BackoffLimit = patch.Spec.BackoffLimit
 		}
