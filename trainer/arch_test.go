@@ -59,6 +59,7 @@ var packages = map[string]struct {
 	"elastic":            {pure, ""},
 	"elastic/audit":      {pure, "elastic/book elastic/journal elastic/ledger elastic/task"},
 	"elastic/book":       {pure, "elastic/ledger elastic/task"},
+	"elastic/curve":      {pure, ""},
 	"elastic/custody":    {pure, "elastic/ledger elastic/rendezvous"},
 	"elastic/evaluation": {pure, ""},
 	"elastic/identity":   {pure, "elastic/pod"},
@@ -95,8 +96,9 @@ var packages = map[string]struct {
 	"store/tensorboard":     {shell, "elastic/job elastic/pod store/checkpoint store/outage wire"},
 
 	"master": {shell,
-		"elastic/book elastic/custody elastic/evaluation elastic/identity elastic/job elastic/admission elastic/journal " +
-			"elastic/ledger elastic/lifecycle elastic/param elastic/pod elastic/rendezvous elastic/task " +
+		"elastic/admission elastic/book elastic/curve elastic/custody elastic/evaluation elastic/identity " +
+		"elastic/job elastic/journal elastic/ledger elastic/lifecycle elastic/param elastic/pod " +
+		"elastic/rendezvous elastic/task " +
 			"elastic/timing elastic/verdict logline store/checkpoint store/prediction wire wire/rpc"},
 
 	"train":               {shell, ""},
@@ -132,18 +134,18 @@ var packages = map[string]struct {
 	"runtime":       {shell, ""},
 	"runtime/image": {shell, "run/folder"},
 	"runtime/kube": {shell,
-		"elastic/job elastic/journal elastic/pod logline master runtime/kube/observe runtime/manifest " +
-			"runtime/role store/checkpoint wire"},
+		"elastic/curve elastic/job elastic/journal elastic/pod logline master runtime/kube/observe runtime/manifest " +
+			"runtime/role store/checkpoint wire wire/rpc"},
 	"runtime/kube/incluster": {shell,
-		"elastic/identity elastic/job elastic/journal elastic/launch elastic/pod master runtime/kube/observe " +
+		"elastic/curve elastic/identity elastic/job elastic/journal elastic/launch elastic/pod master runtime/kube/observe " +
 			"runtime/manifest runtime/role store/checkpoint wire wire/credential wire/rpc"},
 	"runtime/kube/observe": {shell, "elastic/pod runtime/manifest runtime/role"},
 	"runtime/local": {shell,
-		"console elastic/identity elastic/job elastic/journal elastic/launch elastic/pod elastic/timing " +
+		"console elastic/curve elastic/identity elastic/job elastic/journal elastic/launch elastic/pod elastic/timing " +
 			"logline master run/program runtime/role store/checkpoint wire wire/credential wire/rpc"},
 	"runtime/manifest": {pure, "elastic/job elastic/pod elastic/timing"},
 	"runtime/role": {shell,
-		"elastic/identity elastic/job elastic/journal elastic/pod elastic/task elastic/timing logline master " +
+		"elastic/curve elastic/identity elastic/job elastic/journal elastic/pod elastic/task elastic/timing logline master " +
 			"run/agent run/program store/bucket store/checkpoint store/outage store/prediction store/tensorboard " +
 			"train/data train/ps train/worker train/zoo wire wire/credential wire/membership wire/rpc"},
 

@@ -32,8 +32,9 @@
 //	elastic/    decisions: pure state machines, which a seed replays
 //	  elastic/job/ elastic/source/ elastic/task/ elastic/leases/ elastic/ledger/ elastic/pod/
 //	  elastic/rendezvous/ elastic/custody/ elastic/supervise/ elastic/evaluation/ elastic/verdict/
-//	  elastic/lifecycle/ elastic/launch/ elastic/admission/ elastic/journal/ elastic/timing/
-//	  elastic/identity/ elastic/param/ elastic/stacks/ elastic/stuck/ elastic/book/ elastic/audit/
+//	  elastic/lifecycle/ elastic/launch/ elastic/admission/ elastic/journal/
+//	  elastic/timing/ elastic/identity/ elastic/param/ elastic/stacks/ elastic/stuck/
+//	  elastic/book/ elastic/audit/ elastic/curve/
 //	wire/       communication of the roles: the calls and messages of a job, generated
 //	  wire/rpc/         connections, identity of the caller, authorization, deadlines
 //	  wire/credential/  the job's authority, certificates, mutual TLS on every connection

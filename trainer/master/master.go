@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/admission"
+	"github.com/elasticdl/elasticdl/trainer/elastic/curve"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
@@ -72,6 +73,8 @@ type Config struct {
 	Resume bool
 	// Journal is the journal of the job before it was resumed; without Former.
 	Journal journal.Snapshot
+	// Curve is how the job had progressed before it was resumed; without Former.
+	Curve curve.Snapshot
 	// UIDs of the jobs that this one continues from: it inherits their checkpoint directory
 	Ancestors []string
 	// Owner is the job as owner of its checkpoint directory; without a UID: the job that Self
@@ -104,6 +107,10 @@ type Config struct {
 	Self *rpc.Self
 	// whether users' calls are served at the listener, too: on one machine
 	Users bool
+	// Viewers is a listener that serves the users' calls that change nothing, without
+	// authentication: only users who may make them must be able to reach it. Nil: there is none.
+	// Run closes it.
+	Viewers net.Listener
 	// Certification issues certificates to pods; nil: they get them otherwise.
 	Certification wire.CertificationServer
 	Pods          Pods
@@ -174,6 +181,9 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	m, err := newMaster(c)
 	if err != nil {
 		c.Listener.Close()
+		if c.Viewers != nil {
+			c.Viewers.Close()
+		}
 		return nil, err
 	}
 	// pods are ended after ctx is done, too
@@ -192,6 +202,7 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 			m.stop(job.Failed, fmt.Errorf("serve %v: %w", c.Listener.Addr(), err))
 		}
 	})
+	defer m.serveViewers()()
 	if m.recorder != nil {
 		m.background.Go(func() { m.write(lasting) })
 		m.background.Go(func() { m.hint(lasting) })
@@ -283,7 +294,7 @@ func newShell(c Config, stage *lifecycle.Lifecycle, former *record) *master {
 	s := shared{Config: &c, stage: stage, mu: make(turn, 1), clock: newClock(),
 		events: newEvents(&c, former), waiters: newWaiters()}
 	m := &master{shared: s, background: &background{lasting: context.Background()}, orders: newOrders(),
-		contacts: newContacts(s.clock), work: unplanned(s, &c, former), progress: new(progress)}
+		contacts: newContacts(s.clock), work: unplanned(s, &c, former), progress: newProgress(&c, former)}
 	m.fleet = newFleet(s, m.contacts)
 	m.evaluations = &evaluations{shared: s, work: m.work}
 	m.handover = &handover{shared: s, work: m.work, record: former,

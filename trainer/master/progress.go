@@ -1,16 +1,77 @@
 package master
 
-import "time"
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
 
-// progress has the speed of the training, and its rollbacks.
+	"github.com/elasticdl/elasticdl/trainer/elastic/curve"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// progress has the speed of the training, its curves, and its rollbacks.
 type progress struct {
 	speed speed
+	curve curve.Curve
+	// number of evaluations that are in the curve
+	measured int64
 	// records that were done before the job was resumed
 	resumed int64
 	// number of rollbacks
 	rewinds int
 	// reason of the last rollback
 	reason string
+}
+
+// newProgress returns the progress of a master. Its curve continues that of the master before, or
+// that of the job before it was resumed.
+func newProgress(c *Config, former *record) *progress {
+	if former != nil {
+		return &progress{curve: curve.Restore(former.Curve), measured: former.Evaluated}
+	}
+	return &progress{curve: curve.Restore(c.Curve)}
+}
+
+// draw adds the status to the curve, while the job runs.
+func (p *progress) draw(s *wire.JobStatus, now time.Time) {
+	if s.EndedUnixMs > 0 {
+		return
+	}
+	sample := curve.Sample{Records: s.RecordsDone, Rate: s.RecordsPerSecond, Workers: working(s),
+		Loss: cmp.Or(float64(s.Loss), math.NaN())}
+	p.curve.Observe(sample, now)
+	if n := len(s.Evaluations); n > 0 && s.Evaluated > p.measured {
+		p.measured = s.Evaluated
+		p.curve.Measure(s.Evaluations[n-1].Metrics, now)
+	}
+}
+
+// working returns the number of workers that run.
+func working(s *wire.JobStatus) (n int) {
+	for _, p := range s.Pods {
+		if p.Role == wire.Role_WORKER && pod.Running.Is(p.State) {
+			n++
+		}
+	}
+	return n
+}
+
+// ReadCurve returns the curve in a record of a master, as [Memory] stores it; an empty one if there
+// is none.
+func ReadCurve(text []byte) (curve.Snapshot, error) {
+	var r struct {
+		Curve curve.Snapshot `json:"curve"`
+	}
+	if len(text) == 0 {
+		return r.Curve, nil
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return curve.Snapshot{}, fmt.Errorf("read the curve of the job: %w", err)
+	}
+	return r.Curve, nil
 }
 
 // rolledBack notes a rollback of the training, and its reason.
@@ -36,6 +97,7 @@ func (p *progress) restore(r *record) {
 // save writes to a record what restore takes.
 func (p *progress) save(r *record) {
 	r.Resumed, r.RollbackReason, r.Rewinds = p.resumed, p.reason, p.rewinds
+	r.Curve = p.curve.Snapshot()
 }
 
 // speed is records per second over a sliding window.

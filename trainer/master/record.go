@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/curve"
 	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
 	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
@@ -58,7 +59,9 @@ type record struct {
 	// what has happened
 	Journal journal.Snapshot `json:"journal,omitzero"`
 	// pods whose end was ordered, and is not seen yet
-	Unwanted []pod.ID         `json:"unwanted,omitempty"`
+	Unwanted []pod.ID `json:"unwanted,omitempty"`
+	// how the training has progressed
+	Curve    curve.Snapshot   `json:"curve,omitzero"`
 	Tasks    task.Snapshot    `json:"tasks"`
 	Measures evaluation.Saved `json:"measures"`
 	// the newest results
@@ -149,6 +152,7 @@ func (m *master) memoir() ([]byte, error) {
 		// the training needs the rest
 		r.Journal.Brief = true
 		r.Journal.Entries = r.Journal.Entries[max(0, len(r.Journal.Entries)-briefJournal):]
+		r.Curve = curve.Snapshot{}
 		text, err = json.Marshal(r)
 	}
 	if err == nil && len(text) > MostRecord {

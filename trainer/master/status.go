@@ -37,6 +37,7 @@ func (m *master) publish(ctx context.Context) {
 			}
 		}
 		known = s.Problems
+		m.draw(s, now)
 		m.OnStatus(s)
 		select {
 		case <-ticker.C:
@@ -44,6 +45,13 @@ func (m *master) publish(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// draw adds the status to the curves.
+func (m *master) draw(s *wire.JobStatus, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.progress.draw(s, now)
 }
 
 // standstill returns what a job waits for that does not train; "": it trains, stops or has ended.

@@ -2654,6 +2654,113 @@ func (x *StacksReply) GetMissing() []int32 {
 	return nil
 }
 
+type WatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// of the journal, only entries with higher numbers are returned
+	After         int64 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_elasticdl_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *WatchRequest) GetAfter() int64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+type WatchReply struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Status *JobStatus             `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	// journal.Snapshot as JSON
+	Journal []byte `protobuf:"bytes,2,opt,name=journal,proto3" json:"journal,omitempty"`
+	// curve.Snapshot as JSON: how records, speed, loss and workers have developed
+	Curve         []byte `protobuf:"bytes,3,opt,name=curve,proto3" json:"curve,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchReply) Reset() {
+	*x = WatchReply{}
+	mi := &file_elasticdl_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchReply) ProtoMessage() {}
+
+func (x *WatchReply) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchReply.ProtoReflect.Descriptor instead.
+func (*WatchReply) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *WatchReply) GetStatus() *JobStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *WatchReply) GetJournal() []byte {
+	if x != nil {
+		return x.Journal
+	}
+	return nil
+}
+
+func (x *WatchReply) GetCurve() []byte {
+	if x != nil {
+		return x.Curve
+	}
+	return nil
+}
+
 // Arrival announces that a worker is between two rounds and waits for a world or, as the first
 // message of a stream, that it works in one.
 type Arrival struct {
@@ -2710,7 +2817,7 @@ type Arrival struct {
 
 func (x *Arrival) Reset() {
 	*x = Arrival{}
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +2829,7 @@ func (x *Arrival) String() string {
 func (*Arrival) ProtoMessage() {}
 
 func (x *Arrival) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,7 +2842,7 @@ func (x *Arrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
 func (*Arrival) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+	return file_elasticdl_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Arrival) GetWorker() int32 {
@@ -2900,7 +3007,7 @@ type Crew struct {
 
 func (x *Crew) Reset() {
 	*x = Crew{}
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2912,7 +3019,7 @@ func (x *Crew) String() string {
 func (*Crew) ProtoMessage() {}
 
 func (x *Crew) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2925,7 +3032,7 @@ func (x *Crew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crew.ProtoReflect.Descriptor instead.
 func (*Crew) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+	return file_elasticdl_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Crew) GetProcesses() int32 {
@@ -2983,7 +3090,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2995,7 +3102,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3008,7 +3115,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{31}
+	return file_elasticdl_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Failure) GetRank() int32 {
@@ -3111,7 +3218,7 @@ type Assembly struct {
 
 func (x *Assembly) Reset() {
 	*x = Assembly{}
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3123,7 +3230,7 @@ func (x *Assembly) String() string {
 func (*Assembly) ProtoMessage() {}
 
 func (x *Assembly) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3136,7 +3243,7 @@ func (x *Assembly) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembly.ProtoReflect.Descriptor instead.
 func (*Assembly) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{32}
+	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Assembly) GetWord() isAssembly_Word {
@@ -3223,7 +3330,7 @@ type Cut struct {
 
 func (x *Cut) Reset() {
 	*x = Cut{}
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3235,7 +3342,7 @@ func (x *Cut) String() string {
 func (*Cut) ProtoMessage() {}
 
 func (x *Cut) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3248,7 +3355,7 @@ func (x *Cut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cut.ProtoReflect.Descriptor instead.
 func (*Cut) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{33}
+	return file_elasticdl_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Cut) GetNumber() int64 {
@@ -3281,7 +3388,7 @@ type Recall struct {
 
 func (x *Recall) Reset() {
 	*x = Recall{}
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3400,7 @@ func (x *Recall) String() string {
 func (*Recall) ProtoMessage() {}
 
 func (x *Recall) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3413,7 @@ func (x *Recall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recall.ProtoReflect.Descriptor instead.
 func (*Recall) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{34}
+	return file_elasticdl_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Recall) GetGeneration() int64 {
@@ -3366,7 +3473,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3378,7 +3485,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3391,7 +3498,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{35}
+	return file_elasticdl_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *World) GetId() int64 {
@@ -3489,7 +3596,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3501,7 +3608,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3514,7 +3621,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{36}
+	return file_elasticdl_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Member) GetWorker() int32 {
@@ -3547,7 +3654,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3559,7 +3666,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3572,7 +3679,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{37}
+	return file_elasticdl_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -3592,7 +3699,7 @@ type ScaleReply struct {
 
 func (x *ScaleReply) Reset() {
 	*x = ScaleReply{}
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3604,7 +3711,7 @@ func (x *ScaleReply) String() string {
 func (*ScaleReply) ProtoMessage() {}
 
 func (x *ScaleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3617,7 +3724,7 @@ func (x *ScaleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleReply.ProtoReflect.Descriptor instead.
 func (*ScaleReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{38}
+	return file_elasticdl_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ScaleReply) GetBefore() int32 {
@@ -3635,7 +3742,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3647,7 +3754,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3660,7 +3767,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{39}
+	return file_elasticdl_proto_rawDescGZIP(), []int{41}
 }
 
 // PodStatus is a pod of a job: one that runs, or one of the last that have ended.
@@ -3688,7 +3795,7 @@ type PodStatus struct {
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3700,7 +3807,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3713,7 +3820,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{40}
+	return file_elasticdl_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PodStatus) GetRole() Role {
@@ -3814,7 +3921,7 @@ type ProcessStatus struct {
 
 func (x *ProcessStatus) Reset() {
 	*x = ProcessStatus{}
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3826,7 +3933,7 @@ func (x *ProcessStatus) String() string {
 func (*ProcessStatus) ProtoMessage() {}
 
 func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3839,7 +3946,7 @@ func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessStatus.ProtoReflect.Descriptor instead.
 func (*ProcessStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{41}
+	return file_elasticdl_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ProcessStatus) GetRank() int32 {
@@ -3903,7 +4010,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3915,7 +4022,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3928,7 +4035,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{42}
+	return file_elasticdl_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Condition) GetType() string {
@@ -3980,7 +4087,7 @@ type Incident struct {
 
 func (x *Incident) Reset() {
 	*x = Incident{}
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3992,7 +4099,7 @@ func (x *Incident) String() string {
 func (*Incident) ProtoMessage() {}
 
 func (x *Incident) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4005,7 +4112,7 @@ func (x *Incident) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incident.ProtoReflect.Descriptor instead.
 func (*Incident) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{43}
+	return file_elasticdl_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Incident) GetUnixMs() int64 {
@@ -4040,7 +4147,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4052,7 +4159,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4065,7 +4172,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{44}
+	return file_elasticdl_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -4179,7 +4286,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4191,7 +4298,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4204,7 +4311,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{45}
+	return file_elasticdl_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *JobStatus) GetName() string {
@@ -4530,7 +4637,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_elasticdl_proto_msgTypes[46]
+	mi := &file_elasticdl_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4542,7 +4649,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[46]
+	mi := &file_elasticdl_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4555,7 +4662,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{46}
+	return file_elasticdl_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Checkpoint) GetDir() string {
@@ -4616,7 +4723,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[47]
+	mi := &file_elasticdl_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4628,7 +4735,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[47]
+	mi := &file_elasticdl_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4641,7 +4748,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{47}
+	return file_elasticdl_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -4659,7 +4766,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[48]
+	mi := &file_elasticdl_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4671,7 +4778,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[48]
+	mi := &file_elasticdl_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4684,7 +4791,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{48}
+	return file_elasticdl_proto_rawDescGZIP(), []int{50}
 }
 
 type Variable struct {
@@ -4699,7 +4806,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[49]
+	mi := &file_elasticdl_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4711,7 +4818,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[49]
+	mi := &file_elasticdl_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4724,7 +4831,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{49}
+	return file_elasticdl_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Variable) GetName() string {
@@ -4770,7 +4877,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[50]
+	mi := &file_elasticdl_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4782,7 +4889,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[50]
+	mi := &file_elasticdl_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4795,7 +4902,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{50}
+	return file_elasticdl_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -4835,7 +4942,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[51]
+	mi := &file_elasticdl_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4847,7 +4954,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[51]
+	mi := &file_elasticdl_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4860,7 +4967,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{51}
+	return file_elasticdl_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -4881,7 +4988,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[52]
+	mi := &file_elasticdl_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4893,7 +5000,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[52]
+	mi := &file_elasticdl_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4906,7 +5013,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{52}
+	return file_elasticdl_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -4933,7 +5040,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[53]
+	mi := &file_elasticdl_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4945,7 +5052,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[53]
+	mi := &file_elasticdl_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4958,7 +5065,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{53}
+	return file_elasticdl_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -4987,7 +5094,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[54]
+	mi := &file_elasticdl_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4999,7 +5106,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[54]
+	mi := &file_elasticdl_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5012,7 +5119,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{54}
+	return file_elasticdl_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -5058,7 +5165,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[55]
+	mi := &file_elasticdl_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5070,7 +5177,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[55]
+	mi := &file_elasticdl_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5083,7 +5190,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{55}
+	return file_elasticdl_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -5158,7 +5265,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[56]
+	mi := &file_elasticdl_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5170,7 +5277,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[56]
+	mi := &file_elasticdl_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5183,7 +5290,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{56}
+	return file_elasticdl_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -5377,7 +5484,14 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\rStacksRequest\"X\n" +
 	"\vStacksReply\x12/\n" +
 	"\x06stacks\x18\x01 \x03(\v2\x17.elasticdl.ProcessStackR\x06stacks\x12\x18\n" +
-	"\amissing\x18\x02 \x03(\x05R\amissing\"\xd9\x04\n" +
+	"\amissing\x18\x02 \x03(\x05R\amissing\"$\n" +
+	"\fWatchRequest\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\x03R\x05after\"j\n" +
+	"\n" +
+	"WatchReply\x12,\n" +
+	"\x06status\x18\x01 \x01(\v2\x14.elasticdl.JobStatusR\x06status\x12\x18\n" +
+	"\ajournal\x18\x02 \x01(\fR\ajournal\x12\x14\n" +
+	"\x05curve\x18\x03 \x01(\fR\x05curve\"\xd9\x04\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1e\n" +
@@ -5647,12 +5761,13 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
 	"Rendezvous\x12\x12.elasticdl.Arrival\x1a\x13.elasticdl.Assembly(\x010\x01\x127\n" +
 	"\x05Vouch\x12\x17.elasticdl.VouchRequest\x1a\x15.elasticdl.VouchReply\x12L\n" +
-	"\fReportStacks\x12\x1e.elasticdl.ReportStacksRequest\x1a\x1c.elasticdl.ReportStacksReply2\xea\x01\n" +
+	"\fReportStacks\x12\x1e.elasticdl.ReportStacksRequest\x1a\x1c.elasticdl.ReportStacksReply2\xa3\x02\n" +
 	"\x03Job\x128\n" +
 	"\x06Status\x12\x18.elasticdl.StatusRequest\x1a\x14.elasticdl.JobStatus\x127\n" +
 	"\x05Scale\x12\x17.elasticdl.ScaleRequest\x1a\x15.elasticdl.ScaleReply\x124\n" +
 	"\x04Stop\x12\x16.elasticdl.StopRequest\x1a\x14.elasticdl.StopReply\x12:\n" +
-	"\x06Stacks\x12\x18.elasticdl.StacksRequest\x1a\x16.elasticdl.StacksReply2N\n" +
+	"\x06Stacks\x12\x18.elasticdl.StacksRequest\x1a\x16.elasticdl.StacksReply\x127\n" +
+	"\x05Watch\x12\x17.elasticdl.WatchRequest\x1a\x15.elasticdl.WatchReply2N\n" +
 	"\rCertification\x12=\n" +
 	"\aCertify\x12\x19.elasticdl.CertifyRequest\x1a\x17.elasticdl.CertifyReply2\xd1\x01\n" +
 	"\x0fParameterServer\x12=\n" +
@@ -5673,7 +5788,7 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                   // 0: elasticdl.Role
 	(TaskKind)(0),               // 1: elasticdl.TaskKind
@@ -5709,35 +5824,37 @@ var file_elasticdl_proto_goTypes = []any{
 	(*ReportStacksReply)(nil),   // 31: elasticdl.ReportStacksReply
 	(*StacksRequest)(nil),       // 32: elasticdl.StacksRequest
 	(*StacksReply)(nil),         // 33: elasticdl.StacksReply
-	(*Arrival)(nil),             // 34: elasticdl.Arrival
-	(*Crew)(nil),                // 35: elasticdl.Crew
-	(*Failure)(nil),             // 36: elasticdl.Failure
-	(*Assembly)(nil),            // 37: elasticdl.Assembly
-	(*Cut)(nil),                 // 38: elasticdl.Cut
-	(*Recall)(nil),              // 39: elasticdl.Recall
-	(*World)(nil),               // 40: elasticdl.World
-	(*Member)(nil),              // 41: elasticdl.Member
-	(*ScaleRequest)(nil),        // 42: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),          // 43: elasticdl.ScaleReply
-	(*StatusRequest)(nil),       // 44: elasticdl.StatusRequest
-	(*PodStatus)(nil),           // 45: elasticdl.PodStatus
-	(*ProcessStatus)(nil),       // 46: elasticdl.ProcessStatus
-	(*Condition)(nil),           // 47: elasticdl.Condition
-	(*Incident)(nil),            // 48: elasticdl.Incident
-	(*Evaluation)(nil),          // 49: elasticdl.Evaluation
-	(*JobStatus)(nil),           // 50: elasticdl.JobStatus
-	(*Checkpoint)(nil),          // 51: elasticdl.Checkpoint
-	(*StopRequest)(nil),         // 52: elasticdl.StopRequest
-	(*StopReply)(nil),           // 53: elasticdl.StopReply
-	(*Variable)(nil),            // 54: elasticdl.Variable
-	(*DeclareRequest)(nil),      // 55: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),        // 56: elasticdl.DeclareReply
-	(*TaskKey)(nil),             // 57: elasticdl.TaskKey
-	(*ProgressRequest)(nil),     // 58: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),       // 59: elasticdl.ProgressReply
-	(*ControlRequest)(nil),      // 60: elasticdl.ControlRequest
-	(*ControlReply)(nil),        // 61: elasticdl.ControlReply
-	nil,                         // 62: elasticdl.Evaluation.MetricsEntry
+	(*WatchRequest)(nil),        // 34: elasticdl.WatchRequest
+	(*WatchReply)(nil),          // 35: elasticdl.WatchReply
+	(*Arrival)(nil),             // 36: elasticdl.Arrival
+	(*Crew)(nil),                // 37: elasticdl.Crew
+	(*Failure)(nil),             // 38: elasticdl.Failure
+	(*Assembly)(nil),            // 39: elasticdl.Assembly
+	(*Cut)(nil),                 // 40: elasticdl.Cut
+	(*Recall)(nil),              // 41: elasticdl.Recall
+	(*World)(nil),               // 42: elasticdl.World
+	(*Member)(nil),              // 43: elasticdl.Member
+	(*ScaleRequest)(nil),        // 44: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),          // 45: elasticdl.ScaleReply
+	(*StatusRequest)(nil),       // 46: elasticdl.StatusRequest
+	(*PodStatus)(nil),           // 47: elasticdl.PodStatus
+	(*ProcessStatus)(nil),       // 48: elasticdl.ProcessStatus
+	(*Condition)(nil),           // 49: elasticdl.Condition
+	(*Incident)(nil),            // 50: elasticdl.Incident
+	(*Evaluation)(nil),          // 51: elasticdl.Evaluation
+	(*JobStatus)(nil),           // 52: elasticdl.JobStatus
+	(*Checkpoint)(nil),          // 53: elasticdl.Checkpoint
+	(*StopRequest)(nil),         // 54: elasticdl.StopRequest
+	(*StopReply)(nil),           // 55: elasticdl.StopReply
+	(*Variable)(nil),            // 56: elasticdl.Variable
+	(*DeclareRequest)(nil),      // 57: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),        // 58: elasticdl.DeclareReply
+	(*TaskKey)(nil),             // 59: elasticdl.TaskKey
+	(*ProgressRequest)(nil),     // 60: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),       // 61: elasticdl.ProgressReply
+	(*ControlRequest)(nil),      // 62: elasticdl.ControlRequest
+	(*ControlReply)(nil),        // 63: elasticdl.ControlReply
+	nil,                         // 64: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
@@ -5758,64 +5875,67 @@ var file_elasticdl_proto_depIdxs = []int32{
 	23, // 15: elasticdl.HeartbeatRequest.processes:type_name -> elasticdl.ProcessReport
 	2,  // 16: elasticdl.HeartbeatRequest.stage:type_name -> elasticdl.Stage
 	3,  // 17: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	54, // 18: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	56, // 18: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
 	29, // 19: elasticdl.ReportStacksRequest.stacks:type_name -> elasticdl.ProcessStack
 	29, // 20: elasticdl.StacksReply.stacks:type_name -> elasticdl.ProcessStack
-	35, // 21: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
-	36, // 22: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
-	40, // 23: elasticdl.Assembly.world:type_name -> elasticdl.World
-	39, // 24: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	38, // 25: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
-	41, // 26: elasticdl.World.members:type_name -> elasticdl.Member
-	9,  // 27: elasticdl.World.base:type_name -> elasticdl.Base
-	35, // 28: elasticdl.Member.crew:type_name -> elasticdl.Crew
-	0,  // 29: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	46, // 30: elasticdl.PodStatus.processes:type_name -> elasticdl.ProcessStatus
-	62, // 31: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	49, // 32: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	45, // 33: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	51, // 34: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
-	24, // 35: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
-	48, // 36: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
-	47, // 37: elasticdl.JobStatus.conditions:type_name -> elasticdl.Condition
-	54, // 38: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	57, // 39: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	9,  // 40: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
-	7,  // 41: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	13, // 42: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	19, // 43: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	22, // 44: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	34, // 45: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	14, // 46: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
-	30, // 47: elasticdl.Master.ReportStacks:input_type -> elasticdl.ReportStacksRequest
-	44, // 48: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	42, // 49: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	52, // 50: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	32, // 51: elasticdl.Job.Stacks:input_type -> elasticdl.StacksRequest
-	5,  // 52: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
-	55, // 53: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	58, // 54: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	60, // 55: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	8,  // 56: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	17, // 57: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	20, // 58: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	28, // 59: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	37, // 60: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	15, // 61: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
-	31, // 62: elasticdl.Master.ReportStacks:output_type -> elasticdl.ReportStacksReply
-	50, // 63: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	43, // 64: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	53, // 65: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	33, // 66: elasticdl.Job.Stacks:output_type -> elasticdl.StacksReply
-	6,  // 67: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
-	56, // 68: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	59, // 69: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	61, // 70: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	56, // [56:71] is the sub-list for method output_type
-	41, // [41:56] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	52, // 21: elasticdl.WatchReply.status:type_name -> elasticdl.JobStatus
+	37, // 22: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
+	38, // 23: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
+	42, // 24: elasticdl.Assembly.world:type_name -> elasticdl.World
+	41, // 25: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	40, // 26: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
+	43, // 27: elasticdl.World.members:type_name -> elasticdl.Member
+	9,  // 28: elasticdl.World.base:type_name -> elasticdl.Base
+	37, // 29: elasticdl.Member.crew:type_name -> elasticdl.Crew
+	0,  // 30: elasticdl.PodStatus.role:type_name -> elasticdl.Role
+	48, // 31: elasticdl.PodStatus.processes:type_name -> elasticdl.ProcessStatus
+	64, // 32: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	51, // 33: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	47, // 34: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	53, // 35: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	24, // 36: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
+	50, // 37: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
+	49, // 38: elasticdl.JobStatus.conditions:type_name -> elasticdl.Condition
+	56, // 39: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	59, // 40: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	9,  // 41: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	7,  // 42: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	13, // 43: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	19, // 44: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	22, // 45: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	36, // 46: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	14, // 47: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
+	30, // 48: elasticdl.Master.ReportStacks:input_type -> elasticdl.ReportStacksRequest
+	46, // 49: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	44, // 50: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	54, // 51: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	32, // 52: elasticdl.Job.Stacks:input_type -> elasticdl.StacksRequest
+	34, // 53: elasticdl.Job.Watch:input_type -> elasticdl.WatchRequest
+	5,  // 54: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
+	57, // 55: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	60, // 56: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	62, // 57: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	8,  // 58: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	17, // 59: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	20, // 60: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	28, // 61: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	39, // 62: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	15, // 63: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
+	31, // 64: elasticdl.Master.ReportStacks:output_type -> elasticdl.ReportStacksReply
+	52, // 65: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	45, // 66: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	55, // 67: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	33, // 68: elasticdl.Job.Stacks:output_type -> elasticdl.StacksReply
+	35, // 69: elasticdl.Job.Watch:output_type -> elasticdl.WatchReply
+	6,  // 70: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
+	58, // 71: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	61, // 72: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	63, // 73: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	58, // [58:74] is the sub-list for method output_type
+	42, // [42:58] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -5823,7 +5943,7 @@ func file_elasticdl_proto_init() {
 	if File_elasticdl_proto != nil {
 		return
 	}
-	file_elasticdl_proto_msgTypes[32].OneofWrappers = []any{
+	file_elasticdl_proto_msgTypes[34].OneofWrappers = []any{
 		(*Assembly_World)(nil),
 		(*Assembly_Recall)(nil),
 		(*Assembly_Flush)(nil),
@@ -5835,7 +5955,7 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   58,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

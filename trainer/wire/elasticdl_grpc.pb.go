@@ -388,6 +388,7 @@ const (
 	Job_Scale_FullMethodName  = "/elasticdl.Job/Scale"
 	Job_Stop_FullMethodName   = "/elasticdl.Job/Stop"
 	Job_Stacks_FullMethodName = "/elasticdl.Job/Stacks"
+	Job_Watch_FullMethodName  = "/elasticdl.Job/Watch"
 )
 
 // JobClient is the client API for Job service.
@@ -395,7 +396,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Job serves the user's commands on this machine. On a cluster the commands go through the API
-// server instead.
+// server instead; the calls that change nothing, which are Status, Stacks and Watch, are served on
+// the loopback interface of the master's pod, too, which the API server forwards.
 type JobClient interface {
 	// Status returns the state of the job.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*JobStatus, error)
@@ -407,6 +409,8 @@ type JobClient interface {
 	// Stacks returns the Python stacks of all processes of a program, taken now, which takes up to
 	// five seconds. FAILED_PRECONDITION: the job runs no program, or has ended.
 	Stacks(ctx context.Context, in *StacksRequest, opts ...grpc.CallOption) (*StacksReply, error)
+	// Watch returns the state of the job with its journal and its curves.
+	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (*WatchReply, error)
 }
 
 type jobClient struct {
@@ -457,12 +461,23 @@ func (c *jobClient) Stacks(ctx context.Context, in *StacksRequest, opts ...grpc.
 	return out, nil
 }
 
+func (c *jobClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (*WatchReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WatchReply)
+	err := c.cc.Invoke(ctx, Job_Watch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // JobServer is the server API for Job service.
 // All implementations must embed UnimplementedJobServer
 // for forward compatibility.
 //
 // Job serves the user's commands on this machine. On a cluster the commands go through the API
-// server instead.
+// server instead; the calls that change nothing, which are Status, Stacks and Watch, are served on
+// the loopback interface of the master's pod, too, which the API server forwards.
 type JobServer interface {
 	// Status returns the state of the job.
 	Status(context.Context, *StatusRequest) (*JobStatus, error)
@@ -474,6 +489,8 @@ type JobServer interface {
 	// Stacks returns the Python stacks of all processes of a program, taken now, which takes up to
 	// five seconds. FAILED_PRECONDITION: the job runs no program, or has ended.
 	Stacks(context.Context, *StacksRequest) (*StacksReply, error)
+	// Watch returns the state of the job with its journal and its curves.
+	Watch(context.Context, *WatchRequest) (*WatchReply, error)
 	mustEmbedUnimplementedJobServer()
 }
 
@@ -495,6 +512,9 @@ func (UnimplementedJobServer) Stop(context.Context, *StopRequest) (*StopReply, e
 }
 func (UnimplementedJobServer) Stacks(context.Context, *StacksRequest) (*StacksReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Stacks not implemented")
+}
+func (UnimplementedJobServer) Watch(context.Context, *WatchRequest) (*WatchReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Watch not implemented")
 }
 func (UnimplementedJobServer) mustEmbedUnimplementedJobServer() {}
 func (UnimplementedJobServer) testEmbeddedByValue()             {}
@@ -589,6 +609,24 @@ func _Job_Stacks_Handler(srv interface{}, ctx context.Context, dec func(interfac
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Job_Watch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WatchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServer).Watch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Job_Watch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServer).Watch(ctx, req.(*WatchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Job_ServiceDesc is the grpc.ServiceDesc for Job service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -611,6 +649,10 @@ var Job_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Stacks",
 			Handler:    _Job_Stacks_Handler,
+		},
+		{
+			MethodName: "Watch",
+			Handler:    _Job_Watch_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

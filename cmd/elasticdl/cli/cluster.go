@@ -103,6 +103,7 @@ type home interface {
 	Suspend(ctx context.Context, name string, progress func(pods int)) error
 	Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error
 	Journal(ctx context.Context, name string) (journal.Snapshot, error)
+	Stacks(ctx context.Context, name string) (*wire.StacksReply, error)
 }
 
 // find returns the home of a job. Without flags it is this machine if it has a job of that name,
@@ -148,6 +149,10 @@ func (localJobs) Status(ctx context.Context, name string) (*wire.JobStatus, erro
 
 func (localJobs) Journal(ctx context.Context, name string) (journal.Snapshot, error) {
 	return local.Journal(ctx, name)
+}
+
+func (localJobs) Stacks(ctx context.Context, name string) (*wire.StacksReply, error) {
+	return local.Stacks(ctx, name)
 }
 
 func (localJobs) Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error) {

@@ -47,6 +47,7 @@ func launcherCommand() *cobra.Command {
 
 func masterCommand() *cobra.Command {
 	var name, namespace string
+	var viewPort uint16
 	var config local.MasterConfig
 	cmd := &cobra.Command{
 		Use:    "master",
@@ -57,7 +58,7 @@ func masterCommand() *cobra.Command {
 			if name != "" {
 				return incluster.RunMaster(cmd.Context(),
 					incluster.MasterConfig{Job: name, Namespace: namespace, Environ: os.Environ(),
-						Output: cmd.ErrOrStderr()})
+						ViewPort: int(viewPort), Output: cmd.ErrOrStderr()})
 			}
 			if config.Incarnation < 1 {
 				return fmt.Errorf("--launch=%d: expected 1 or more", config.Incarnation)
@@ -69,6 +70,8 @@ func masterCommand() *cobra.Command {
 	cmd.Flags().StringVar(&config.JobDir, "job_dir", "", "state directory of the job, for --runtime=local")
 	cmd.Flags().IntVar(&config.Incarnation, "launch", 1, "incarnation of the master, from 1")
 	cmd.Flags().BoolVar(&config.Resume, "resume", false, "continue from the newest checkpoint")
+	cmd.Flags().Uint16Var(&viewPort, "view_port", 0,
+		"port of the loopback interface for users who look at the job on a cluster; 0 for none")
 	cmd.Flags().StringVar(&name, "job_name", "", "name of the job, on a cluster")
 	cmd.Flags().StringVar(&namespace, "namespace", "default", "namespace of the job")
 	cmd.MarkFlagsOneRequired("job_dir", "job_name")

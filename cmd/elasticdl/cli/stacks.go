@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -9,7 +8,6 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/stacks"
 	"github.com/elasticdl/elasticdl/trainer/logline"
-	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -25,7 +23,9 @@ func stacksCommand() *cobra.Command {
 		Long: "Show where the Python processes of a program are, grouped by their stacks, and which ranks " +
 			"differ from the others.\n\n" +
 			"A signal, whose handler is Python's faulthandler, makes each rank write its stack, also one that " +
-			"waits in C. It may interrupt a sleep of the process, which Python continues.",
+			"waits in C. It may interrupt a sleep of the process, which Python continues.\n\n" +
+			"On a cluster the API server forwards the request to the master's pod, which needs the permission " +
+			"pods/portforward.",
 		Example:           "  elasticdl stacks main\n  elasticdl stacks main --full",
 		Args:              words(1, 1),
 		ValidArgsFunction: location.complete,
@@ -35,10 +35,7 @@ func stacksCommand() *cobra.Command {
 			if err != nil {
 				return hint(err)
 			}
-			if _, ok := home.(localJobs); !ok {
-				return errors.New("stacks are taken of jobs of this machine only; in a pod: py-spy dump --pid PID")
-			}
-			reply, err := local.Stacks(cmd.Context(), args[0])
+			reply, err := home.Stacks(cmd.Context(), args[0])
 			if err != nil {
 				return hint(err)
 			}

@@ -22,6 +22,7 @@ var Calls = map[string]Call{
 	"/elasticdl.Job/Scale":  {Roles: []pod.Role{User}},
 	"/elasticdl.Job/Stop":   {Roles: []pod.Role{User}},
 	"/elasticdl.Job/Stacks": {Roles: []pod.Role{User}},
+	"/elasticdl.Job/Watch":  {Roles: []pod.Role{User}},
 
 	"/elasticdl.ParameterServer/Declare":  {Roles: []pod.Role{pod.Worker}, ModelGeneration: true},
 	"/elasticdl.ParameterServer/Progress": {Roles: []pod.Role{pod.Master}, ModelGeneration: true},

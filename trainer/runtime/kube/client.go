@@ -191,6 +191,9 @@ func (c *Client) remedy(err error) string {
 		return "; request less, or ask for a larger ResourceQuota"
 	case why != observe.NoPermission:
 		return "" // the answer says what is against it
+	case lacksForward(err):
+		return "; an administrator of the cluster can allow it: verbs get and create of pods/portforward " +
+			"in namespace " + c.namespace
 	case kind == "serviceaccounts", kind == "roles", kind == "rolebindings":
 		return "; have an administrator apply what elasticdl rbac --namespace=" + c.namespace +
 			" prints, once, and give --service_account=elasticdl"

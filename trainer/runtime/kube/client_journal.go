@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/curve"
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
@@ -11,30 +12,12 @@ import (
 
 // Journal returns the journal of a job, as its master wrote it last: some seconds ago at most.
 func (c *Client) Journal(ctx context.Context, name string) (journal.Snapshot, error) {
-	root, err := c.job(ctx, name)
+	w, err := c.written(ctx, name)
 	if err != nil {
 		return journal.Snapshot{}, err
 	}
-	state, err := c.configMap(ctx, manifest.StateName(name))
-	if err != nil {
-		return journal.Snapshot{}, err
-	}
-	spec, err := c.configMap(ctx, manifest.SpecName(name))
-	if err != nil {
-		return journal.Snapshot{}, err
-	}
-	if root == nil && state == nil {
-		return journal.Snapshot{}, c.notFound(name)
-	}
-	var record, before string
-	if state != nil && (root == nil || !observe.OfAnotherJob(state, string(root.UID))) {
-		record = state.Data[manifest.KeyRecord]
-	}
-	if spec != nil && root != nil && spec.Data[manifest.KeyResume] == string(root.UID) {
-		before = spec.Data[manifest.KeyJournal]
-	}
-	s, err := role.JournalOf([]byte(record), []byte(before))
-	if err != nil || root == nil || !ended(root) {
+	s, err := role.JournalOf(w.record, w.before)
+	if err != nil || !w.ended {
 		return s, err
 	}
 	// a master that could not begin, or was deleted, has not written the end
@@ -43,4 +26,66 @@ func (c *Client) Journal(ctx context.Context, name string) (journal.Snapshot, er
 		return s, nil
 	}
 	return role.Concluded(s, last), nil
+}
+
+// curve returns the curves of a job, as its master wrote them last.
+func (c *Client) curve(ctx context.Context, name string) (curve.Snapshot, error) {
+	w, err := c.written(ctx, name)
+	if err != nil {
+		return curve.Snapshot{}, err
+	}
+	return role.CurveOf(w.record, w.before)
+}
+
+// View returns a job as its page shows it, as its master and the cluster wrote it last: some
+// seconds ago at most. A [Channel] has it as it is now.
+func (c *Client) View(ctx context.Context, name string) (v role.View, err error) {
+	if v.Status, err = c.Status(ctx, name); err != nil {
+		return v, err
+	}
+	w, err := c.written(ctx, name)
+	if err != nil {
+		return v, err
+	}
+	if v.Journal, err = role.JournalOf(w.record, w.before); err != nil {
+		return v, err
+	}
+	v.Journal = role.Concluded(v.Journal, v.Status)
+	v.Curve, err = role.CurveOf(w.record, w.before)
+	return v, err
+}
+
+// written is what the masters of a job have written.
+type written struct {
+	record []byte // of the last one; nil: none
+	before []byte // the past of a resumed job; nil: it was not resumed
+	ended  bool   // the Job has ended
+}
+
+// written reads what the masters of a job have written. It returns [ErrNotFound] if there is no
+// such job.
+func (c *Client) written(ctx context.Context, name string) (w written, err error) {
+	root, err := c.job(ctx, name)
+	if err != nil {
+		return w, err
+	}
+	state, err := c.configMap(ctx, manifest.StateName(name))
+	if err != nil {
+		return w, err
+	}
+	spec, err := c.configMap(ctx, manifest.SpecName(name))
+	if err != nil {
+		return w, err
+	}
+	if root == nil && state == nil {
+		return w, c.notFound(name)
+	}
+	w.ended = root != nil && ended(root)
+	if state != nil && (root == nil || !observe.OfAnotherJob(state, string(root.UID))) {
+		w.record = []byte(state.Data[manifest.KeyRecord])
+	}
+	if spec != nil && root != nil && spec.Data[manifest.KeyResume] == string(root.UID) {
+		w.before = []byte(spec.Data[manifest.KeyJournal])
+	}
+	return w, nil
 }

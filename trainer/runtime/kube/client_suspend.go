@@ -12,6 +12,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/curve"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
@@ -183,7 +184,11 @@ func (c *Client) again(ctx context.Context, name string, root *batch.Job) error 
 	if err != nil { // the job can continue without it
 		past = journal.Snapshot{}
 	}
-	text, err := role.EncodeJournal(role.Concluded(past, last))
+	drawn, err := c.curve(ctx, name)
+	if err != nil {
+		drawn = curve.Snapshot{}
+	}
+	text, err := role.EncodePast(role.Concluded(past, last), drawn)
 	if err != nil {
 		return fmt.Errorf("resume job %s: %w", name, err)
 	}

@@ -169,7 +169,7 @@ func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) 
 	config.Grace = j.TimeToEnd()
 	config.Listener, config.Pods = h.listener, h.pods
 	config.Resume, config.Former, config.Memory = c.Resume, h.former, memory{h.state}
-	if config.Journal, err = h.dir.readJournal(); err != nil {
+	if config.Journal, config.Curve, err = h.dir.readPast(); err != nil {
 		log.Warn("The journal does not show the time before the resume", "error", err)
 	}
 	watched, over := newDisks(h.dir, &j), make(chan struct{})

@@ -61,6 +61,9 @@ const App = "elasticdl"
 const (
 	MasterPort = 50001
 	PSPort     = 50002
+	// ViewPort is a master's port for users who look at the job. It listens on the loopback
+	// interface of its pod only, so that the API server has to forward connections to it.
+	ViewPort = 50003
 )
 
 // Keys of the two ConfigMaps and of the Secret.
@@ -70,7 +73,7 @@ const (
 	KeyNumWorkers = "numWorkers"
 	// of the spec, with KeyResume: UIDs of the Jobs before, which own the checkpoints
 	KeyLineage = "lineage"
-	// of the spec, with KeyResume: the journal of the Jobs before
+	// of the spec, with KeyResume: the journal and the curves of the Jobs before
 	KeyJournal = "journal.json"
 	// of the spec: UID of the master's Job that continues from the checkpoints in the job's own
 	// directory

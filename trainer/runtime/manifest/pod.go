@@ -172,7 +172,16 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	}
 	limitMemory(t, id.Role)
 	namesMain(t, id.Role)
+	letView(t)
 	return t, nil
+}
+
+// letView makes the master listen on [ViewPort] of the loopback interface, unless its pod shares
+// that interface with its node: whoever is on the node could look at the job then.
+func letView(t *core.PodTemplateSpec) {
+	if c := mainOf(&t.Spec, pod.Master.String()); c != nil && !t.Spec.HostNetwork {
+		c.Args = append(c.Args, "--view_port="+strconv.Itoa(ViewPort))
+	}
 }
 
 // defaultContainer is the annotation with the container that kubectl logs, exec and attach choose

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/curve"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/logline"
@@ -38,8 +39,14 @@ func Concluded(s journal.Snapshot, last *wire.JobStatus) journal.Snapshot {
 	return s
 }
 
-// EncodeJournal returns a journal as text, for [DecodeJournal].
-func EncodeJournal(s journal.Snapshot) ([]byte, error) { return json.Marshal(s) }
+// EncodePast returns the journal and the curves of a job as text, for [DecodeJournal] and
+// [DecodeCurve].
+func EncodePast(s journal.Snapshot, c curve.Snapshot) ([]byte, error) {
+	return json.Marshal(struct {
+		journal.Snapshot
+		Curve curve.Snapshot `json:"curve,omitzero"`
+	}{s, c})
+}
 
 // DecodeJournal reads a journal; empty text is an empty one.
 func DecodeJournal(text []byte) (s journal.Snapshot, err error) {
@@ -50,4 +57,38 @@ func DecodeJournal(text []byte) (s journal.Snapshot, err error) {
 		return s, fmt.Errorf("read the journal of the job: %w", err)
 	}
 	return s, nil
+}
+
+// CurveOf returns the curves of a job: those in the last record of its masters or, if they have
+// written none, those of before, when the job was resumed.
+func CurveOf(record, before []byte) (curve.Snapshot, error) {
+	if len(record) > 0 {
+		return master.ReadCurve(record)
+	}
+	return DecodeCurve(before)
+}
+
+// DecodeCurve reads the curves that [EncodePast] wrote; empty text has empty ones.
+func DecodeCurve(text []byte) (curve.Snapshot, error) { return master.ReadCurve(text) }
+
+// View is a job as its page shows it.
+type View struct {
+	Status  *wire.JobStatus
+	Journal journal.Snapshot
+	Curve   curve.Snapshot
+}
+
+// ViewOf returns the answer of a master.
+func ViewOf(r *wire.WatchReply) (v View, err error) {
+	v.Status = r.Status
+	if v.Journal, err = DecodeJournal(r.Journal); err != nil {
+		return v, err
+	}
+	if len(r.Curve) == 0 { // of a master of an older version
+		return v, nil
+	}
+	if err := json.Unmarshal(r.Curve, &v.Curve); err != nil {
+		return v, fmt.Errorf("read the curves of the job: %w", err)
+	}
+	return v, nil
 }

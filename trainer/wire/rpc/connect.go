@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/peer"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
@@ -37,7 +38,24 @@ func Connect(address string, dial Dialer, self *Self, callee Callee) (*grpc.Clie
 	return connection(address, dial, &caller{self.credential, callee.ID}, calls(self, callee)...)
 }
 
-func connection(address string, dial Dialer, c *caller, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+// Through makes a client of a server of [NewOpenServer] at the other end of a connection, which the
+// client closes. It has no other connection: when this one breaks, calls fail.
+func Through(conn net.Conn) (*grpc.ClientConn, error) {
+	once := make(chan net.Conn, 1)
+	once <- conn
+	dial := func(context.Context, string) (net.Conn, error) {
+		select {
+		case conn := <-once:
+			return conn, nil
+		default:
+			return nil, net.ErrClosed
+		}
+	}
+	return connection("master", dial, insecure.NewCredentials())
+}
+
+func connection(address string, dial Dialer, c credentials.TransportCredentials,
+	options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if dial == nil {
 		dial = TCP
 	}

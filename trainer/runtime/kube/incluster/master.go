@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/curve"
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
@@ -53,6 +54,8 @@ type MasterConfig struct {
 	Environ []string
 	// ":50001" if empty
 	Listen string
+	// --view_port: of the loopback interface, for users who look at the job; 0: none
+	ViewPort int
 	// log
 	Output io.Writer
 }
@@ -85,8 +88,9 @@ type kubeMaster struct {
 	resume bool
 	// UIDs of the Jobs that it continues from
 	before []string
-	// what happened to them
-	past journal.Snapshot
+	// what happened to them, and how they progressed
+	past  journal.Snapshot
+	drawn curve.Snapshot
 	// until the training has one
 	status *wire.JobStatus
 	events *eventWriter
@@ -194,6 +198,9 @@ func (m *kubeMaster) spec(ctx context.Context) (*job.Job, error) {
 		if m.past, err = role.DecodeJournal([]byte(spec.Data[manifest.KeyJournal])); err != nil {
 			m.log.Warn("The journal does not show the time before the resume", "error", err)
 		}
+		if m.drawn, err = role.DecodeCurve([]byte(spec.Data[manifest.KeyJournal])); err != nil {
+			m.log.Warn("The curves do not show the time before the resume", "error", err)
+		}
 	}
 	j.Output = cmp.Or(j.Output, j.ResultDir())
 	if n, err := workers(spec); err == nil {
@@ -294,12 +301,15 @@ func (m *kubeMaster) runJob(ctx context.Context, before past) (*wire.JobStatus, 
 		return nil, err
 	}
 	defer config.Listener.Close()
+	if config.Viewers = m.viewers(); config.Viewers != nil {
+		defer config.Viewers.Close()
+	}
 	h := identity.Header{Job: m.env[job.EnvUID], Role: pod.Master, Incarnation: m.state.incarnation, ModelGeneration: 1}
 	if config.Self, err = self(authority, h); err != nil {
 		return nil, err
 	}
 	config.Resume, config.Former, config.Memory = m.resume, before.record, m.state
-	config.Journal = m.past
+	config.Journal, config.Curve = m.past, m.drawn
 	config.Owner, config.Ancestors, config.Look = m.owner(), m.before, func(o checkpoint.Owner) checkpoint.Standing {
 		return m.standing(ctx, o)
 	}
@@ -309,6 +319,20 @@ func (m *kubeMaster) runJob(ctx context.Context, before past) (*wire.JobStatus, 
 		m.conditions.hear(s)
 	}
 	return m.attend(ctx, config, authority)
+}
+
+// viewers returns the listener for users who look at the job; nil if there is none. The job runs
+// without it, too.
+func (m *kubeMaster) viewers() net.Listener {
+	if m.ViewPort == 0 {
+		return nil
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(m.ViewPort)))
+	if err != nil {
+		m.log.Warn("Users cannot look at the job through the API server", "error", err)
+		return nil
+	}
+	return l
 }
 
 // attend runs the master, and tells it what comes from outside.

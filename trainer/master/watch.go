@@ -1,0 +1,78 @@
+package master
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/curve"
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
+)
+
+// viewer serves the calls of users that change nothing. It has no others: they are not implemented.
+type viewer struct {
+	wire.UnimplementedJobServer
+	m *master
+}
+
+// Status implements [wire.JobServer].
+func (v viewer) Status(ctx context.Context, r *wire.StatusRequest) (*wire.JobStatus, error) {
+	return v.m.Status(ctx, r)
+}
+
+// Stacks implements [wire.JobServer].
+func (v viewer) Stacks(ctx context.Context, r *wire.StacksRequest) (*wire.StacksReply, error) {
+	return v.m.Stacks(ctx, r)
+}
+
+// Watch implements [wire.JobServer].
+func (v viewer) Watch(ctx context.Context, r *wire.WatchRequest) (*wire.WatchReply, error) {
+	return v.m.Watch(ctx, r)
+}
+
+// serveViewers serves [Config].Viewers, if there is such a listener, until the returned function is
+// called, which waits for the end. The job does not depend on it.
+func (m *master) serveViewers() (end func()) {
+	if m.Viewers == nil {
+		return func() {}
+	}
+	srv := rpc.NewOpenServer()
+	wire.RegisterJobServer(srv, viewer{m: m})
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := srv.Serve(m.Viewers); err != nil {
+			m.Log.Warn("Users cannot look at the job through the API server", "error", err)
+		}
+	})
+	return func() {
+		srv.Stop()
+		serving.Wait()
+	}
+}
+
+// Watch implements [wire.JobServer].
+func (m *master) Watch(_ context.Context, r *wire.WatchRequest) (*wire.WatchReply, error) {
+	reply := &wire.WatchReply{Status: m.status(time.Now())}
+	past, drawn := m.history()
+	past.Entries = slices.DeleteFunc(past.Entries, func(e journal.Entry) bool { return e.N <= r.After })
+	var err error
+	if reply.Journal, err = json.Marshal(past); err != nil {
+		return nil, fmt.Errorf("encode the journal: %w", err)
+	}
+	if reply.Curve, err = json.Marshal(drawn); err != nil {
+		return nil, fmt.Errorf("encode the curves: %w", err)
+	}
+	return reply, nil
+}
+
+// history returns the journal and the curves as they are now.
+func (m *master) history() (journal.Snapshot, curve.Snapshot) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.events.journal.Snapshot(), m.progress.curve.Snapshot()
+}
