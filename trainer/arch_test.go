@@ -97,8 +97,8 @@ var packages = map[string]struct {
 
 	"master": {shell,
 		"elastic/admission elastic/book elastic/curve elastic/custody elastic/evaluation elastic/identity " +
-		"elastic/job elastic/journal elastic/ledger elastic/lifecycle elastic/param elastic/pod " +
-		"elastic/rendezvous elastic/task " +
+			"elastic/job elastic/journal elastic/ledger elastic/lifecycle elastic/param elastic/pod " +
+			"elastic/rendezvous elastic/task " +
 			"elastic/timing elastic/verdict logline store/checkpoint store/prediction wire wire/rpc"},
 
 	"train":               {shell, ""},
