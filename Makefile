@@ -60,7 +60,7 @@ PARTS      ?= check test test-jobs test-torch simulation demo accuracy campaign 
 JOBS       ?= 20
 
 .PHONY: help build release demo demo-allreduce stacks core everything test test-jobs losses campaign simulation test-infra check generate \
-  bench bench-page bench-peers accuracy churn disturb fuzz vulnerabilities clean cc python3 \
+  bench bench-page bench-peers accuracy churn disturb hang fuzz vulnerabilities clean cc python3 \
   cluster-up cluster-down cluster-tools pulumi-tools e2e seeds torch torch-debian torchft test-torch torch-job mypy tensorboard
 
 help: ## this list
@@ -227,6 +227,9 @@ torchft: torch ## torchft from PyPI into build/tools/torchft, for the bench
 
 accuracy: build ## the whole of MNIST: one worker, 2 servers and 4 workers, a ring; with a worker killed every 5 s; with 100 processes of all kinds killed
 	MNIST_SOURCE="$(abspath $(MNIST_SOURCE))" $(GO) test -count=1 -v -timeout 30m ./test/local -run TestAccuracy -accuracy
+
+hang: torch-debian ## twenty programs that work, LENGTH=10m each, and four that hang: no false alarm, each hang found
+	$(GO) test -tags torch -count=1 -v -timeout 3h -parallel $(or $(PARALLEL),8) ./test/hang -length=$(or $(LENGTH),10m)
 
 disturb: torch torch-debian cc ## PyTorch jobs with KILLS=200 kills, stops, joins and leaves each; SEED=number repeats them; ONLY=1.13 or 2.x
 	$(GO) test -tags torch -count=1 -v -timeout 3h ./test/local -run 'TestTorchRunDisturbed/$(ONLY)' -kills=$(or $(KILLS),200) $(if $(filter command,$(firstword $(origin SEED))),-seed=$(SEED))

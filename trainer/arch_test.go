@@ -75,7 +75,7 @@ var packages = map[string]struct {
 	"elastic/rendezvous": {pure, ""},
 	"elastic/source":     {pure, ""},
 	"elastic/stacks":     {pure, ""},
-	"elastic/stuck":      {pure, ""},
+	"elastic/stuck":      {pure, "elastic/stacks"},
 	"elastic/supervise":  {pure, "elastic/job elastic/rendezvous elastic/timing elastic/verdict"},
 	"elastic/task":       {pure, "elastic/ledger"},
 	"elastic/timing":     {pure, ""},
@@ -98,8 +98,8 @@ var packages = map[string]struct {
 	"master": {shell,
 		"elastic/admission elastic/book elastic/curve elastic/custody elastic/evaluation elastic/identity " +
 			"elastic/job elastic/journal elastic/ledger elastic/lifecycle elastic/param elastic/pod " +
-			"elastic/rendezvous elastic/task " +
-			"elastic/timing elastic/verdict logline store/checkpoint store/prediction wire wire/rpc"},
+			"elastic/rendezvous elastic/stacks elastic/stuck elastic/task elastic/timing elastic/verdict logline " +
+			"store/checkpoint store/prediction wire wire/rpc"},
 
 	"train":               {shell, ""},
 	"train/data":          {shell, "elastic/task store/outage train/recordio"},

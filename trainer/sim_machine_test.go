@@ -280,8 +280,26 @@ func (c code) OOMKills() int {
 	return c.ooms
 }
 
-// Cores implements agent.Program.
-func (c code) Cores(time.Time, []int) map[int]float64 { return nil }
+// Cores implements agent.Program. Processes compute: whatever they do, the master must not suspect
+// that they hang.
+func (c code) Cores(_ time.Time, pids []int) map[int]float64 {
+	cores := make(map[int]float64)
+	for _, pid := range pids {
+		cores[pid] = 1
+	}
+	return cores
+}
+
+// Vitals implements agent.Program.
+func (c code) Vitals(pids []int) map[int]program.Vital {
+	vitals := make(map[int]program.Vital)
+	for _, p := range c.living() {
+		if slices.Contains(pids, p.pid) {
+			vitals[p.pid] = program.Vital{Ready: true, Held: p.isFrozen()}
+		}
+	}
+	return vitals
+}
 
 // Start implements agent.Program.
 func (c code) Start(ctx context.Context, position program.Position) (agent.Group, error) {

@@ -260,6 +260,8 @@ func (w *programWatch) hearEvent(e master.Event) {
 	switch e := e.(type) {
 	case master.WorldFormed:
 		w.hearWorld(e.World)
+	case master.Stuck:
+		w.complain("the master suspects a program whose processes compute: %s", e.Words())
 	case master.Ended:
 		w.ending = true
 		if e.State == job.Succeeded {

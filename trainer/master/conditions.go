@@ -15,7 +15,7 @@ import (
 // factsOf returns the facts by which the conditions of a job are judged, as its status has them.
 // The status does not have what the job lacks in its queue.
 func factsOf(s *wire.JobStatus, queue string) journal.Facts {
-	f := journal.Facts{State: s.State, Reason: s.Reason, Waiting: s.Waiting, Queue: queue,
+	f := journal.Facts{State: s.State, Reason: s.Reason, Waiting: s.Waiting, Stuck: s.Stuck, Queue: queue,
 		Asked: int(s.Workers), Problems: s.Problems, Unsaved: s.Unsaved}
 	for _, p := range s.Pods {
 		if p.Role == wire.Role_WORKER && p.State == pod.Running.String() {
@@ -50,6 +50,9 @@ func Rejudge(s *wire.JobStatus, now time.Time) {
 		default:
 			queue = "known"
 		}
+	}
+	if ended := (journal.Facts{State: s.State}).Ended(); ended || s.State == journal.Suspended {
+		s.Stuck, s.StuckSinceUnixMs = "", 0
 	}
 	f := factsOf(s, queue)
 	f.Queued = queued

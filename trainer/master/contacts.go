@@ -38,8 +38,11 @@ type contact struct {
 	rejected int64
 	loss     float32
 
-	// of a program's worker: those that it has reported last
-	processes []*wire.ProcessStatus
+	// of a program's worker: those that it has reported last, as the status has them, and as it has
+	// reported them, in the world of a generation
+	processes  []*wire.ProcessStatus
+	reports    []*wire.ProcessReport
+	generation int64
 }
 
 // contacts holds the reports of the pods that have not ended.

@@ -63,6 +63,35 @@ type Waits struct{ Reason string }
 // Continues tells the end of a wait, and its length.
 type Continues struct{ After time.Duration }
 
+// Stuck tells that a program seems to make no progress.
+type Stuck struct {
+	// time since its last sign of life
+	For time.Duration
+	// ranks that differ from the others; none if no rank does
+	Ranks []int
+	// where the ranks stand
+	Text string
+}
+
+// Unstuck tells that a program that was stuck gives signs of life again.
+type Unstuck struct {
+	// time since the last sign before
+	After time.Duration
+	// its processes have ended instead
+	Restarted bool
+}
+
+// Words returns the event as text.
+func (e Stuck) Words() string { return fmt.Sprintf("no progress for %s: %s", seconds(e.For), e.Text) }
+
+// Words returns the event as text.
+func (e Unstuck) Words() string {
+	if e.Restarted {
+		return fmt.Sprintf("the processes have ended that made no progress for %s", seconds(e.After))
+	}
+	return fmt.Sprintf("the program makes progress again after %s", seconds(e.After))
+}
+
 // Words returns the event as text.
 func (Waits) Words() string { return "The job waits" }
 
@@ -224,3 +253,5 @@ func (Suspended) event()           {}
 func (Waits) event()               {}
 func (Continues) event()           {}
 func (Recovered) event()           {}
+func (Stuck) event()               {}
+func (Unstuck) event()             {}

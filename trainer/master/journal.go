@@ -224,6 +224,10 @@ func entryOfJob(event Event) journal.Entry {
 	case Continues:
 		return journal.Entry{Kind: journal.Continued, Seconds: e.After.Seconds(),
 			Text: fmt.Sprintf("%s after %v", e.Words(), e.After.Round(time.Second))}
+	case Stuck:
+		return journal.Entry{Kind: journal.Stuck, Seconds: e.For.Seconds(), Ranks: e.Ranks, Text: e.Words()}
+	case Unstuck:
+		return journal.Entry{Kind: journal.Unstuck, Seconds: e.After.Seconds(), Text: e.Words()}
 	case Recovered:
 		return journal.Entry{Kind: journal.Recovered, Seconds: e.After.Seconds(),
 			Text: fmt.Sprintf("the training continues %v after the loss", e.After.Round(10*time.Millisecond))}

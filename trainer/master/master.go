@@ -274,6 +274,7 @@ func newMaster(c Config) (*master, error) {
 		m.program = newProgram(m)
 		m.ring = newRing(m)
 		m.program.ring = m.ring
+		m.program.hang = newHang(m)
 		m.follow(m.ring)
 	case !c.Job.Trains():
 		m.fixed = newFixed(m)

@@ -49,6 +49,8 @@ type program struct {
 	// moved is the time at which a process last completed a round, or a world was formed, by the
 	// master's clock; zero: not since this master started.
 	moved time.Time
+	// whether its processes make progress
+	hang *hang
 	// workers that were asked to leave; one may have ended before the others have left its world
 	leavers map[int]bool
 }
@@ -312,6 +314,9 @@ func (g *program) describe(s *wire.JobStatus) {
 		s.ExitCode = exitSame
 	}
 	if n, _, _ := g.stage.Closing(); n == 0 && !g.stage.Over() {
-		s.Waiting = cmp.Or(g.judge.Waiting(g.ring.wanted(), g.ring.now()), s.Waiting, g.stands())
+		s.Waiting = cmp.Or(g.judge.Waiting(g.ring.wanted(), g.ring.now()), s.Waiting)
+		if g.hang.describe(s); s.Stuck == "" && s.Waiting == "" {
+			s.Waiting = g.stands()
+		}
 	}
 }

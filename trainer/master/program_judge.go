@@ -49,7 +49,7 @@ func judged(w rendezvous.World) verdict.World {
 func failure(worker int, f *wire.Failure) verdict.Failure {
 	return verdict.Failure{Worker: worker, Rank: int(f.Rank), PID: int(f.Pid), Code: int(f.Code), Signal: int(f.Signal),
 		Message: f.Message, Reason: reason(f), Memory: f.Memory, Excused: f.Excused, Doubt: f.Doubt,
-		Forked: f.Forked, UnixMs: f.UnixMs}
+		Forked: f.Forked, Hung: f.Hung, UnixMs: f.UnixMs}
 }
 
 // reason returns in one line why a process failed.

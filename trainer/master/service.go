@@ -247,6 +247,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 		m.program.tells(r, reply, now)
 		reply.Stacks = m.stacks.asked()
 		c.processes = processesOf(c.processes, r.Processes, now)
+		c.reports, c.generation = r.Processes, r.Generation
 	}
 	if m.stage.Over() {
 		// the job has ended: nothing is left to hand back
@@ -289,6 +290,10 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	}
 	m.strategy.heard(id, modelGeneration, r, reply)
 	m.events.progress(m.progressed(r), now)
+	if m.program != nil {
+		m.program.hang.step(now)
+		reply.Hung = m.program.hang.orders(id.Index, r)
+	}
 	if r.Leave != wire.Leave_STAYS {
 		m.askedToLeave(id, r.Leave, now)
 		reply.Unknown = c.dismiss || id.Role == pod.PS && m.checkpoints.spared(c)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -137,6 +138,9 @@ func (m *master) ReportStacks(ctx context.Context, r *wire.ReportStacksRequest) 
 	}
 	m.stacks.answers[worker] = stackAnswer{r.Number, r.Stacks}
 	m.waiters.wake()
+	if m.program != nil {
+		m.program.hang.answered(time.Now())
+	}
 	return new(wire.ReportStacksReply), nil
 }
 

@@ -26,10 +26,12 @@ func (m *master) publish(ctx context.Context) {
 	for {
 		now := time.Now()
 		s := m.status(now)
-		reason := standstill(s)
-		if e := waits.observe(reason, now); e != nil {
-			m.Log.Warn(e.Words(), "reason", reason)
-			m.note(e)
+		// the journal has more about a job that is stuck, and its wait, if any, continues
+		if reason := standstill(s); s.Stuck == "" {
+			if e := waits.observe(reason, now); e != nil {
+				m.Log.Warn(e.Words(), "reason", reason)
+				m.note(e)
+			}
 		}
 		for _, problem := range s.Problems {
 			if !slices.Contains(known, problem) {

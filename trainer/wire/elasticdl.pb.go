@@ -1823,7 +1823,14 @@ type ProcessReport struct {
 	Output string `protobuf:"bytes,5,opt,name=output,proto3" json:"output,omitempty"`
 	// How long ago it has written something, in milliseconds, when this was sent: clocks of two nodes
 	// may differ. -1: it has written nothing.
-	QuietMs       int64 `protobuf:"varint,6,opt,name=quiet_ms,json=quietMs,proto3" json:"quiet_ms,omitempty"`
+	QuietMs int64 `protobuf:"varint,6,opt,name=quiet_ms,json=quietMs,proto3" json:"quiet_ms,omitempty"`
+	// It or a descendant wants a processor. This and the next two are of the last look, which the
+	// agent takes only while all processes of the worker are quiet.
+	Ready bool `protobuf:"varint,10,opt,name=ready,proto3" json:"ready,omitempty"`
+	// bytes that it and its descendants have moved since the agent's first look; -1: not known
+	Moved int64 `protobuf:"varint,11,opt,name=moved,proto3" json:"moved,omitempty"`
+	// a signal has stopped it, a debugger holds it, or it waits for a user
+	Held          bool `protobuf:"varint,12,opt,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1900,6 +1907,90 @@ func (x *ProcessReport) GetQuietMs() int64 {
 	return 0
 }
 
+func (x *ProcessReport) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
+}
+
+func (x *ProcessReport) GetMoved() int64 {
+	if x != nil {
+		return x.Moved
+	}
+	return 0
+}
+
+func (x *ProcessReport) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+// Hung is a process that the master has judged to hang; see --hang_timeout.
+type Hung struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pid   int32                  `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	// of the world that the process is in
+	Generation int64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// reason of its failure, for people
+	Why           string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Hung) Reset() {
+	*x = Hung{}
+	mi := &file_elasticdl_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Hung) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Hung) ProtoMessage() {}
+
+func (x *Hung) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Hung.ProtoReflect.Descriptor instead.
+func (*Hung) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Hung) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Hung) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Hung) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // Saved describes a checkpoint that a process of a program has written by the package.
 type Saved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1912,7 +2003,7 @@ type Saved struct {
 
 func (x *Saved) Reset() {
 	*x = Saved{}
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +2015,7 @@ func (x *Saved) String() string {
 func (*Saved) ProtoMessage() {}
 
 func (x *Saved) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +2028,7 @@ func (x *Saved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saved.ProtoReflect.Descriptor instead.
 func (*Saved) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{19}
+	return file_elasticdl_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Saved) GetRound() int64 {
@@ -1974,7 +2065,7 @@ type Rest struct {
 
 func (x *Rest) Reset() {
 	*x = Rest{}
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2077,7 @@ func (x *Rest) String() string {
 func (*Rest) ProtoMessage() {}
 
 func (x *Rest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,7 +2090,7 @@ func (x *Rest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rest.ProtoReflect.Descriptor instead.
 func (*Rest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{20}
+	return file_elasticdl_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Rest) GetRound() int64 {
@@ -2030,7 +2121,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +2133,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2146,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{21}
+	return file_elasticdl_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Origin) GetGeneration() int64 {
@@ -2112,7 +2203,7 @@ type CutReport struct {
 
 func (x *CutReport) Reset() {
 	*x = CutReport{}
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2124,7 +2215,7 @@ func (x *CutReport) String() string {
 func (*CutReport) ProtoMessage() {}
 
 func (x *CutReport) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2137,7 +2228,7 @@ func (x *CutReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutReport.ProtoReflect.Descriptor instead.
 func (*CutReport) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{22}
+	return file_elasticdl_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CutReport) GetNumber() int64 {
@@ -2257,14 +2348,17 @@ type HeartbeatReply struct {
 	StopMs int64 `protobuf:"varint,31,opt,name=stop_ms,json=stopMs,proto3" json:"stop_ms,omitempty"`
 	// program: number of the newest request for the stacks of the processes, which the agent answers
 	// once by ReportStacks; 0: none
-	Stacks        int64 `protobuf:"varint,32,opt,name=stacks,proto3" json:"stacks,omitempty"`
+	Stacks int64 `protobuf:"varint,32,opt,name=stacks,proto3" json:"stacks,omitempty"`
+	// program: processes that the agent kills, each of which counts as a failure of the program.
+	// They are repeated until the agent reports none of them.
+	Hung          []*Hung `protobuf:"bytes,50,rep,name=hung,proto3" json:"hung,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2276,7 +2370,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2289,7 +2383,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{23}
+	return file_elasticdl_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HeartbeatReply) GetUnknown() bool {
@@ -2369,6 +2463,13 @@ func (x *HeartbeatReply) GetStacks() int64 {
 	return 0
 }
 
+func (x *HeartbeatReply) GetHung() []*Hung {
+	if x != nil {
+		return x.Hung
+	}
+	return nil
+}
+
 // ProcessStack is the Python stack of one process of a program, or why it has none.
 type ProcessStack struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -2390,7 +2491,7 @@ type ProcessStack struct {
 
 func (x *ProcessStack) Reset() {
 	*x = ProcessStack{}
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2402,7 +2503,7 @@ func (x *ProcessStack) String() string {
 func (*ProcessStack) ProtoMessage() {}
 
 func (x *ProcessStack) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2516,7 @@ func (x *ProcessStack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessStack.ProtoReflect.Descriptor instead.
 func (*ProcessStack) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{24}
+	return file_elasticdl_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ProcessStack) GetWorker() int32 {
@@ -2479,7 +2580,7 @@ type ReportStacksRequest struct {
 
 func (x *ReportStacksRequest) Reset() {
 	*x = ReportStacksRequest{}
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2592,7 @@ func (x *ReportStacksRequest) String() string {
 func (*ReportStacksRequest) ProtoMessage() {}
 
 func (x *ReportStacksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2605,7 @@ func (x *ReportStacksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStacksRequest.ProtoReflect.Descriptor instead.
 func (*ReportStacksRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{25}
+	return file_elasticdl_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReportStacksRequest) GetWorker() int32 {
@@ -2536,7 +2637,7 @@ type ReportStacksReply struct {
 
 func (x *ReportStacksReply) Reset() {
 	*x = ReportStacksReply{}
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2649,7 @@ func (x *ReportStacksReply) String() string {
 func (*ReportStacksReply) ProtoMessage() {}
 
 func (x *ReportStacksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2662,7 @@ func (x *ReportStacksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStacksReply.ProtoReflect.Descriptor instead.
 func (*ReportStacksReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{26}
+	return file_elasticdl_proto_rawDescGZIP(), []int{27}
 }
 
 type StacksRequest struct {
@@ -2572,7 +2673,7 @@ type StacksRequest struct {
 
 func (x *StacksRequest) Reset() {
 	*x = StacksRequest{}
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +2685,7 @@ func (x *StacksRequest) String() string {
 func (*StacksRequest) ProtoMessage() {}
 
 func (x *StacksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +2698,7 @@ func (x *StacksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StacksRequest.ProtoReflect.Descriptor instead.
 func (*StacksRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{27}
+	return file_elasticdl_proto_rawDescGZIP(), []int{28}
 }
 
 type StacksReply struct {
@@ -2612,7 +2713,7 @@ type StacksReply struct {
 
 func (x *StacksReply) Reset() {
 	*x = StacksReply{}
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2624,7 +2725,7 @@ func (x *StacksReply) String() string {
 func (*StacksReply) ProtoMessage() {}
 
 func (x *StacksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2637,7 +2738,7 @@ func (x *StacksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StacksReply.ProtoReflect.Descriptor instead.
 func (*StacksReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{28}
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StacksReply) GetStacks() []*ProcessStack {
@@ -2664,7 +2765,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2676,7 +2777,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2689,7 +2790,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchRequest) GetAfter() int64 {
@@ -2712,7 +2813,7 @@ type WatchReply struct {
 
 func (x *WatchReply) Reset() {
 	*x = WatchReply{}
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2724,7 +2825,7 @@ func (x *WatchReply) String() string {
 func (*WatchReply) ProtoMessage() {}
 
 func (x *WatchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2737,7 +2838,7 @@ func (x *WatchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchReply.ProtoReflect.Descriptor instead.
 func (*WatchReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+	return file_elasticdl_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchReply) GetStatus() *JobStatus {
@@ -2817,7 +2918,7 @@ type Arrival struct {
 
 func (x *Arrival) Reset() {
 	*x = Arrival{}
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2829,7 +2930,7 @@ func (x *Arrival) String() string {
 func (*Arrival) ProtoMessage() {}
 
 func (x *Arrival) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2842,7 +2943,7 @@ func (x *Arrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
 func (*Arrival) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{31}
+	return file_elasticdl_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Arrival) GetWorker() int32 {
@@ -3007,7 +3108,7 @@ type Crew struct {
 
 func (x *Crew) Reset() {
 	*x = Crew{}
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3019,7 +3120,7 @@ func (x *Crew) String() string {
 func (*Crew) ProtoMessage() {}
 
 func (x *Crew) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3032,7 +3133,7 @@ func (x *Crew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crew.ProtoReflect.Descriptor instead.
 func (*Crew) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{32}
+	return file_elasticdl_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Crew) GetProcesses() int32 {
@@ -3083,14 +3184,16 @@ type Failure struct {
 	Doubt bool `protobuf:"varint,12,opt,name=doubt,proto3" json:"doubt,omitempty"`
 	// with signal: a fork a short time before may be the cause; its worker forks no more, and it is
 	// not counted
-	Forked        bool `protobuf:"varint,13,opt,name=forked,proto3" json:"forked,omitempty"`
+	Forked bool `protobuf:"varint,13,opt,name=forked,proto3" json:"forked,omitempty"`
+	// with signal: its agent has killed it, as the master has judged it to hang
+	Hung          bool `protobuf:"varint,50,opt,name=hung,proto3" json:"hung,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3102,7 +3205,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3115,7 +3218,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{33}
+	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Failure) GetRank() int32 {
@@ -3202,6 +3305,13 @@ func (x *Failure) GetForked() bool {
 	return false
 }
 
+func (x *Failure) GetHung() bool {
+	if x != nil {
+		return x.Hung
+	}
+	return false
+}
+
 // Assembly is an order of the master to a worker of the ring.
 type Assembly struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3218,7 +3328,7 @@ type Assembly struct {
 
 func (x *Assembly) Reset() {
 	*x = Assembly{}
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3230,7 +3340,7 @@ func (x *Assembly) String() string {
 func (*Assembly) ProtoMessage() {}
 
 func (x *Assembly) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3243,7 +3353,7 @@ func (x *Assembly) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembly.ProtoReflect.Descriptor instead.
 func (*Assembly) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{34}
+	return file_elasticdl_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Assembly) GetWord() isAssembly_Word {
@@ -3330,7 +3440,7 @@ type Cut struct {
 
 func (x *Cut) Reset() {
 	*x = Cut{}
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3452,7 @@ func (x *Cut) String() string {
 func (*Cut) ProtoMessage() {}
 
 func (x *Cut) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3465,7 @@ func (x *Cut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cut.ProtoReflect.Descriptor instead.
 func (*Cut) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{35}
+	return file_elasticdl_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Cut) GetNumber() int64 {
@@ -3388,7 +3498,7 @@ type Recall struct {
 
 func (x *Recall) Reset() {
 	*x = Recall{}
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3400,7 +3510,7 @@ func (x *Recall) String() string {
 func (*Recall) ProtoMessage() {}
 
 func (x *Recall) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3413,7 +3523,7 @@ func (x *Recall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recall.ProtoReflect.Descriptor instead.
 func (*Recall) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{36}
+	return file_elasticdl_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Recall) GetGeneration() int64 {
@@ -3473,7 +3583,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +3595,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +3608,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{37}
+	return file_elasticdl_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *World) GetId() int64 {
@@ -3596,7 +3706,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3608,7 +3718,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3621,7 +3731,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{38}
+	return file_elasticdl_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Member) GetWorker() int32 {
@@ -3654,7 +3764,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3666,7 +3776,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3679,7 +3789,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{39}
+	return file_elasticdl_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -3699,7 +3809,7 @@ type ScaleReply struct {
 
 func (x *ScaleReply) Reset() {
 	*x = ScaleReply{}
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3711,7 +3821,7 @@ func (x *ScaleReply) String() string {
 func (*ScaleReply) ProtoMessage() {}
 
 func (x *ScaleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3724,7 +3834,7 @@ func (x *ScaleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleReply.ProtoReflect.Descriptor instead.
 func (*ScaleReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{40}
+	return file_elasticdl_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ScaleReply) GetBefore() int32 {
@@ -3742,7 +3852,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3754,7 +3864,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3767,7 +3877,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{41}
+	return file_elasticdl_proto_rawDescGZIP(), []int{42}
 }
 
 // PodStatus is a pod of a job: one that runs, or one of the last that have ended.
@@ -3795,7 +3905,7 @@ type PodStatus struct {
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3807,7 +3917,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3820,7 +3930,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{42}
+	return file_elasticdl_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PodStatus) GetRole() Role {
@@ -3921,7 +4031,7 @@ type ProcessStatus struct {
 
 func (x *ProcessStatus) Reset() {
 	*x = ProcessStatus{}
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3933,7 +4043,7 @@ func (x *ProcessStatus) String() string {
 func (*ProcessStatus) ProtoMessage() {}
 
 func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3946,7 +4056,7 @@ func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessStatus.ProtoReflect.Descriptor instead.
 func (*ProcessStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{43}
+	return file_elasticdl_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ProcessStatus) GetRank() int32 {
@@ -4010,7 +4120,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4022,7 +4132,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4035,7 +4145,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{44}
+	return file_elasticdl_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Condition) GetType() string {
@@ -4087,7 +4197,7 @@ type Incident struct {
 
 func (x *Incident) Reset() {
 	*x = Incident{}
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4099,7 +4209,7 @@ func (x *Incident) String() string {
 func (*Incident) ProtoMessage() {}
 
 func (x *Incident) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4112,7 +4222,7 @@ func (x *Incident) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incident.ProtoReflect.Descriptor instead.
 func (*Incident) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{45}
+	return file_elasticdl_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Incident) GetUnixMs() int64 {
@@ -4147,7 +4257,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[46]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4159,7 +4269,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[46]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4172,7 +4282,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{46}
+	return file_elasticdl_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -4279,14 +4389,19 @@ type JobStatus struct {
 	// what keeps the job from continuing, as in "no worker runs: 4 to start (Unschedulable: …)"
 	Waiting string `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	// of -o json: the version of these fields, elasticdl/v1; elsewhere empty
-	ApiVersion    string `protobuf:"bytes,64,opt,name=api_version,json=apiVersion,proto3" json:"api_version,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ApiVersion string `protobuf:"bytes,64,opt,name=api_version,json=apiVersion,proto3" json:"api_version,omitempty"`
+	// program: where the ranks stand if the job seems to make no progress, as in "rank 1 differs:
+	// sleep at data.py:12; 2 ranks: all_reduce at train.py:41"; empty: it makes progress
+	Stuck string `protobuf:"bytes,70,opt,name=stuck,proto3" json:"stuck,omitempty"`
+	// time of the last sign of life of a job that is stuck; 0: it is not
+	StuckSinceUnixMs int64 `protobuf:"varint,71,opt,name=stuck_since_unix_ms,json=stuckSinceUnixMs,proto3" json:"stuck_since_unix_ms,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[47]
+	mi := &file_elasticdl_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4298,7 +4413,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[47]
+	mi := &file_elasticdl_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4311,7 +4426,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{47}
+	return file_elasticdl_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *JobStatus) GetName() string {
@@ -4615,6 +4730,20 @@ func (x *JobStatus) GetApiVersion() string {
 	return ""
 }
 
+func (x *JobStatus) GetStuck() string {
+	if x != nil {
+		return x.Stuck
+	}
+	return ""
+}
+
+func (x *JobStatus) GetStuckSinceUnixMs() int64 {
+	if x != nil {
+		return x.StuckSinceUnixMs
+	}
+	return 0
+}
+
 // Checkpoint describes the newest commit of a job.
 type Checkpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4637,7 +4766,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_elasticdl_proto_msgTypes[48]
+	mi := &file_elasticdl_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4649,7 +4778,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[48]
+	mi := &file_elasticdl_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4662,7 +4791,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{48}
+	return file_elasticdl_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Checkpoint) GetDir() string {
@@ -4723,7 +4852,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[49]
+	mi := &file_elasticdl_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4735,7 +4864,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[49]
+	mi := &file_elasticdl_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4748,7 +4877,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{49}
+	return file_elasticdl_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -4766,7 +4895,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[50]
+	mi := &file_elasticdl_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4778,7 +4907,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[50]
+	mi := &file_elasticdl_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4791,7 +4920,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{50}
+	return file_elasticdl_proto_rawDescGZIP(), []int{51}
 }
 
 type Variable struct {
@@ -4806,7 +4935,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[51]
+	mi := &file_elasticdl_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4818,7 +4947,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[51]
+	mi := &file_elasticdl_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4831,7 +4960,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{51}
+	return file_elasticdl_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Variable) GetName() string {
@@ -4877,7 +5006,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[52]
+	mi := &file_elasticdl_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4889,7 +5018,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[52]
+	mi := &file_elasticdl_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4902,7 +5031,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{52}
+	return file_elasticdl_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -4942,7 +5071,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[53]
+	mi := &file_elasticdl_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4954,7 +5083,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[53]
+	mi := &file_elasticdl_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4967,7 +5096,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{53}
+	return file_elasticdl_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -4988,7 +5117,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[54]
+	mi := &file_elasticdl_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5000,7 +5129,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[54]
+	mi := &file_elasticdl_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5013,7 +5142,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{54}
+	return file_elasticdl_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -5040,7 +5169,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[55]
+	mi := &file_elasticdl_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5052,7 +5181,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[55]
+	mi := &file_elasticdl_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5065,7 +5194,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{55}
+	return file_elasticdl_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -5094,7 +5223,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[56]
+	mi := &file_elasticdl_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5106,7 +5235,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[56]
+	mi := &file_elasticdl_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5119,7 +5248,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{56}
+	return file_elasticdl_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -5165,7 +5294,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[57]
+	mi := &file_elasticdl_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5177,7 +5306,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[57]
+	mi := &file_elasticdl_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5190,7 +5319,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{57}
+	return file_elasticdl_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -5265,7 +5394,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[58]
+	mi := &file_elasticdl_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5277,7 +5406,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[58]
+	mi := &file_elasticdl_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5290,7 +5419,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{58}
+	return file_elasticdl_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -5420,14 +5549,24 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06origin\x18! \x01(\v2\x11.elasticdl.OriginR\x06origin\x126\n" +
 	"\tprocesses\x18\" \x03(\v2\x18.elasticdl.ProcessReportR\tprocesses\x12&\n" +
 	"\x05stage\x18# \x01(\x0e2\x10.elasticdl.StageR\x05stage\x12\x18\n" +
-	"\aunsaved\x18$ \x01(\tR\aunsaved\"\x94\x01\n" +
+	"\aunsaved\x18$ \x01(\tR\aunsaved\"\xd4\x01\n" +
 	"\rProcessReport\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
 	"\x05local\x18\x02 \x01(\x05R\x05local\x12\x10\n" +
 	"\x03pid\x18\x03 \x01(\x05R\x03pid\x12\x14\n" +
 	"\x05cores\x18\x04 \x01(\x02R\x05cores\x12\x16\n" +
 	"\x06output\x18\x05 \x01(\tR\x06output\x12\x19\n" +
-	"\bquiet_ms\x18\x06 \x01(\x03R\aquietMs\"J\n" +
+	"\bquiet_ms\x18\x06 \x01(\x03R\aquietMs\x12\x14\n" +
+	"\x05ready\x18\n" +
+	" \x01(\bR\x05ready\x12\x14\n" +
+	"\x05moved\x18\v \x01(\x03R\x05moved\x12\x12\n" +
+	"\x04held\x18\f \x01(\bR\x04held\"J\n" +
+	"\x04Hung\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\x05R\x03pid\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x03R\n" +
+	"generation\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"J\n" +
 	"\x05Saved\x12\x14\n" +
 	"\x05round\x18\x01 \x01(\x03R\x05round\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x17\n" +
@@ -5455,7 +5594,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	" \x01(\tR\x05error\x12+\n" +
 	"\x06layout\x18\v \x03(\v2\x13.elasticdl.VariableR\x06layout\x12\x1c\n" +
 	"\toptimizer\x18\f \x01(\tR\toptimizer\x12\x14\n" +
-	"\x05slots\x18\r \x01(\x05R\x05slots\"\xb8\x02\n" +
+	"\x05slots\x18\r \x01(\x05R\x05slots\"\xdd\x02\n" +
 	"\x0eHeartbeatReply\x12\x18\n" +
 	"\aunknown\x18\x01 \x01(\bR\aunknown\x12)\n" +
 	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12)\n" +
@@ -5467,7 +5606,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x03cut\x18\x06 \x01(\x03R\x03cut\x12\x19\n" +
 	"\bgrace_ms\x18\x1e \x01(\x03R\agraceMs\x12\x17\n" +
 	"\astop_ms\x18\x1f \x01(\x03R\x06stopMs\x12\x16\n" +
-	"\x06stacks\x18  \x01(\x03R\x06stacks\"\x9c\x01\n" +
+	"\x06stacks\x18  \x01(\x03R\x06stacks\x12#\n" +
+	"\x04hung\x182 \x03(\v2\x0f.elasticdl.HungR\x04hung\"\x9c\x01\n" +
 	"\fProcessStack\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12\x14\n" +
@@ -5520,7 +5660,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04Crew\x12\x1c\n" +
 	"\tprocesses\x18\x01 \x01(\x05R\tprocesses\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\x05R\x06source\x12\x14\n" +
-	"\x05store\x18\x03 \x01(\tR\x05storeJ\x04\b\x04\x10\x05\"\xa8\x02\n" +
+	"\x05store\x18\x03 \x01(\tR\x05storeJ\x04\b\x04\x10\x05\"\xbc\x02\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
 	"\x05local\x18\x02 \x01(\x05R\x05local\x12\x10\n" +
@@ -5534,7 +5674,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aexcused\x18\n" +
 	" \x01(\bR\aexcused\x12\x14\n" +
 	"\x05doubt\x18\f \x01(\bR\x05doubt\x12\x16\n" +
-	"\x06forked\x18\r \x01(\bR\x06forkedJ\x04\b\t\x10\n" +
+	"\x06forked\x18\r \x01(\bR\x06forked\x12\x12\n" +
+	"\x04hung\x182 \x01(\bR\x04hungJ\x04\b\t\x10\n" +
 	"\"\xa5\x01\n" +
 	"\bAssembly\x12(\n" +
 	"\x05world\x18\x01 \x01(\v2\x10.elasticdl.WorldH\x00R\x05world\x12+\n" +
@@ -5613,8 +5754,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xf3\n" +
-	"\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xb8\v\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -5667,7 +5807,9 @@ const file_elasticdl_proto_rawDesc = "" +
 	"conditions\x12\x18\n" +
 	"\awaiting\x18\x17 \x01(\tR\awaiting\x12\x1f\n" +
 	"\vapi_version\x18@ \x01(\tR\n" +
-	"apiVersion\"\xb5\x01\n" +
+	"apiVersion\x12\x14\n" +
+	"\x05stuck\x18F \x01(\tR\x05stuck\x12-\n" +
+	"\x13stuck_since_unix_ms\x18G \x01(\x03R\x10stuckSinceUnixMs\"\xb5\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x16\n" +
@@ -5788,7 +5930,7 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                   // 0: elasticdl.Role
 	(TaskKind)(0),               // 1: elasticdl.TaskKind
@@ -5814,47 +5956,48 @@ var file_elasticdl_proto_goTypes = []any{
 	(*LeaseProgress)(nil),       // 21: elasticdl.LeaseProgress
 	(*HeartbeatRequest)(nil),    // 22: elasticdl.HeartbeatRequest
 	(*ProcessReport)(nil),       // 23: elasticdl.ProcessReport
-	(*Saved)(nil),               // 24: elasticdl.Saved
-	(*Rest)(nil),                // 25: elasticdl.Rest
-	(*Origin)(nil),              // 26: elasticdl.Origin
-	(*CutReport)(nil),           // 27: elasticdl.CutReport
-	(*HeartbeatReply)(nil),      // 28: elasticdl.HeartbeatReply
-	(*ProcessStack)(nil),        // 29: elasticdl.ProcessStack
-	(*ReportStacksRequest)(nil), // 30: elasticdl.ReportStacksRequest
-	(*ReportStacksReply)(nil),   // 31: elasticdl.ReportStacksReply
-	(*StacksRequest)(nil),       // 32: elasticdl.StacksRequest
-	(*StacksReply)(nil),         // 33: elasticdl.StacksReply
-	(*WatchRequest)(nil),        // 34: elasticdl.WatchRequest
-	(*WatchReply)(nil),          // 35: elasticdl.WatchReply
-	(*Arrival)(nil),             // 36: elasticdl.Arrival
-	(*Crew)(nil),                // 37: elasticdl.Crew
-	(*Failure)(nil),             // 38: elasticdl.Failure
-	(*Assembly)(nil),            // 39: elasticdl.Assembly
-	(*Cut)(nil),                 // 40: elasticdl.Cut
-	(*Recall)(nil),              // 41: elasticdl.Recall
-	(*World)(nil),               // 42: elasticdl.World
-	(*Member)(nil),              // 43: elasticdl.Member
-	(*ScaleRequest)(nil),        // 44: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),          // 45: elasticdl.ScaleReply
-	(*StatusRequest)(nil),       // 46: elasticdl.StatusRequest
-	(*PodStatus)(nil),           // 47: elasticdl.PodStatus
-	(*ProcessStatus)(nil),       // 48: elasticdl.ProcessStatus
-	(*Condition)(nil),           // 49: elasticdl.Condition
-	(*Incident)(nil),            // 50: elasticdl.Incident
-	(*Evaluation)(nil),          // 51: elasticdl.Evaluation
-	(*JobStatus)(nil),           // 52: elasticdl.JobStatus
-	(*Checkpoint)(nil),          // 53: elasticdl.Checkpoint
-	(*StopRequest)(nil),         // 54: elasticdl.StopRequest
-	(*StopReply)(nil),           // 55: elasticdl.StopReply
-	(*Variable)(nil),            // 56: elasticdl.Variable
-	(*DeclareRequest)(nil),      // 57: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),        // 58: elasticdl.DeclareReply
-	(*TaskKey)(nil),             // 59: elasticdl.TaskKey
-	(*ProgressRequest)(nil),     // 60: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),       // 61: elasticdl.ProgressReply
-	(*ControlRequest)(nil),      // 62: elasticdl.ControlRequest
-	(*ControlReply)(nil),        // 63: elasticdl.ControlReply
-	nil,                         // 64: elasticdl.Evaluation.MetricsEntry
+	(*Hung)(nil),                // 24: elasticdl.Hung
+	(*Saved)(nil),               // 25: elasticdl.Saved
+	(*Rest)(nil),                // 26: elasticdl.Rest
+	(*Origin)(nil),              // 27: elasticdl.Origin
+	(*CutReport)(nil),           // 28: elasticdl.CutReport
+	(*HeartbeatReply)(nil),      // 29: elasticdl.HeartbeatReply
+	(*ProcessStack)(nil),        // 30: elasticdl.ProcessStack
+	(*ReportStacksRequest)(nil), // 31: elasticdl.ReportStacksRequest
+	(*ReportStacksReply)(nil),   // 32: elasticdl.ReportStacksReply
+	(*StacksRequest)(nil),       // 33: elasticdl.StacksRequest
+	(*StacksReply)(nil),         // 34: elasticdl.StacksReply
+	(*WatchRequest)(nil),        // 35: elasticdl.WatchRequest
+	(*WatchReply)(nil),          // 36: elasticdl.WatchReply
+	(*Arrival)(nil),             // 37: elasticdl.Arrival
+	(*Crew)(nil),                // 38: elasticdl.Crew
+	(*Failure)(nil),             // 39: elasticdl.Failure
+	(*Assembly)(nil),            // 40: elasticdl.Assembly
+	(*Cut)(nil),                 // 41: elasticdl.Cut
+	(*Recall)(nil),              // 42: elasticdl.Recall
+	(*World)(nil),               // 43: elasticdl.World
+	(*Member)(nil),              // 44: elasticdl.Member
+	(*ScaleRequest)(nil),        // 45: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),          // 46: elasticdl.ScaleReply
+	(*StatusRequest)(nil),       // 47: elasticdl.StatusRequest
+	(*PodStatus)(nil),           // 48: elasticdl.PodStatus
+	(*ProcessStatus)(nil),       // 49: elasticdl.ProcessStatus
+	(*Condition)(nil),           // 50: elasticdl.Condition
+	(*Incident)(nil),            // 51: elasticdl.Incident
+	(*Evaluation)(nil),          // 52: elasticdl.Evaluation
+	(*JobStatus)(nil),           // 53: elasticdl.JobStatus
+	(*Checkpoint)(nil),          // 54: elasticdl.Checkpoint
+	(*StopRequest)(nil),         // 55: elasticdl.StopRequest
+	(*StopReply)(nil),           // 56: elasticdl.StopReply
+	(*Variable)(nil),            // 57: elasticdl.Variable
+	(*DeclareRequest)(nil),      // 58: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),        // 59: elasticdl.DeclareReply
+	(*TaskKey)(nil),             // 60: elasticdl.TaskKey
+	(*ProgressRequest)(nil),     // 61: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),       // 62: elasticdl.ProgressReply
+	(*ControlRequest)(nil),      // 63: elasticdl.ControlRequest
+	(*ControlReply)(nil),        // 64: elasticdl.ControlReply
+	nil,                         // 65: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
@@ -5868,74 +6011,75 @@ var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 8: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
 	21, // 9: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
 	4,  // 10: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
-	27, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
-	24, // 12: elasticdl.HeartbeatRequest.saved:type_name -> elasticdl.Saved
-	25, // 13: elasticdl.HeartbeatRequest.rest:type_name -> elasticdl.Rest
-	26, // 14: elasticdl.HeartbeatRequest.origin:type_name -> elasticdl.Origin
+	28, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
+	25, // 12: elasticdl.HeartbeatRequest.saved:type_name -> elasticdl.Saved
+	26, // 13: elasticdl.HeartbeatRequest.rest:type_name -> elasticdl.Rest
+	27, // 14: elasticdl.HeartbeatRequest.origin:type_name -> elasticdl.Origin
 	23, // 15: elasticdl.HeartbeatRequest.processes:type_name -> elasticdl.ProcessReport
 	2,  // 16: elasticdl.HeartbeatRequest.stage:type_name -> elasticdl.Stage
 	3,  // 17: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	56, // 18: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
-	29, // 19: elasticdl.ReportStacksRequest.stacks:type_name -> elasticdl.ProcessStack
-	29, // 20: elasticdl.StacksReply.stacks:type_name -> elasticdl.ProcessStack
-	52, // 21: elasticdl.WatchReply.status:type_name -> elasticdl.JobStatus
-	37, // 22: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
-	38, // 23: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
-	42, // 24: elasticdl.Assembly.world:type_name -> elasticdl.World
-	41, // 25: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	40, // 26: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
-	43, // 27: elasticdl.World.members:type_name -> elasticdl.Member
-	9,  // 28: elasticdl.World.base:type_name -> elasticdl.Base
-	37, // 29: elasticdl.Member.crew:type_name -> elasticdl.Crew
-	0,  // 30: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	48, // 31: elasticdl.PodStatus.processes:type_name -> elasticdl.ProcessStatus
-	64, // 32: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	51, // 33: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	47, // 34: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	53, // 35: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
-	24, // 36: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
-	50, // 37: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
-	49, // 38: elasticdl.JobStatus.conditions:type_name -> elasticdl.Condition
-	56, // 39: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	59, // 40: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	9,  // 41: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
-	7,  // 42: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	13, // 43: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	19, // 44: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	22, // 45: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	36, // 46: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	14, // 47: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
-	30, // 48: elasticdl.Master.ReportStacks:input_type -> elasticdl.ReportStacksRequest
-	46, // 49: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	44, // 50: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	54, // 51: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	32, // 52: elasticdl.Job.Stacks:input_type -> elasticdl.StacksRequest
-	34, // 53: elasticdl.Job.Watch:input_type -> elasticdl.WatchRequest
-	5,  // 54: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
-	57, // 55: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	60, // 56: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	62, // 57: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	8,  // 58: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	17, // 59: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	20, // 60: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	28, // 61: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	39, // 62: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	15, // 63: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
-	31, // 64: elasticdl.Master.ReportStacks:output_type -> elasticdl.ReportStacksReply
-	52, // 65: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	45, // 66: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	55, // 67: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	33, // 68: elasticdl.Job.Stacks:output_type -> elasticdl.StacksReply
-	35, // 69: elasticdl.Job.Watch:output_type -> elasticdl.WatchReply
-	6,  // 70: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
-	58, // 71: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	61, // 72: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	63, // 73: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	58, // [58:74] is the sub-list for method output_type
-	42, // [42:58] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	57, // 18: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	24, // 19: elasticdl.HeartbeatReply.hung:type_name -> elasticdl.Hung
+	30, // 20: elasticdl.ReportStacksRequest.stacks:type_name -> elasticdl.ProcessStack
+	30, // 21: elasticdl.StacksReply.stacks:type_name -> elasticdl.ProcessStack
+	53, // 22: elasticdl.WatchReply.status:type_name -> elasticdl.JobStatus
+	38, // 23: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
+	39, // 24: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
+	43, // 25: elasticdl.Assembly.world:type_name -> elasticdl.World
+	42, // 26: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	41, // 27: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
+	44, // 28: elasticdl.World.members:type_name -> elasticdl.Member
+	9,  // 29: elasticdl.World.base:type_name -> elasticdl.Base
+	38, // 30: elasticdl.Member.crew:type_name -> elasticdl.Crew
+	0,  // 31: elasticdl.PodStatus.role:type_name -> elasticdl.Role
+	49, // 32: elasticdl.PodStatus.processes:type_name -> elasticdl.ProcessStatus
+	65, // 33: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	52, // 34: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	48, // 35: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	54, // 36: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	25, // 37: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
+	51, // 38: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
+	50, // 39: elasticdl.JobStatus.conditions:type_name -> elasticdl.Condition
+	57, // 40: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	60, // 41: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	9,  // 42: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	7,  // 43: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	13, // 44: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	19, // 45: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	22, // 46: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	37, // 47: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	14, // 48: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
+	31, // 49: elasticdl.Master.ReportStacks:input_type -> elasticdl.ReportStacksRequest
+	47, // 50: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	45, // 51: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	55, // 52: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	33, // 53: elasticdl.Job.Stacks:input_type -> elasticdl.StacksRequest
+	35, // 54: elasticdl.Job.Watch:input_type -> elasticdl.WatchRequest
+	5,  // 55: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
+	58, // 56: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	61, // 57: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	63, // 58: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	8,  // 59: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	17, // 60: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	20, // 61: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	29, // 62: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	40, // 63: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	15, // 64: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
+	32, // 65: elasticdl.Master.ReportStacks:output_type -> elasticdl.ReportStacksReply
+	53, // 66: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	46, // 67: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	56, // 68: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	34, // 69: elasticdl.Job.Stacks:output_type -> elasticdl.StacksReply
+	36, // 70: elasticdl.Job.Watch:output_type -> elasticdl.WatchReply
+	6,  // 71: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
+	59, // 72: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	62, // 73: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	64, // 74: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	59, // [59:75] is the sub-list for method output_type
+	43, // [43:59] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -5943,7 +6087,7 @@ func file_elasticdl_proto_init() {
 	if File_elasticdl_proto != nil {
 		return
 	}
-	file_elasticdl_proto_msgTypes[34].OneofWrappers = []any{
+	file_elasticdl_proto_msgTypes[35].OneofWrappers = []any{
 		(*Assembly_World)(nil),
 		(*Assembly_Recall)(nil),
 		(*Assembly_Flush)(nil),
@@ -5955,7 +6099,7 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   60,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -32,7 +32,7 @@ func failureNews(before, after *wire.JobStatus) []string {
 	return []string{"a process failed: " + oneLine(after.Failure)}
 }
 
-// problemNews returns a line for each problem that has appeared or disappeared.
+// problemNews returns a line for each problem that has appeared or disappeared, and for a hang.
 func problemNews(before, after *wire.JobStatus) []string {
 	var lines []string
 	for _, problem := range after.Problems {
@@ -44,6 +44,13 @@ func problemNews(before, after *wire.JobStatus) []string {
 		if !slices.Contains(after.Problems, problem) && !job.State(after.State).Ended() {
 			lines = append(lines, "no longer: "+oneLine(problem))
 		}
+	}
+	switch was := before.GetStuck(); {
+	case after.Stuck == was:
+	case after.Stuck != "":
+		lines = append(lines, "no progress: "+oneLine(after.Stuck))
+	case !job.State(after.State).Ended():
+		lines = append(lines, "no longer stuck")
 	}
 	return lines
 }

@@ -76,6 +76,8 @@ var played = []play{
 	{page: "docs/your-code-on-the-cluster.md", section: "A URL", by: "test/e2e TestProgramCode"},
 	{page: "docs/infrastructure/", by: "stacks TestPages, stacks TestPageOfAccounts"},
 
+	{page: "docs/stuck.md", by: "test/hang TestHangs, test/hang TestHangTimeout"},
+
 	{page: "docs/tutorials/this-machine.md", by: byPages},
 	{page: "docs/tutorials/minikube.md", by: "test/e2e TestMinikubeTutorial"},
 	{page: "docs/tutorials/minikube.md", section: "A cluster and the data", by: "stacks TestPages"},

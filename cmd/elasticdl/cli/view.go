@@ -13,6 +13,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -58,6 +59,9 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	}
 	if s.Waiting != "" {
 		lines = append(lines, "waits: "+oneLine(s.Waiting))
+	}
+	if words := stuck(s, now); words != "" {
+		lines = append(lines, words)
 	}
 	if words := saved(s, now); words != "" {
 		lines = append(lines, "checkpoint "+words)
@@ -399,6 +403,7 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	row("State", s.State)
 	row("Reason", oneLine(s.Reason))
 	row("Waits for", oneLine(s.Waiting))
+	row("Stuck", stuck(s, now))
 	for _, problem := range s.Problems {
 		row("Problem", oneLine(problem))
 	}
@@ -503,7 +508,11 @@ func listText(jobs []*wire.JobStatus, namespaces bool, now time.Time) string {
 		if s.Program != "" {
 			how = s.Type
 		}
-		row := []string{s.Name, s.State, how, percent(s), epoch, workers, servers, age(s, now), runtime}
+		state := s.State
+		if s.Stuck != "" {
+			state = journal.NoProgress
+		}
+		row := []string{s.Name, state, how, percent(s), epoch, workers, servers, age(s, now), runtime}
 		if namespaces {
 			row = append(row, s.Namespace)
 		}

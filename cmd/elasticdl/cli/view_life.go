@@ -74,6 +74,14 @@ func lastOutput(s *wire.JobStatus, now time.Time) string {
 	return fmt.Sprintf("%s%s: %s", who, quiet(newest, now), oneLine(newest.Output))
 }
 
+// stuck returns since when a job makes no progress, and where its ranks stand; "": it makes some.
+func stuck(s *wire.JobStatus, now time.Time) string {
+	if s.GetStuck() == "" {
+		return ""
+	}
+	return fmt.Sprintf("no progress for %s: %s", span(s.StuckSinceUnixMs, 0, now), oneLine(s.Stuck))
+}
+
 // historyText returns the incidents of a job, oldest first; "": there are none.
 func historyText(s *wire.JobStatus, now time.Time) string {
 	if len(s.History) == 0 {

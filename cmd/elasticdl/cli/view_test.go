@@ -194,6 +194,28 @@ func TestProblemsShown(t *testing.T) {
 	}
 }
 
+// All views of a job that makes no progress show that, and where its ranks stand.
+func TestStuckShown(t *testing.T) {
+	s, now := running(), start.Add(95*time.Second)
+	s.Stuck = "rank 1 differs: sleep at data.py:12; rank 0: all_reduce\nat train.py:41"
+	s.StuckSinceUnixMs = after(35 * time.Second)
+	const where = "rank 1 differs: sleep at data.py:12; rank 0: all_reduce; at train.py:41\n"
+	for name, c := range map[string][]string{
+		"screen": {screen(s, 120, 24, now), "\nno progress for 1m: " + where},
+		"status": {statusText(s, now), "Stuck:     no progress for 1m: " + where},
+		"list":   {listText([]*wire.JobStatus{s}, false, now), "   NoProgress   "},
+		"news":   {strings.Join(news(running(), s), "\n") + "\n", "no progress: " + where},
+		"later":  {strings.Join(followNews(s, running()), "\n") + "\n", "no longer stuck\n"},
+	} {
+		if !strings.Contains(c[0], c[1]) {
+			t.Errorf("%s: %s, want %s in it", name, c[0], c[1])
+		}
+	}
+	if words := stuck(running(), now); words != "" {
+		t.Errorf("a job that makes progress is stuck: %s", words)
+	}
+}
+
 // The newest checkpoint is shown, and why the last attempt failed; a rollback is not shown as
 // starting over.
 func TestCheckpointShown(t *testing.T) {

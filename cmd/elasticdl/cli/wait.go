@@ -68,7 +68,8 @@ func waitCommand() *cobra.Command {
 			}
 			switch {
 			case errors.Is(err, errWaited) && name == "":
-				return failure{fmt.Errorf("job %s: the job has not ended in time", args[0]), exitTimeout}
+				return failure{fmt.Errorf("job %s: the job has not ended in time%s", args[0],
+					whyStuck(cmd.Context(), home, args[0])), exitTimeout}
 			case errors.Is(err, errWaited):
 				return failure{fmt.Errorf("job %s: %s in time%s", args[0], notYet(name, wanted),
 					whyNot(s, name)), exitTimeout}
@@ -183,6 +184,21 @@ func notYet(name string, wanted bool) string {
 		return "it was not seen as " + name
 	}
 	return "it was not seen to cease to be " + name
+}
+
+// stuckLimit limits the question whether a job makes progress, after --timeout.
+const stuckLimit = 5 * time.Second
+
+// whyStuck returns as the end of a sentence that a job makes no progress; "": it makes some, or
+// does not answer.
+func whyStuck(ctx context.Context, home home, of string) string {
+	ctx, cancel := context.WithTimeout(ctx, stuckLimit)
+	defer cancel()
+	s, err := home.Status(ctx, of)
+	if err != nil || stuck(s, time.Now()) == "" {
+		return ""
+	}
+	return ": " + stuck(s, time.Now())
 }
 
 // whyNot returns the last reason of a condition, as the end of a sentence.

@@ -37,6 +37,9 @@ type Program struct {
 	Grace Duration `json:"grace,omitzero"`
 	// --gather_timeout: maximum wait for all workers before a start without state; 0: no wait
 	Gather Duration `json:"gatherTimeout,omitzero"`
+	// --hang_timeout: time without a sign of progress after which the ranks that differ are killed;
+	// 0: none is
+	Hang Duration `json:"hangTimeout,omitzero"`
 	// --role: of the processes
 	Role string `json:"role,omitzero"`
 	// --log_dir: directory for the output of the processes
@@ -79,6 +82,10 @@ const (
 	StartFork = "fork" // from a process that has imported torch
 	StartExec = "exec" // a new interpreter for each
 )
+
+// shortestHang is the shortest --hang_timeout: a job is suspected to hang after 45 s without a sign
+// of life, and its stacks are looked at after that.
+const shortestHang = time.Minute
 
 // programFlags are the flags of `elasticdl run`.
 var programFlags = []Flag{
@@ -127,6 +134,11 @@ var programFlags = []Flag{
 		Usage: "maximum wait for all workers at the start, or for a replacement; 0 disables the wait",
 		bind: func(c *Command) value {
 			return duration(&c.Job.Program.Gather)
+		}},
+	{Name: "hang_timeout", Topic: Processes, Effect: Everywhere,
+		Usage: "time without progress until the rank that differs is killed, counted as a failure; 0 disables it [0]",
+		bind: func(c *Command) value {
+			return duration(&c.Job.Program.Hang)
 		}},
 	{Name: "role", Topic: Processes, Effect: Everywhere,
 		Usage: "role of the processes, for ROLE_NAME and log lines", bind: func(c *Command) value {
@@ -320,6 +332,8 @@ func (j *Job) checkProgram(p *problems) {
 	}
 	p.check(g.Grace.Duration >= 0, setting("restart_grace", g.Grace), "expected 0s or more")
 	p.check(g.Gather.Duration >= 0, setting("gather_timeout", g.Gather), "expected 0s or more")
+	p.check(g.Hang.Duration == 0 || g.Hang.Duration >= shortestHang, setting("hang_timeout", g.Hang),
+		"expected %v or more, or 0s: a shorter pause is no sign of a hang", shortestHang)
 	p.check(g.Role != "", setting("role", ""), "expected a name")
 	for _, f := range []struct{ flag, streams string }{{"redirects", g.Redirects}, {"tee", g.Tee}} {
 		p.check(streams.MatchString(f.streams), setting(f.flag, f.streams),

@@ -114,7 +114,7 @@ func TestRunForms(t *testing.T) {
 func TestRunProblems(t *testing.T) {
 	_, err := Parse(Run, strings.Fields(
 		`--runtime=local --nproc_per_node=many --nnodes=4:1 --max_restarts=-1 --module --no_python --start_method=thread --restart_on_join=checkpoint
-		--checkpoint_file=[ --restart_grace=-1s --gather_timeout=-1s --role= --redirects=4 --tee=0:9 --program_sha256=abc --gpus=-1 --heartbeat_timeout=1ms --num_wrkers=3 -x --job_name=j`))
+		--checkpoint_file=[ --restart_grace=-1s --gather_timeout=-1s --hang_timeout=59s --role= --redirects=4 --tee=0:9 --program_sha256=abc --gpus=-1 --heartbeat_timeout=1ms --num_wrkers=3 -x --job_name=j`))
 	want := []string{
 		`--nnodes=4:1: expected N or MIN:MAX, as 2 or 1:4`,
 		`--num_wrkers: unknown flag; did you mean --num_workers?`,
@@ -128,6 +128,7 @@ func TestRunProblems(t *testing.T) {
 		`--checkpoint_file=[: expected a path, with * and ? for any characters`,
 		`--restart_grace=-1s: expected 0s or more`,
 		`--gather_timeout=-1s: expected 0s or more`,
+		`--hang_timeout=59s: expected 1m0s or more, or 0s: a shorter pause is no sign of a hang`,
 		`--role=: expected a name`,
 		`--program_sha256=abc: expected 64 hexadecimal digits`,
 		`--redirects=4: expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1`,

@@ -36,6 +36,8 @@ const (
 	Waits     = "Waiting"   // of Running: the job waits for something
 	Suspended = "Suspended" // the job is suspended
 	Finished  = "Finished"  // the job has ended
+	// NoProgress is that of Running and Degraded: the job seems to make no progress.
+	NoProgress = "NoProgress"
 )
 
 // Condition is one statement about a job, with its reason.
@@ -59,6 +61,8 @@ type Facts struct {
 	Reason string
 	// Waiting names the thing that the job waits for; empty: it waits for nothing.
 	Waiting string
+	// Stuck says where the ranks stand if the job seems to make no progress; empty: it makes some.
+	Stuck string
 	// Queue is the job's queue; empty: none. Queued says what of the core lacks quota there.
 	Queue, Queued string
 	// Asked is the number of workers that are asked for, Working that of those that run.
@@ -108,6 +112,8 @@ func (f Facts) running() Condition {
 	case f.State == "Suspended":
 	case f.Waiting != "":
 		c.Reason, c.Message = Waits, f.Waiting
+	case f.Stuck != "":
+		c.Reason, c.Message = NoProgress, f.Stuck
 	case f.State != "Running":
 	case f.Working == 0:
 		c.Reason, c.Message = "NoWorker", "no worker runs"
@@ -125,6 +131,8 @@ func (f Facts) degraded() Condition {
 		c.Reason = Finished
 	case f.State != "Running":
 		c.Reason = cmp.Or(f.State, "Pending")
+	case f.Stuck != "":
+		c.Status, c.Reason, c.Message = true, NoProgress, f.Stuck
 	case f.Working < f.Asked:
 		c.Status, c.Reason = true, "WorkersMissing"
 		c.Message = fmt.Sprintf("%d of %d workers run", f.Working, f.Asked)

@@ -42,6 +42,11 @@ const (
 	Waiting   Kind = "Waiting"
 	Continued Kind = "Continued" // and does again (Seconds)
 
+	// the job seems to make no progress (Seconds, Ranks: those that differ)
+	Stuck Kind = "Stuck"
+	// it does again, or its processes have ended (Seconds)
+	Unstuck Kind = "Unstuck"
+
 	EpochFinished    Kind = "EpochFinished"    // (Epoch, Records)
 	TrainingFinished Kind = "TrainingFinished" // (Version)
 	// (Generation, Records: those lost)
@@ -79,7 +84,7 @@ const (
 var weights = map[Kind]weight{
 	MasterLost: incident,
 	PodLost:    incident, PodFailed: incident, PodRejected: incident, PodReplaced: incident,
-	FailedCreate: warning, CheckpointFailed: warning, Waiting: warning, EvaluationWithdrawn: warning,
+	FailedCreate: warning, CheckpointFailed: warning, Waiting: warning, Stuck: warning, EvaluationWithdrawn: warning,
 	ProgramFailed: incident, TrainingStartedOver: incident, TrainingRolledBack: incident,
 	CheckpointDamaged: incident, QuotaReturned: incident,
 	TrainingFailed: incident, TrainingStopped: incident,
@@ -103,6 +108,8 @@ const (
 	// the name of one, in bytes.
 	MostMetrics = 30
 	MostName    = 100
+	// MostRanks is the largest number of ranks of an entry.
+	MostRanks = 64
 )
 
 // Entry is one fact of a job. Fields that say nothing for its kind are zero.
@@ -126,6 +133,7 @@ type Entry struct {
 	Version int64   `json:"version,omitempty"` // updates in the model
 	Records int64   `json:"records,omitempty"`
 	Seconds float64 `json:"seconds,omitempty"`
+	Ranks   []int   `json:"ranks,omitempty"` // at most [MostRanks]
 	// Metrics holds the results of an evaluation: the first by name.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }

@@ -43,7 +43,7 @@ func (j *Journal) Add(e Entry, now time.Time) Entry {
 	j.last++
 	e.N, e.UnixMs = j.last, now.UnixMilli()
 	e.Metrics = bounded(e.Metrics)
-	e.Text = brief(e.Text)
+	e.Text, e.Ranks = brief(e.Text), few(e.Ranks)
 	j.totals.count(e)
 	j.append(e)
 	return e
@@ -66,6 +66,9 @@ func bounded(all map[string]float64) map[string]float64 {
 	}
 	return kept
 }
+
+// few returns the first ranks, as many as an entry may have.
+func few(ranks []int) []int { return slices.Clone(ranks[:min(len(ranks), MostRanks)]) }
 
 // append puts an entry at the end, and drops others if there are too many.
 func (j *Journal) append(e Entry) {
@@ -191,7 +194,7 @@ func Restore(s Snapshot) Journal {
 			continue
 		}
 		j.last = e.N
-		e.Text, e.Metrics = brief(e.Text), bounded(e.Metrics)
+		e.Text, e.Metrics, e.Ranks = brief(e.Text), bounded(e.Metrics), few(e.Ranks)
 		j.append(e)
 	}
 	j.last = max(j.last, s.Last)

@@ -212,6 +212,18 @@ func TestJudge(t *testing.T) {
 			Holds: "version 1,200 with 5,000 records"},
 			"Admitted=true NoQueue|Running=true Training (3 of 4 workers)|Degraded=true WorkersMissing (3 of 4 workers run)|" +
 				"Checkpointed=true CheckpointWritten (version 1,200 with 5,000 records)|Complete=false NotSucceeded|Failed=false NotFailed"},
+		{"stuck", Facts{State: "Running", Asked: 4, Working: 3, Stuck: "rank 1 differs"},
+			"Admitted=true NoQueue|Running=false NoProgress (rank 1 differs)|Degraded=true NoProgress (rank 1 differs)|" +
+				"Checkpointed=false NotConfigured (no checkpoint is known to the job)|Complete=false NotSucceeded|" +
+				"Failed=false NotFailed"},
+		{"stuck without a master", Facts{State: "Running", Asked: 1, Working: 1, Stuck: "x", Waiting: "master"},
+			"Admitted=true NoQueue|Running=false Waiting (master)|Degraded=true NoProgress (x)|" +
+				"Checkpointed=false NotConfigured (no checkpoint is known to the job)|Complete=false NotSucceeded|" +
+				"Failed=false NotFailed"},
+		{"stopped as it was stuck", Facts{State: "Stopped", Reason: "by me", Stuck: "x"},
+			"Admitted=false Finished|Running=false Finished|Degraded=false Finished|" +
+				"Checkpointed=false NotConfigured (no checkpoint is known to the job)|Complete=false NotSucceeded|" +
+				"Failed=true Stopped (by me)"},
 		{"disk full", Facts{State: "Running", Asked: 1, Working: 1, Saves: true, Unsaved: "no space left",
 			Problems: []string{"no space left on /home"}},
 			"Admitted=true NoQueue|Running=true Training (1 of 1 workers)|Degraded=true Problem (no space left on /home)|" +

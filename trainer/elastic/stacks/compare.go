@@ -164,16 +164,56 @@ func (r Report) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// String shows the ranks and their place.
-func (g Group) String() string {
-	place := g.Point.String()
-	if g.Why != "" {
-		place = g.Why
-		if g.Point.Doing != "" {
-			place += " (" + g.Point.Doing + ")"
+// Finding shows the groups on one line, those that differ first: "rank 3 differs: sleep at
+// data.py:12; 7 ranks: all_reduce at train.py:41".
+func (r Report) Finding() string {
+	if len(r.Differ) == 0 {
+		text := r.String()
+		if len(r.Groups) > 1 {
+			text = "no place has most of the ranks: " + text
+		}
+		return text
+	}
+	var differ, others []string
+	for _, g := range r.Groups {
+		switch {
+		case !g.Differs:
+			others = append(others, g.String())
+		case len(differ) == mostGroups:
+			differ = append(differ, "other ranks differ, too")
+		case len(differ) < mostGroups && len(g.Ranks) == 1:
+			differ = append(differ, g.names()+" differs: "+g.Place())
+		case len(differ) < mostGroups:
+			differ = append(differ, g.names()+" differ: "+g.Place())
 		}
 	}
-	return g.names() + ": " + place
+	return strings.Join(append(differ, others[:min(len(others), mostGroups)]...), "; ")
+}
+
+// String shows the ranks and their place.
+func (g Group) String() string { return g.names() + ": " + g.Place() }
+
+// Place shows where the ranks stand, or why that is not known.
+func (g Group) Place() string {
+	if g.Why == "" {
+		return g.Point.String()
+	}
+	if g.Point.Doing != "" {
+		return g.Why + " (" + g.Point.Doing + ")"
+	}
+	return g.Why
+}
+
+// Names names sorted ranks: "rank 3", "ranks 0-2, 5".
+func Names(ranks []int) string {
+	spans := spansOf(ranks)
+	if len(spans) > mostSpans {
+		spans = append(spans[:mostSpans], "and others")
+	}
+	if len(ranks) == 1 {
+		return "rank " + spans[0]
+	}
+	return "ranks " + strings.Join(spans, ", ")
 }
 
 // names shows the ranks: those of a small group, or of one that differs, by their numbers.

@@ -283,3 +283,28 @@ func TestLaws(t *testing.T) {
 		}
 	})
 }
+
+// A finding has the ranks that differ first, and says if there are none.
+func TestFinding(t *testing.T) {
+	at := func(n int, file string) Rank {
+		return Rank{Rank: n, Text: "Thread 0x1 (most recent call first):\n  File \"/code/" + file + "\", line 9 in f\n",
+			Call: "sleep"}
+	}
+	a, b := func(n int) Rank { return at(n, "a.py") }, func(n int) Rank { return at(n, "b.py") }
+	for want, ranks := range map[string][]Rank{
+		"3 ranks: sleep at a.py:9":                                                         {a(0), a(1), a(2)},
+		"rank 1 differs: sleep at b.py:9; ranks 0, 2: sleep at a.py:9":                     {a(0), b(1), a(2)},
+		"ranks 1, 4 differ: sleep at b.py:9; 3 ranks: sleep at a.py:9":                     {a(0), b(1), a(2), a(3), b(4)},
+		"no place has most of the ranks: rank 0: sleep at a.py:9; rank 1: sleep at b.py:9": {a(0), b(1)},
+	} {
+		if got := Compare(ranks).Finding(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	for want, ranks := range map[string][]int{"rank 3": {3}, "ranks 0-2, 5": {0, 1, 2, 5},
+		"ranks 0, 2, 4, 6, 8, 10, 12, 14, and others": {0, 2, 4, 6, 8, 10, 12, 14, 16, 18}} {
+		if got := Names(ranks); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

@@ -2,10 +2,18 @@
 // code: it has their output, their use of processors, the bytes that they move, and the job's
 // rounds if it counts any. A suspicion is a reason to look at the stacks, not a proof.
 //
-//	w := stuck.New()
+// A [Watch] raises suspicions. An [Inquiry] has one, and looks at the stacks before it states
+// anything:
+//
+//	Observe ──> Watch: suspicion ──> Ask ──> Answer ──┬─ a debugger: nothing
+//	   ^                                              ├─ computes, and moves: a false alarm
+//	   └── a sign of life: Clear <── State <──────────┘
+//	                                   └─ --hang_timeout ──> Ask ──> Answer ──> Kill
+//
+//	q := stuck.NewInquiry(stuck.Policy{Kill: timeout})
 //	for observation := range everyTwoSeconds {
-//		if s := w.Observe(now(), observation); s != nil {
-//			report(s) // no sign of life since s.Since; s.Differ names the ranks that differ
+//		for _, action := range q.Observe(now(), observation) {
+//			perform(action) // Ask: later Answer; State, Clear: tell users; Kill
 //		}
 //	}
 //
@@ -35,12 +43,17 @@
 // evaluation after each epoch raises one alarm. A transfer of less than 32 KiB/s raises one, and so
 // does work on a GPU for which the ranks wait without using a processor.
 //
+// Of ranks that compute, the inquiry takes the stacks three times within some seconds. If one has
+// moved, that alarm is false, and is not stated. So an evaluation by one rank raises none, unless
+// it stays in one call for seconds.
+//
 // Some hangs look like work, and are not found:
 //
 //   - All ranks use processors, as when one loops and the others spin in NCCL.
 //   - A thread still writes lines or moves bytes, as a monitor or a progress bar may.
 //   - One rank hangs in a program whose ranks do not wait for each other.
 //   - A rank changes between computing and waiting, as in a loop that tries again and again.
+//   - A rank computes in a loop of its language, so that its stack changes.
 //
 // # Laws
 //
@@ -52,4 +65,10 @@
 //     A new process and a debugger prove no alarm false.
 //  4. A suspicion holds until the next sign of life or change.
 //  5. The same calls return the same suspicions, in any order of the ranks.
+//  6. An inquiry asks for stacks only while a suspicion holds, and not again before an answer.
+//  7. Nothing is stated, and nobody killed, while a debugger is in the stacks of a rank. Each
+//     statement is cleared once, before the next one.
+//  8. Processes are killed at most once after a statement, no sooner than Policy.Kill after the
+//     last sign of life, and only if each rank stands at the line where it stood then. If no rank
+//     differs, all are.
 package stuck

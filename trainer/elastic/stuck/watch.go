@@ -136,6 +136,12 @@ func (w *Watch) Observe(now time.Time, o Observation) *Suspicion {
 	return w.suspicion
 }
 
+// dismiss drops the suspicion that holds, as it has proved false.
+func (w *Watch) dismiss(now time.Time) {
+	w.patience = min(Most, max(w.patience, 2*now.Sub(w.suspicion.Since)))
+	w.suspicion, w.alive = nil, now
+}
+
 // later returns the later of two times.
 func later(a, b time.Time) time.Time {
 	if b.After(a) {

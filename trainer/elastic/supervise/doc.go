@@ -56,7 +56,7 @@
 //     killed when a task may take no longer. Processes past the training have as long again to
 //     complete.
 //  6. A process that is stopped by a signal for the heartbeat timeout is killed, and counts as
-//     failed.
+//     failed. So is one that the master judges to hang, once, if its world still works.
 //  7. A worker has finished when all its processes of the world have ended with 0, everything
 //     is handled that they had said, and the master knows of all leases that have ended.
 //  8. A process gets SIGTERM once. It has the restart grace if processes are to start again,

@@ -173,6 +173,14 @@ type LeaveAsked struct{ By time.Time }
 // StopAsked says that the job is to stop by a time.
 type StopAsked struct{ By time.Time }
 
+// Hung is the master's judgement that a process of a world hangs: it is to be killed.
+type Hung struct {
+	Generation int64
+	Pid        int
+	// reason of its failure, for people
+	Why string
+}
+
 // Leases says whether the master has yet to hear that leases of this worker have ended.
 type Leases struct{ Unreported bool }
 
@@ -212,6 +220,7 @@ func (Lost) event()         {}
 func (AccountAsked) event() {}
 func (LeaveAsked) event()   {}
 func (StopAsked) event()    {}
+func (Hung) event()         {}
 func (Leases) event()       {}
 func (Looked) event()       {}
 func (End) event()          {}

@@ -30,6 +30,8 @@ type Failure struct {
 	Why   string
 	// it was killed, and the OOM killer has killed processes of this worker in this world
 	Memory bool
+	// it was killed, as the master has judged that it hangs
+	Hung bool
 	// in words, for the narration
 	Cause string
 }
@@ -55,6 +57,8 @@ type end struct {
 	speaks bool
 	// the supervisor has killed it because it was frozen
 	frozen bool
+	// why the supervisor has killed it, as the master has judged that it hangs; "": it has not
+	hung string
 	// the world has lost a member
 	lost bool
 	// the OOM killer has killed processes of this worker in this world
@@ -74,6 +78,7 @@ type cause struct {
 const (
 	doubts = "doubts its state"
 	killed = "killed"
+	hung   = "hung"
 
 	// sigkill is the number of SIGKILL.
 	sigkill = 9
@@ -88,6 +93,7 @@ var causes = []cause{
 		func(e end) bool { return e.speaks && e.Code == CodeDoubt && e.lost }},
 	{doubts, true, true, func(e end) bool { return e.speaks && e.Code == CodeDoubt }},
 	{"lost its agent", true, true, func(e end) bool { return e.speaks && e.Code == CodeAgentLost }},
+	{hung, true, false, func(e end) bool { return e.hung != "" && e.Signal == sigkill }},
 	{"frozen", true, false, func(e end) bool { return e.frozen }},
 	{killed, true, false, func(e end) bool { return e.Signal == sigkill }},
 	{"crashed", true, false, func(e end) bool { return e.Signal != 0 }},
@@ -108,28 +114,32 @@ func (e end) cause() cause {
 // heard of that sooner.
 func judge(e end, recalled bool, why string) (Failure, bool) {
 	c := e.cause()
-	f := Failure{Pid: e.Pid, Excused: recalled || c.excused, Doubt: c.text == doubts,
-		Memory: c.text == killed && e.memory, Cause: c.text}
-	if f.Doubt {
+	f := Failure{Pid: e.Pid, Excused: c.text != hung && recalled || c.excused, Doubt: c.text == doubts,
+		Memory: c.text == killed && e.memory, Hung: c.text == hung, Cause: c.text}
+	switch {
+	case f.Doubt:
 		f.Why = why
+	case f.Hung:
+		f.Why = e.hung
 	}
 	return f, c.reported
 }
 
 // rootCause returns the failure with the smallest time, nil if no process has failed. As in
 // torchrun, times are in seconds. Within a second the one that was reported or seen first counts. A
-// process that the agent had asked to end is the root cause only if there is no other.
+// process that the agent had asked to end is the root cause only if there is no other, unless it
+// was killed because it hung.
 func rootCause(processes []*process) *process {
 	failed := slices.DeleteFunc(slices.Clone(processes), func(p *process) bool { return !p.exit.Failed() })
 	if len(failed) == 0 {
 		return nil
 	}
 	return slices.MinFunc(failed, func(a, b *process) int {
-		if a.exit.Stopped != b.exit.Stopped {
-			if b.exit.Stopped {
-				return -1
+		if was := a.stoppedFirst(); was != b.stoppedFirst() {
+			if was {
+				return 1
 			}
-			return 1
+			return -1
 		}
 		return cmp.Or(cmp.Compare(a.exit.Second, b.exit.Second), a.exit.failedAt().Compare(b.exit.failedAt()),
 			cmp.Compare(a.local, b.local))

@@ -309,7 +309,8 @@ func (s *Supervisor) reportFailures(a *Arrive) {
 	var reported []*process
 	for _, p := range failed {
 		a.Failed = append(a.Failed, p.pid)
-		e := end{Exited: *p.exit, speaks: p.conn != nil, frozen: p.frozen, lost: s.lost, memory: s.memoryUsedUp()}
+		e := end{Exited: *p.exit, speaks: p.conn != nil, frozen: p.frozen, hung: p.hung, lost: s.lost,
+			memory: s.memoryUsedUp()}
 		if f, isReported := judge(e, s.wasRecalled(e.Erred), p.doubt); isReported {
 			a.Failures, reported = append(a.Failures, f), append(reported, p)
 		}

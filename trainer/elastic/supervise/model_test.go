@@ -27,6 +27,8 @@ type fakeProcess struct {
 	// it was sent SIGTERM, or SIGKILL
 	terminated, killed bool
 	stopped            bool
+	// the master has judged that it hangs, and it was killed for that
+	judged, hung bool
 	// since when each look in this world has found it stopped
 	since time.Time
 }
@@ -229,7 +231,7 @@ func (m *model) kill(a Kill) {
 		switch m.s.Phase() {
 		case Killing, Draining, Ending, Ended:
 		default:
-			if !m.frozen(p) {
+			if p.hung = p.judged && !p.killed; !p.hung && !m.frozen(p) {
 				m.Fatalf("%v: it is stopped since %v, at %v", a, p.since, m.now)
 			}
 		}
@@ -362,7 +364,7 @@ func (m *model) some(is func(*fakeProcess) bool) *fakeProcess {
 func (m *model) obey() bool {
 	if p := m.some(func(p *fakeProcess) bool { return p.killed || p.terminated }); p != nil {
 		frozen := p.killed && p.stopped
-		if frozen && !m.ended {
+		if (frozen || p.hung) && !m.ended {
 			m.failed[p.pid] = true
 		}
 		delete(m.live, p.pid)

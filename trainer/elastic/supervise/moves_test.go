@@ -173,6 +173,21 @@ func (m *model) masterMoves() map[string]func() bool {
 			m.tell(StopAsked{m.now.Add(20 * time.Second)})
 			return true
 		},
+		"hung": func() bool {
+			p := m.some(func(p *fakeProcess) bool { return !p.killed && !p.terminated })
+			if p == nil || rapid.IntRange(0, 2).Draw(m.T, "rarely") > 0 {
+				return false
+			}
+			e := Hung{Generation: m.world - int64(rapid.IntRange(0, 1).Draw(m.T, "late")), Pid: p.pid, Why: "it hangs"}
+			p.judged = e.Generation == m.world
+			works := p.judged && m.s.Phase() == Running && p.world == m.world && !p.waits && !m.ended
+			m.tell(e)
+			if works && !p.hung {
+				m.Fatalf("%v: it was not killed", e)
+			}
+			p.judged = false
+			return true
+		},
 		"leases": func() bool {
 			m.unreported = rapid.Bool().Draw(m.T, "unreported")
 			m.tell(Leases{m.unreported})

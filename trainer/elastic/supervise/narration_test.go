@@ -33,6 +33,7 @@ import (
 //	kill 0 oom=yes                  the kernel's OOM killer kills a process
 //	obey [code=0]                   processes that were ordered to end do so, by the signal or code
 //	freeze 0, thaw 0                a process is stopped by a signal, and continues
+//	hung 0 "why"                    the master judges that a process hangs
 //	close 0                         the connection of a process ends
 //	recall [joins=yes]              the master recalls the members of the world after a round
 //	lost                            the world has lost a member
@@ -202,6 +203,8 @@ func (s *stage) event(c *narration.Command) Event {
 		return LeaveAsked{s.now.Add(c.Duration(0))}
 	case "stop":
 		return StopAsked{s.now.Add(c.Duration(0))}
+	case "hung":
+		return Hung{s.world.Generation, s.pid(c), c.Arg(1)}
 	case "leases":
 		return Leases{c.Is("unreported")}
 	case "end":

@@ -34,6 +34,8 @@ type process struct {
 	stopped time.Time
 	// it was killed because it was stopped for too long
 	frozen bool
+	// why it was killed, as the master has judged that it hangs; "": it was not
+	hung string
 	// it was ordered to end
 	ordered bool
 }
@@ -45,6 +47,10 @@ type connection struct {
 	// it has ended, and all its messages are handled
 	closed bool
 }
+
+// stoppedFirst reports whether a process has ended because the agent had asked it to, and not
+// because it hung.
+func (p *process) stoppedFirst() bool { return p.exit.Stopped && p.hung == "" }
 
 // lives reports whether a process is running.
 func (p *process) lives() bool { return p != nil && p.exit == nil }

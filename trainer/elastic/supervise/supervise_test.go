@@ -291,14 +291,18 @@ func TestCauses(t *testing.T) {
 		{end{Exited: Exited{Code: 82}, speaks: true}, "failed", true, false, false, false},
 		{end{Exited: Exited{Code: -9, Signal: 9}, speaks: true}, killed, true, false, false, true},
 		{end{Exited: Exited{Code: -9, Signal: 9}, frozen: true}, "frozen", true, false, false, false},
+		{end{Exited: Exited{Code: -9, Signal: 9}, frozen: true, hung: "it hangs"}, hung, true, false, false, false},
+		{end{Exited: Exited{Code: 1}, hung: "it has ended before"}, "failed", true, false, false, false},
 		{end{Exited: Exited{Code: -11, Signal: 11}}, "crashed", true, false, false, false},
 		{end{Exited: Exited{Code: 1}, lost: true}, "failed", true, false, false, false},
 	} {
 		for _, recalled := range []bool{false, true} {
 			c.end.memory = recalled
 			f, reported := judge(c.end, recalled, "why")
-			if f.Cause != c.cause || reported != c.reported || f.Excused != (c.excused || recalled) ||
-				f.Doubt != c.doubt || f.Memory != (c.killed && c.end.memory) || (f.Why == "why") != c.doubt {
+			excused := c.excused || recalled && c.cause != hung
+			if f.Cause != c.cause || reported != c.reported || f.Excused != excused || f.Hung != (c.cause == hung) ||
+				f.Doubt != c.doubt || f.Memory != (c.killed && c.end.memory) || (f.Why == "why") != c.doubt ||
+				(f.Why == "it hangs") != f.Hung {
 				t.Errorf("%+v, recalled %v: %+v, reported %v", c.end, recalled, f, reported)
 			}
 		}

@@ -208,6 +208,8 @@ func (s *Supervisor) take(e Event) {
 		s.leaveBy = e.By
 	case StopAsked:
 		s.stopAsked(e.By)
+	case Hung:
+		s.hang(e)
 	case Leases:
 		s.unreported = e.Unreported
 	case Looked:
@@ -307,7 +309,7 @@ func (s *Supervisor) exited(e Exited) {
 	if s.works() && p.conn == nil && p.member && !e.Failed() {
 		s.do(AnnounceEnd{s.world.Generation, p.rank})
 	}
-	stopped := e.Stopped && !p.frozen
+	stopped := p.stoppedFirst() && !p.frozen
 	switch {
 	case s.phase == Ending, s.phase == Ended, !e.Failed() && (p.member || !stopped):
 	case !stopped || s.phase == Preparing:
@@ -343,6 +345,18 @@ func (s *Supervisor) looked(e Looked) {
 			s.do(Kill{p.local, p.pid, 0})
 		}
 	}
+}
+
+// hang kills a process that the master has judged to hang, unless its world has ended, or is to.
+func (s *Supervisor) hang(e Hung) {
+	p := s.ofPid(e.Pid)
+	if p == nil || p.hung != "" || p.ordered || !p.member || e.Generation != s.world.Generation ||
+		s.phase != Running && s.phase != Recalling {
+		return
+	}
+	s.warn("Killing a process that hangs", "local_rank", p.local, "pid", p.pid, "why", e.Why)
+	p.hung, p.stopped = e.Why, time.Time{}
+	s.do(Kill{p.local, p.pid, 0})
 }
 
 // kill ends the processes for which is reports true, and reports whether there are some.

@@ -24,6 +24,8 @@ type Failure struct {
 	Doubt bool
 	// it may have crashed because it was started by fork
 	Forked bool
+	// it was killed because the job made no progress, see --hang_timeout
+	Hung bool
 	// time of its end, in Unix milliseconds
 	UnixMs int64
 }
@@ -45,13 +47,16 @@ const (
 	afterFork = "crashed after a fork"
 	inDoubt   = "in doubt about its state"
 	excused   = "excused"
+	hung      = "hung"
 )
 
 // causes is the table: the first row that applies does. A process that was killed counts before all
-// others, since these may have lost their connections to it.
+// others, since these may have lost their connections to it. One that was killed as it hung counts
+// before those that were killed since.
 var causes = []cause{
 	{inDoubt, 2, false, false, func(f Failure) bool { return f.Doubt }},
 	{excused, 3, false, false, func(f Failure) bool { return f.Excused }},
+	{hung, 0, true, true, func(f Failure) bool { return f.Hung }},
 	{afterFork, 1, false, false, func(f Failure) bool { return f.Forked }},
 	{"killed from outside", 1, false, true, Failure.FromOutside},
 	{"its own failure", 4, true, true, func(Failure) bool { return true }},

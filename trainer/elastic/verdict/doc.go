@@ -40,7 +40,8 @@
 //     however often. A report from another world than the last changes nothing that is counted.
 //  2. A failure that is not the program's own never counts: the world has lost a member, or one was
 //     asked to leave; the process was killed from outside, or may have crashed because it was
-//     forked; it followed from a recall; or the world lacked workers that were on their way.
+//     forked; it followed from a recall; or the world lacked workers that were on their way. A
+//     process that was killed because it hung has failed on its own.
 //  3. A doubt counts only as the last of mostDoubts worlds in a row, none of which completed a
 //     round or ended by a failure that counts. So a restart that does not help ends, too.
 //  4. The job fails exactly when more than MaxRestarts failures count, or when the program ends in

@@ -28,7 +28,7 @@ type past struct {
 // verdict is the model's decision on a world.
 type verdict struct {
 	root Failure
-	// "own", "killed", "forked", "doubt", "excused"; "": nobody failed
+	// "own", "hung", "killed", "forked", "doubt", "excused"; "": nobody failed
 	cause   string
 	counted bool
 	lacked  int
@@ -97,7 +97,7 @@ func (m *model) begin(w World, at time.Time) {
 func (m *model) Report(t *rapid.T) {
 	r := Report{Worker: rapid.IntRange(0, 2).Draw(t, "worker"), Generation: m.world.Generation,
 		Output: rapid.SampledFrom([]string{"a", "a", "a", "b"}).Draw(t, "output")}
-	kinds := []Failure{own, killed, killed, memory, forked, doubts, doubts, doubts, recalled}
+	kinds := []Failure{own, hangs, killed, killed, memory, forked, doubts, doubts, doubts, recalled}
 	r.Failures = rapid.SliceOfN(rapid.SampledFrom(kinds), 0, 2).Draw(t, "failures")
 	m.hear(r)
 }
@@ -179,7 +179,8 @@ func (m *model) judge(e End) past {
 	for _, c := range []struct {
 		cause string
 		of    []Failure
-	}{{"killed", []Failure{killed}}, {"forked", []Failure{forked}}, {"doubt", []Failure{doubts}},
+	}{{"hung", []Failure{hangs}}, {"killed", []Failure{killed}}, {"forked", []Failure{forked}},
+		{"doubt", []Failure{doubts}},
 		{"excused", []Failure{recalled}}, {"own", []Failure{own, memory}}} {
 		for _, f := range failed {
 			// a kill and a crash after a fork are one as good as the other: the first counts
@@ -206,7 +207,7 @@ func (m *model) judge(e End) past {
 		lacked = 0
 	}
 	switch p.cause {
-	case "own":
+	case "own", "hung":
 		p.lacked, p.counted = lacked, lacked == 0
 	case "doubt":
 		if !p.round {
@@ -216,7 +217,7 @@ func (m *model) judge(e End) past {
 			p.counted = p.doubts == 5
 		}
 	}
-	if (p.cause == "own" || p.cause == "killed") && lacked == 0 {
+	if (p.cause == "own" || p.cause == "hung" || p.cause == "killed") && lacked == 0 {
 		p.same = 1
 		if !p.round {
 			before := m.since(func(q past) bool { return q.same > 0 || q.round || q.missed })
@@ -253,7 +254,7 @@ func (m *model) End(t *rapid.T) {
 		m.lacks, m.starts = 0, m.now
 	}
 	p := m.judge(e)
-	if p.cause == "own" && lacked.cause == "own" {
+	if (p.cause == "own" || p.cause == "hung") && lacked.cause == p.cause {
 		p.lacked, p.counted = lacked.lacked, lacked.counted
 		if p.lacked > 0 {
 			p.same = 0

@@ -20,6 +20,7 @@ var (
 	doubts    = Failure{Code: 81, Excused: true, Doubt: true, Reason: "exit code 81", UnixMs: 6}
 	recalled  = Failure{Code: 83, Excused: true, Reason: "exit code 83"}
 	byItself  = Failure{Signal: 6, Reason: "killed by SIGABRT", UnixMs: 6}
+	hangs     = Failure{Rank: 2, PID: 9, Signal: 9, Hung: true, Reason: "no progress for 2m", UnixMs: 7}
 	recallKil = Failure{Signal: 9, Excused: true, Reason: "killed by SIGKILL"}
 )
 
@@ -32,6 +33,7 @@ func TestCauses(t *testing.T) {
 		// failures that it precedes
 		before []Failure
 	}{
+		{hung, hangs, []Failure{killed, forked, doubts, recalled, own, memory, byItself}},
 		{"killed from outside", killed, []Failure{doubts, recalled, own, memory, byItself}},
 		{afterFork, forked, []Failure{doubts, recalled, own, memory}},
 		{inDoubt, doubts, []Failure{recalled, own, memory}},

@@ -62,6 +62,10 @@ type Program interface {
 	// Cores returns, by pid, the average number of processors that the process and its descendants
 	// have used since the previous call; -1: unknown.
 	Cores(now time.Time, pids []int) map[int]float64
+	// Vitals returns, by pid, what distinguishes a process that works from one that hangs; nothing
+	// for one that has ended. It looks at all descriptors of the processes, so it is for those that
+	// are quiet. It follows a call of Cores, whose look at the machine it uses.
+	Vitals(pids []int) map[int]program.Vital
 	// Close kills the remaining processes, and returns when all have ended.
 	Close()
 }

@@ -77,6 +77,9 @@ func (a *agent) replied(reply *wire.HeartbeatReply, err error, now time.Time, ca
 	}
 	a.contact.answered(now, a.Self.Header().Master)
 	a.stacksAsked(reply.Stacks)
+	for _, h := range reply.Hung {
+		a.mail.put(supervise.Hung{Generation: h.Generation, Pid: int(h.Pid), Why: h.Why})
+	}
 	if reply.StopMs > 0 {
 		a.mail.put(supervise.StopAsked{By: now.Add(time.Duration(reply.StopMs) * time.Millisecond)})
 	}

@@ -97,6 +97,7 @@ func (p fakeProgram) Ready(context.Context)                  {}
 func (p fakeProgram) Checkpoint() time.Time                  { return time.Time{} }
 func (p fakeProgram) OOMKills() int                          { return 0 }
 func (p fakeProgram) Cores(time.Time, []int) map[int]float64 { return nil }
+func (p fakeProgram) Vitals([]int) map[int]program.Vital     { return nil }
 
 func (p fakeProgram) Stopped(pids []int) (all []int) {
 	p.mu.Lock()

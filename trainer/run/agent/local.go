@@ -145,8 +145,11 @@ func (l *local) Load(ctx context.Context) (Program, error) {
 // localProgram is a program whose processes run on this machine.
 type localProgram struct {
 	*program.Program
-	local *local
-	usage program.Usage
+	local  *local
+	usage  program.Usage
+	vitals program.Vitals
+	// the processes of this machine at the last call of Cores
+	running []program.Running
 }
 
 // Start starts processes that communicate over the network interface of the worker's address.
@@ -238,7 +241,13 @@ func oomKillsIn(events string) int {
 
 // Cores computes the values from the CPU times of all processes of this machine.
 func (p *localProgram) Cores(now time.Time, pids []int) map[int]float64 {
-	return p.usage.Cores(now, program.Processes(), pids)
+	p.running = program.Processes()
+	return p.usage.Cores(now, p.running, pids)
+}
+
+// Vitals reads the values from /proc.
+func (p *localProgram) Vitals(pids []int) map[int]program.Vital {
+	return p.vitals.Look(p.running, pids)
 }
 
 // networkInterface returns the name of the network interface that has the worker's address, for

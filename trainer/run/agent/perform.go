@@ -208,7 +208,7 @@ func (a *agent) failures(act supervise.Arrive) []*wire.Failure {
 	for _, f := range act.Failures {
 		for _, e := range a.exits([]int{f.Pid}) {
 			m := failure(e)
-			m.Memory, m.Excused, m.Doubt = f.Memory, f.Excused, f.Doubt
+			m.Memory, m.Excused, m.Doubt, m.Hung = f.Memory, f.Excused, f.Doubt, f.Hung
 			if f.Why != "" {
 				m.Message = f.Why
 			}

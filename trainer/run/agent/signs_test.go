@@ -62,6 +62,22 @@ func TestReportsNoRankYet(t *testing.T) {
 	h.reports("rank 0", func(all []*wire.ProcessReport) bool { return len(all) == 1 && all[0].Rank == 0 })
 }
 
+// The vitals of processes are sampled only while all are quiet: that is expensive.
+func TestQuiet(t *testing.T) {
+	now := time.Unix(100, 0)
+	after := func(d time.Duration) sign { return sign{output: program.Output{Line: "x", At: now.Add(-d)}} }
+	for want, all := range map[bool][]map[int]sign{
+		true:  {{}, {1: {}}, {1: after(quietAfter), 2: {}}, {1: after(time.Hour), 2: after(time.Minute)}},
+		false: {{1: after(quietAfter - 1), 2: {}}, {1: after(time.Hour), 2: after(0)}, {1: after(-time.Hour)}},
+	} {
+		for i, seen := range all {
+			if got := quiet(seen, now); got != want {
+				t.Errorf("%d: quiet: %v, want %v", i, got, want)
+			}
+		}
+	}
+}
+
 // Reports do not contain the values of secrets.
 func TestReportsNoSecret(t *testing.T) {
 	t.Setenv("TOKEN", "hunter2hunter2")
@@ -84,17 +100,18 @@ func TestReports(t *testing.T) {
 		shown: []shown{{local: 0, rank: 4, pid: 10}, {local: 1, rank: 5, pid: 11},
 			{local: 2, rank: -1, pid: 12}, {local: 3, rank: 6, pid: 13}},
 		seen: map[int]sign{
-			9:  {1, program.Output{Line: "of a process that has ended", At: at}},
-			10: {1.256, program.Output{Line: "step 1", At: at}},
-			11: {-1, program.Output{}}, 13: {0, program.Output{Line: "ahead", At: at.Add(time.Hour)}},
+			9:  {cores: 1, output: program.Output{Line: "of a process that has ended", At: at}},
+			10: {cores: 1.256, output: program.Output{Line: "step 1", At: at}},
+			11: {cores: -1, vital: &program.Vital{Ready: true, Moved: 7, Held: true}},
+			13: {output: program.Output{Line: "ahead", At: at.Add(time.Hour)}},
 		},
 	}
 	all := s.reports(at.Add(1500 * time.Millisecond))
 	for i, want := range []*wire.ProcessReport{
-		{Rank: 4, Local: 0, Pid: 10, Cores: 1.26, Output: "step 1", QuietMs: 1500},
-		{Rank: 5, Local: 1, Pid: 11, Cores: -1, QuietMs: -1},
-		{Rank: -1, Local: 2, Pid: 12, Cores: -1, QuietMs: -1},
-		{Rank: 6, Local: 3, Pid: 13, Output: "ahead"},
+		{Rank: 4, Local: 0, Pid: 10, Cores: 1.26, Output: "step 1", QuietMs: 1500, Moved: -1},
+		{Rank: 5, Local: 1, Pid: 11, Cores: -1, QuietMs: -1, Ready: true, Moved: 7, Held: true},
+		{Rank: -1, Local: 2, Pid: 12, Cores: -1, QuietMs: -1, Moved: -1},
+		{Rank: 6, Local: 3, Pid: 13, Output: "ahead", Moved: -1},
 	} {
 		if len(all) != 4 || all[i].String() != want.String() {
 			t.Errorf("%v, want %v", all, want)

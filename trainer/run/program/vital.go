@@ -11,12 +11,13 @@ import (
 
 // Vital describes a process and its descendants by what distinguishes work from a hang.
 type Vital struct {
-	// Ready reports whether one of them wants a processor: its main thread runs, or could.
+	// Ready reports whether one of them wants a processor: a thread of it runs, or could.
 	Ready bool
 	// Moved is the number of bytes that they have moved since the first look: files, pipes and
 	// terminals, and TCP connections. It never decreases.
 	Moved int64
-	// Held reports whether a signal has stopped one of them, or a debugger holds it.
+	// Held reports whether a signal has stopped one of them, a debugger holds it, or it waits for a
+	// user at a terminal.
 	Held bool
 }
 
@@ -51,8 +52,9 @@ func (v *Vitals) Look(all []Running, leaders []int) map[int]Vital {
 		}
 		vital, dir := vitals[leader], filepath.Join("/proc", strconv.Itoa(p.Pid))
 		if s, ok := readStatus(dir); ok {
-			vital.Ready = vital.Ready || s.state == 'R'
-			vital.Held = vital.Held || s.tracer != 0 || s.state == 'T' || s.state == 't'
+			vital.Ready = vital.Ready || s.state == 'R' || s.state == 'S' && threadReady(dir)
+			vital.Held = vital.Held || s.tracer != 0 || s.state == 'T' || s.state == 't' ||
+				s.state == 'S' && awaitsUser(p.Pid, dir)
 		}
 		vitals[leader] = vital
 		if text, err := os.ReadFile(filepath.Join(dir, "io")); err == nil {
@@ -77,6 +79,23 @@ func (v *Vitals) Look(all []Running, leaders []int) map[int]Vital {
 	return vitals
 }
 
+// threadReady reports whether a thread of a process runs, or could. It looks at [mostThreads].
+func threadReady(dir string) bool {
+	tasks, err := os.Open(filepath.Join(dir, "task"))
+	if err != nil {
+		return false
+	}
+	defer tasks.Close()
+	names, _ := tasks.Readdirnames(mostThreads)
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(dir, "task", name, "stat"))
+		if state, _, _, ok := parseStat(text); err == nil && ok && state == 'R' {
+			return true
+		}
+	}
+	return false
+}
+
 // since returns the growth of a counter since the last look. A new counter has begun at 0, except
 // at the first look.
 func (v *Vitals) since(before map[int]int64, key int, now int64) int64 {
@@ -87,11 +106,12 @@ func (v *Vitals) since(before map[int]int64, key int, now int64) int64 {
 }
 
 // fileBytes reads the text of /proc/<pid>/io: what the process has read and written by calls of
-// files. Most calls for sockets are not in it.
+// files, and what was read from disks for it, as of files that it has mapped. Most calls for
+// sockets are not in it.
 func fileBytes(text []byte) (sum int64) {
 	for line := range bytes.Lines(text) {
 		name, value, _ := strings.Cut(string(line), ":")
-		if name == "rchar" || name == "wchar" {
+		if name == "rchar" || name == "wchar" || name == "read_bytes" {
 			n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
 			if err == nil && n > 0 && sum+n > 0 {
 				sum += n

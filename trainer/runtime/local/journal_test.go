@@ -21,7 +21,7 @@ func TestJournalOfAResumedJob(t *testing.T) {
 	ends := func(s *wire.JobStatus, added ...journal.Entry) []string {
 		t.Helper()
 		s.Name = d.name()
-		past, err := d.readJournal()
+		past, _, err := d.readPast()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestJournalOfAResumedJob(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if all, err := d.readJournal(); err != nil || len(all.Entries) > 0 {
+	if all, _, err := d.readPast(); err != nil || len(all.Entries) > 0 {
 		t.Errorf("before it was resumed: %v, %v", all, err)
 	}
 	lost, over := "worker-1: evicted", "the job Failed: no data"
@@ -76,7 +76,7 @@ func TestJournalOfAResumedJob(t *testing.T) {
 	if err := os.WriteFile(d.path(journalFile), []byte("{"), private); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.readJournal(); err == nil {
+	if _, _, err := d.readPast(); err == nil {
 		t.Error("a damaged journal is read")
 	}
 	if err := d.clear(); err != nil {
