@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -39,7 +40,7 @@ func drawEntry(t *rapid.T) Entry {
 func TestJournalModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var j Journal
-		count, ends := make(map[Kind]int64), make(map[string]int64)
+		count, ends, lost := make(map[Kind]int64), make(map[string]int64), make(map[string]int64)
 		recoveries, seconds, number := int64(0), 0.0, int64(0)
 		now := time.UnixMilli(1000)
 		for range rapid.IntRange(1, 15).Draw(t, "bursts") {
@@ -54,7 +55,10 @@ func TestJournalModel(t *testing.T) {
 				}
 				count[e.Kind]++
 				switch e.Kind {
-				case PodLost, PodFailed, PodEnded:
+				case PodLost, PodFailed:
+					lost[roleOf(e.Pod)+" "+e.Cause]++
+					ends[roleOf(e.Pod)+" "+e.Cause]++
+				case PodEnded:
 					ends[roleOf(e.Pod)+" "+e.Cause]++
 				case Recovered:
 					recoveries, seconds = recoveries+1, seconds+e.Seconds
@@ -67,7 +71,7 @@ func TestJournalModel(t *testing.T) {
 		}
 		checkBounds(t, &j)
 		totals := j.Totals()
-		if !reflect.DeepEqual(totals.Kinds, count) || len(ends) > 0 && !reflect.DeepEqual(totals.Ends, ends) ||
+		if !reflect.DeepEqual(totals.Kinds, count) || !maps.Equal(totals.Ends, ends) || !maps.Equal(totals.Lost, lost) ||
 			totals.Recoveries.Count() != recoveries || math.Abs(totals.Recoveries.Sum-seconds) > 1e-6*(1+seconds) {
 			t.Fatalf("totals %+v, want %v, %v, %d recoveries of %v s", totals, count, ends, recoveries, seconds)
 		}

@@ -14,6 +14,8 @@ type Totals struct {
 	Kinds map[Kind]int64 `json:"kinds,omitempty"`
 	// Ends counts pods by the cause of their end, by role and cause as in "worker preempted".
 	Ends map[string]int64 `json:"ends,omitempty"`
+	// Lost counts those among Ends that nobody had ordered.
+	Lost map[string]int64 `json:"lost,omitempty"`
 	// Recoveries has the seconds from losses to the next progress.
 	Recoveries Histogram `json:"recoveries,omitzero"`
 }
@@ -51,12 +53,19 @@ func (t *Totals) count(e Entry) {
 		t.Kinds = make(map[Kind]int64)
 	}
 	t.Kinds[e.Kind]++
+	end := roleOf(e.Pod) + " " + e.Cause
 	switch e.Kind {
-	case PodLost, PodFailed, PodRejected, PodEnded:
+	case PodLost, PodFailed, PodRejected:
+		if t.Lost == nil {
+			t.Lost = make(map[string]int64)
+		}
+		t.Lost[end]++
+		fallthrough
+	case PodEnded:
 		if t.Ends == nil {
 			t.Ends = make(map[string]int64)
 		}
-		t.Ends[roleOf(e.Pod)+" "+e.Cause]++
+		t.Ends[end]++
 	case Recovered:
 		t.Recoveries.Add(e.Seconds)
 	}
@@ -64,7 +73,7 @@ func (t *Totals) count(e Entry) {
 
 // clone returns a copy that shares nothing with t.
 func (t Totals) clone() Totals {
-	t.Kinds, t.Ends = maps.Clone(t.Kinds), maps.Clone(t.Ends)
+	t.Kinds, t.Ends, t.Lost = maps.Clone(t.Kinds), maps.Clone(t.Ends), maps.Clone(t.Lost)
 	t.Recoveries.Counts = slices.Clone(t.Recoveries.Counts)
 	return t
 }
