@@ -51,7 +51,7 @@ func (n *Node) Connect(ctx context.Context, w Group) (*Mesh, error) {
 		}
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	m := newMesh(w, conns, accesses)
+	m := newMesh(w, conns, accesses, n.config.Traffic)
 	if n.config.Silence > 0 {
 		m.watchSilence(n.config.Silence, func(ctx context.Context, rank int) (answer, error) {
 			conn, a, err := n.call(ctx, w, rank, toAsk)

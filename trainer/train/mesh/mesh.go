@@ -20,9 +20,10 @@ var _ ring.Link = (*Mesh)(nil)
 // Mesh is the connections of one world. Send, Recv, Flush and Arrived are for one goroutine at a
 // time; Break and Close for any.
 type Mesh struct {
-	world Group
-	links []*link // by rank; nil: none
-	wg    sync.WaitGroup
+	world   Group
+	links   []*link // by rank; nil: none
+	wg      sync.WaitGroup
+	traffic *Traffic
 
 	mu      sync.Mutex
 	err     *BrokenError
@@ -99,8 +100,8 @@ type link struct {
 	closed bool
 }
 
-func newMesh(w Group, conns map[int]net.Conn, accesses map[int]memoryAccess) *Mesh {
-	m := &Mesh{world: w, links: make([]*link, len(w.Peers)), broken: make(chan struct{})}
+func newMesh(w Group, conns map[int]net.Conn, accesses map[int]memoryAccess, t *Traffic) *Mesh {
+	m := &Mesh{world: w, links: make([]*link, len(w.Peers)), broken: make(chan struct{}), traffic: t}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.timer = time.AfterFunc(quiet, func() {
@@ -124,6 +125,7 @@ func (m *Mesh) Group() Group { return m.world }
 
 // Send implements [ring.Link].
 func (m *Mesh) Send(to int, b []byte) error {
+	m.traffic.Sent.Add(int64(len(b)))
 	l := m.links[to]
 	if l.access.read && nearby(b) {
 		l.kept = append(l.kept, b)
@@ -175,6 +177,7 @@ func (m *Mesh) Recv(from int, b []byte) error {
 	if err := l.receive(b); err != nil {
 		return m.fail(l.rank, err)
 	}
+	m.traffic.Received.Add(int64(len(b)))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.taken = nil

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -42,7 +43,9 @@ type Config struct {
 	Silence time.Duration
 	// Dial connects to a peer's address; nil: TCP, within timing.Connect.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	Log  *slog.Logger // nil: none
+	// Traffic counts the bytes that all worlds exchange; nil: nothing counts them.
+	Traffic *Traffic
+	Log     *slog.Logger // nil: none
 }
 
 // Peer is a member of a world.
@@ -109,6 +112,7 @@ func Listen(c Config) *Node {
 			return (&net.Dialer{Timeout: timing.Connect, KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", address)
 		}
 	}
+	c.Traffic = cmp.Or(c.Traffic, new(Traffic))
 	n := &Node{config: c, speaks: credential.Mesh, conns: make(map[net.Conn]bool)}
 	if c.Plain {
 		n.speaks = n.speaks.Plain()

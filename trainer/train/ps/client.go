@@ -46,6 +46,8 @@ type ClientConfig struct {
 	// OnWait hears when calls have been waiting for a server for five seconds, and when they
 	// continue. It must not call the client. nil: nobody hears.
 	OnWait func(Wait)
+	// Traffic counts the bytes of gradients and values; nil: nothing counts them.
+	Traffic *Traffic
 }
 
 // Client pushes to and pulls from all servers at once. A call retries what can

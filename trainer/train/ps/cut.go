@@ -86,6 +86,9 @@ func (s *Server) releaseCut(r custody.Report) {
 	if s.cut.end != nil {
 		s.cut.end.Stop()
 	}
+	if s.cut.holds() {
+		s.config.Meter.Held.Add(int64(time.Since(s.cut.since)))
+	}
 	s.cut = copying{report: r}
 	s.stir()
 	s.notifyMaster()
@@ -191,6 +194,7 @@ func (s *Server) write(r custody.Report, n checkpoint.Name, modelGeneration int6
 		s.log.Error("A checkpoint was not written", "number", r.Number, "error", err)
 		r.Phase, r.Err = custody.Failed, err.Error()
 	} else {
+		s.config.Meter.Written.Add(shard.Bytes)
 		r.Phase = custody.Written
 		r.Shard = custody.Shard{File: shard.File, Start: shard.Start, End: shard.End,
 			Bytes: shard.Bytes, CRC: shard.CRC}

@@ -149,6 +149,10 @@ func (d *dataConn) push(req request) error {
 	s.mu.Lock()
 	current, v, done := d.current(), s.rule.judge(p), s.rule.done(p.task)
 	s.mu.Unlock()
+	if current {
+		s.config.Meter.judged(v)
+		defer s.config.Meter.Received.Add(int64(req.length))
+	}
 	switch {
 	case !current:
 		s.yieldTurn()
@@ -282,6 +286,7 @@ func (d *dataConn) send(snapshot int64) error {
 		if _, err := d.conn.Write(out); err != nil {
 			return err
 		}
+		s.config.Meter.Sent.Add(int64(4 * (b - a)))
 		if b == n {
 			return nil
 		}

@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,8 @@ type peer struct {
 	onWait func(Wait)
 	waits  waits
 
+	traffic *Traffic
+
 	push, pull link
 }
 
@@ -72,9 +75,9 @@ func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
 		span:   span,
 		dial:   config.Dial,
 		pushes: credential.Push,
-		onWait: config.OnWait,
-		push:   link{calling: make(chan struct{}, 1)},
-		pull:   link{calling: make(chan struct{}, 1)},
+		onWait: config.OnWait, traffic: cmp.Or(config.Traffic, new(Traffic)),
+		push: link{calling: make(chan struct{}, 1)},
+		pull: link{calling: make(chan struct{}, 1)},
 		request: &wire.DeclareRequest{Worker: int32(config.Self.Header().Index), Server: int32(index),
 			Servers: int32(len(config.Servers)), Variables: rpc.Variables(config.Layout)},
 	}
@@ -149,6 +152,12 @@ func (p *peer) call(ctx context.Context, l *link, req request, out, in []float32
 		a, err = p.try(ctx, l, req, out, in)
 		return err
 	})
+	if err == nil {
+		p.traffic.Pushed.Add(int64(req.length))
+		if req.op == opPull && a.status == statusOK {
+			p.traffic.Pulled.Add(int64(a.length))
+		}
+	}
 	return a, err
 }
 

@@ -50,7 +50,12 @@ type Config struct {
 	Leave <-chan struct{}
 	// Abandoned is the time without a master after which the server ends; 0: for ever.
 	Abandoned time.Duration
-	Log       *slog.Logger
+	// Through returns the client of the master to use after the server has joined the job, given the
+	// usual one; nil: the usual one.
+	Through func(*job.Job, wire.MasterClient) wire.MasterClient
+	// Meter counts what the server does; nil: nothing counts it.
+	Meter *Meter
+	Log   *slog.Logger
 }
 
 // ErrAbandoned ends a server whose master could not be reached for too long.
@@ -80,6 +85,9 @@ func Run(ctx context.Context, c Config) error {
 	}
 	if err != nil {
 		return fmt.Errorf("ps-%d: %w", c.Self.Header().Index, err)
+	}
+	if c.Through != nil {
+		master = c.Through(j, master)
 	}
 	taken := make(chan struct{}, 1)
 	config, err := configOf(ctx, j, c)
@@ -182,6 +190,7 @@ func configOf(ctx context.Context, j *job.Job, c Config) (ServerConfig, error) {
 		CheckpointDir:         j.CheckpointDir,
 		Open:                  c.Open,
 		PlainData:             j.PlainData(),
+		Meter:                 c.Meter,
 		Log:                   c.Log,
 	}
 	if config.Initial == nil {

@@ -62,6 +62,8 @@ type ServerConfig struct {
 	// PlainData has data connections leave TLS when both ends are proved, on a network that
 	// encrypts below.
 	PlainData bool
+	// Meter counts what the server does; nil: nothing counts it.
+	Meter *Meter
 	// nil: none
 	Log *slog.Logger
 }
@@ -125,6 +127,7 @@ type Server struct {
 // NewServer checks the configuration and makes the initial values.
 func NewServer(config ServerConfig) (*Server, error) {
 	config.Servers = cmp.Or(config.Servers, 1)
+	config.Meter = cmp.Or(config.Meter, new(Meter))
 	if config.Index < 0 || config.Index >= config.Servers {
 		return nil, fmt.Errorf("ps-%d of %d servers: no such index", config.Index, config.Servers)
 	}

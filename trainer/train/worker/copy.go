@@ -58,6 +58,7 @@ func (r *member) copyState() {
 	}
 	began := time.Now()
 	c.copy.Take(part)
+	r.Meter.holds(time.Since(began))
 	r.Log.Debug("Copied for a checkpoint", "number", number, "version", r.version, "waited", time.Since(began))
 	report := &wire.CutReport{Number: number, Phase: wire.CutPhase_COPIED, Version: r.version,
 		Ledger: r.ledger.Append(nil)}
@@ -75,6 +76,7 @@ func (r *member) write(name checkpoint.Name, copied *wire.CutReport) {
 	if err == nil {
 		shard, err = checkpoint.WriteShard(dir, name, checkpoint.ShardFile(0, 1), r.copies.copy.Part)
 	}
+	r.Meter.wrote(shard.Bytes)
 	if err != nil {
 		r.Log.Error("A checkpoint was not written", "number", copied.Number, "error", err)
 		said.Phase, said.Error = wire.CutPhase_FAILED, err.Error()

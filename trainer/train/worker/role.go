@@ -38,7 +38,9 @@ type Options struct {
 	// Prepare makes what the job needs; done releases it. Run sets the worker's identity and
 	// connections. Nil: the model that the job names, and its data.
 	Prepare func(context.Context, *job.Job) (cfg Config, done func(), err error)
-	Log     *slog.Logger
+	// Meter counts what the worker does; nil: nothing counts it.
+	Meter *Meter
+	Log   *slog.Logger
 }
 
 // Run builds the model that the job names, opens its data and works until the job has ended. A
@@ -52,13 +54,14 @@ func Run(ctx context.Context, o Options) error {
 		prepare = o.prepare
 	}
 	j := o.Joined.Job
+	o.Meter = cmp.Or(o.Meter, new(Meter))
 	cfg, done, err := prepare(setup, j)
 	if err != nil {
 		return err
 	}
 	defer done()
 	cfg.Index, cfg.Self, cfg.Job, cfg.Master = o.Self.Header().Index, o.Self, j, o.Master
-	cfg.Leave, cfg.Abandoned, cfg.Log = o.Leave, o.Abandoned, o.Log
+	cfg.Leave, cfg.Abandoned, cfg.Log, cfg.Meter = o.Leave, o.Abandoned, o.Log, o.Meter
 	switch {
 	case !j.Trains():
 		if err := o.load(setup, &cfg, o.Joined.Base); err != nil {
@@ -81,6 +84,7 @@ func Run(ctx context.Context, o Options) error {
 		cfg.Peers = mesh.Listen(mesh.Config{
 			Listener: listener, Silence: j.HeartbeatTimeout.Duration, Dial: o.Dial, Log: o.Log,
 			Self: o.Self.Header, Credential: o.Self.Credential(), Plain: j.PlainData(),
+			Traffic: &o.Meter.Ring,
 		})
 		defer cfg.Peers.Close()
 	}
@@ -174,7 +178,8 @@ func (o Options) serve(ctx, setup context.Context, cfg Config) error {
 		var err error
 		if cfg.Job.Trains() {
 			cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Self: o.Self, Servers: addresses(o.Joined.Servers),
-				Layout: cfg.Engine.Layout(), Dial: o.Dial, PlainData: cfg.Job.PlainData(), OnWait: o.waits})
+				Layout: cfg.Engine.Layout(), Dial: o.Dial, PlainData: cfg.Job.PlainData(), OnWait: o.waits,
+				Traffic: &o.Meter.Servers})
 		}
 		if err == nil {
 			err = work(ctx, cfg)

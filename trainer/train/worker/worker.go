@@ -113,7 +113,9 @@ type Config struct {
 	// OnUpdate is called after each update of a ring's model, before the next one begins, with the
 	// world's generation and the model's version. It must not block. Nil: no call.
 	OnUpdate func(generation, version int64)
-	Log      *slog.Logger
+	// Meter counts what the worker does; nil: nothing counts it.
+	Meter *Meter
+	Log   *slog.Logger
 }
 
 // strategy is a way to apply the gradients of a worker to the shared model.
