@@ -61,6 +61,10 @@ type checkpoints struct {
 
 	// a record is being written
 	writing bool
+	// when the checkpoint that is being made was ordered
+	ordered time.Time
+	// how long the newest took that this master has made; 0: it has made none
+	took time.Duration
 	// the report from which layout and optimizer are taken
 	model *wire.CutReport
 	// failed attempts since the training is finished
@@ -164,6 +168,7 @@ func (c *checkpoints) beginIfDue(now time.Time) {
 			c.litter = 0
 		}
 		c.cut.Begin(version, now)
+		c.ordered = now
 		// the next master must not give out its number again
 		if c.host.remember() != nil {
 			c.giveUp("its number could not be written", now)
@@ -360,6 +365,7 @@ func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 	}
 	c.kept = append(c.kept, keptOf(c.Job.CheckpointDir, commit, false))
 	c.last, c.problem, c.tries = commit, "", 0
+	c.took = time.Since(c.ordered)
 	if keep := c.Job.KeepCheckpointMax; keep > 0 {
 		c.kept = c.kept[max(0, len(c.kept)-keep):]
 	}

@@ -43,6 +43,8 @@ type contact struct {
 	processes  []*wire.ProcessStatus
 	reports    []*wire.ProcessReport
 	generation int64
+	// where it serves its metrics on this machine; "": nowhere
+	metrics string
 }
 
 // contacts holds the reports of the pods that have not ended.

@@ -124,6 +124,9 @@ type Config struct {
 	Dial rpc.Dialer
 	// OnStatus is called with the job's status each second, and at the end. Nil: no call.
 	OnStatus func(*wire.JobStatus)
+	// OnMeasures is called after OnStatus, with the same status and the measures of the same moment.
+	// Nil: no call.
+	OnMeasures func(*wire.JobStatus, Measures)
 	// Problems returns what is wrong where this master runs, although the job continues. Nil:
 	// nothing ever is.
 	Problems func() []string
@@ -237,9 +240,9 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	if m.program != nil {
 		m.program.release()
 	}
-	status := m.status(time.Now())
-	if m.OnStatus != nil && m.stage.Left() == nil {
-		m.OnStatus(status)
+	status, more := m.measured(time.Now())
+	if m.stage.Left() == nil {
+		m.publishes(status, more)
 	}
 	if m.yields != nil && errors.Is(m.stage.Err(), lifecycle.ErrYielded) {
 		return status, m.yields

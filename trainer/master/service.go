@@ -241,6 +241,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	now := time.Now()
 	c := m.contacts.of(id)
 	m.contacts.heardFrom(c, m.clock.at(now))
+	c.metrics = loopback(r.Metrics)
 	modelGeneration := rpc.Caller(ctx).ModelGeneration
 	reply := &wire.HeartbeatReply{ModelGeneration: m.Self.ModelGeneration()}
 	if m.program != nil {

@@ -16,7 +16,7 @@ import (
 
 // publish passes the status to [Config].OnStatus each second.
 func (m *master) publish(ctx context.Context) {
-	if m.OnStatus == nil {
+	if m.OnStatus == nil && m.OnMeasures == nil {
 		return
 	}
 	ticker := time.NewTicker(statusEvery)
@@ -25,7 +25,7 @@ func (m *master) publish(ctx context.Context) {
 	var known []string
 	for {
 		now := time.Now()
-		s := m.status(now)
+		s, more := m.measured(now)
 		// the journal has more about a job that is stuck, and its wait, if any, continues
 		if reason := standstill(s); s.Stuck == "" {
 			if e := waits.observe(reason, now); e != nil {
@@ -40,7 +40,7 @@ func (m *master) publish(ctx context.Context) {
 		}
 		known = s.Problems
 		m.draw(s, now)
-		m.OnStatus(s)
+		m.publishes(s, more)
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -109,6 +109,11 @@ func (m *master) note(e Event) {
 func (m *master) status(now time.Time) *wire.JobStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.describe(now)
+}
+
+// describe returns the status of the job. The caller holds the mutex.
+func (m *master) describe(now time.Time) *wire.JobStatus {
 	stats := m.work.queue.Stats()
 	done, total := m.work.counted()
 	s := &wire.JobStatus{

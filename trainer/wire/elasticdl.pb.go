@@ -1598,7 +1598,9 @@ type HeartbeatRequest struct {
 	Stage Stage `protobuf:"varint,35,opt,name=stage,proto3,enum=elasticdl.Stage" json:"stage,omitempty"`
 	// program: why the newest checkpoint of a process could not be written; empty: it was, or none
 	// was tried.
-	Unsaved       string `protobuf:"bytes,36,opt,name=unsaved,proto3" json:"unsaved,omitempty"`
+	Unsaved string `protobuf:"bytes,36,opt,name=unsaved,proto3" json:"unsaved,omitempty"`
+	// where this pod serves its metrics, as host:port; empty: it serves none
+	Metrics       string `protobuf:"bytes,40,opt,name=metrics,proto3" json:"metrics,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1804,6 +1806,13 @@ func (x *HeartbeatRequest) GetStage() Stage {
 func (x *HeartbeatRequest) GetUnsaved() string {
 	if x != nil {
 		return x.Unsaved
+	}
+	return ""
+}
+
+func (x *HeartbeatRequest) GetMetrics() string {
+	if x != nil {
+		return x.Metrics
 	}
 	return ""
 }
@@ -5520,7 +5529,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x16\n" +
 	"\x06effort\x18\x03 \x01(\x03R\x06effort\x12\x14\n" +
-	"\x05waits\x18\x06 \x01(\tR\x05waits\"\x9d\x06\n" +
+	"\x05waits\x18\x06 \x01(\tR\x05waits\"\xb7\x06\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -5549,7 +5558,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06origin\x18! \x01(\v2\x11.elasticdl.OriginR\x06origin\x126\n" +
 	"\tprocesses\x18\" \x03(\v2\x18.elasticdl.ProcessReportR\tprocesses\x12&\n" +
 	"\x05stage\x18# \x01(\x0e2\x10.elasticdl.StageR\x05stage\x12\x18\n" +
-	"\aunsaved\x18$ \x01(\tR\aunsaved\"\xd4\x01\n" +
+	"\aunsaved\x18$ \x01(\tR\aunsaved\x12\x18\n" +
+	"\ametrics\x18( \x01(\tR\ametrics\"\xd4\x01\n" +
 	"\rProcessReport\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
 	"\x05local\x18\x02 \x01(\x05R\x05local\x12\x10\n" +
