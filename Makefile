@@ -41,6 +41,7 @@ TORCH      := $(BUILD)/tools/torch
 TORCHFT    := $(BUILD)/tools/torchft
 MYPY       := $(BUILD)/tools/mypy
 TENSORBOARD := $(BUILD)/tools/tensorboard
+PROMETHEUS := $(BUILD)/tools/prometheus
 TORCH_TESTS = $$(grep -rl --include='*_test.go' '^//go:build torch' cmd trainer test | xargs -n1 dirname | sort -u | sed 's|^|./|')
 KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' tools/kubernetes/components/go.mod)
 KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
@@ -61,7 +62,7 @@ JOBS       ?= 20
 
 .PHONY: help build release demo demo-allreduce stacks core everything test test-jobs losses campaign simulation test-infra check generate \
   bench bench-page bench-peers accuracy churn disturb hang fuzz vulnerabilities clean cc python3 \
-  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds torch torch-debian torchft test-torch torch-job mypy tensorboard
+  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds torch torch-debian torchft test-torch torch-job mypy tensorboard prometheus
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,11 +111,11 @@ core: ## what .ci/run runs: of each kind of test what a change breaks first
 everything: ## all tests; PARTS="test-jobs e2e" runs some of them
 	$(call each,$(PARTS))
 
-test: cc python3 tensorboard ## the tests of the trainer and the command line, with the race detector; not whole jobs (test-jobs), stacks (test-infra), Kubernetes (e2e)
+test: cc python3 tensorboard prometheus ## the tests of the trainer and the command line, with the race detector; not whole jobs (test-jobs), stacks (test-infra), Kubernetes (e2e)
 	{ $(GO) test -json -race -shuffle=on -timeout 30m -skip '^(TestJobStories|TestPagesAreRun)$$' $(QUICK) && \
 	  $(GO) test -C tools/kubernetes -json -race -shuffle=on ./...; } | $(REPORT)
 
-test-jobs: cc python3 tensorboard ## jobs as processes of this machine: trained, scaled, killed in all their parts, resumed; the commands of the pages; memory of a server; jobs in virtual time
+test-jobs: cc python3 tensorboard prometheus ## jobs as processes of this machine: trained, scaled, killed in all their parts, resumed; the commands of the pages; memory of a server; jobs in virtual time
 	{ $(GO) test -json -race -timeout 15m -run '^(TestJobStories|TestPagesAreRun)$$' ./cmd/elasticdl/cli && \
 	  $(GO) test -json -count=1 -timeout 15m ./test/local && $(GO) test -json -run '^TestMemory' $(MEMORY) && \
 	  $(GO) test -json -race -timeout 15m -run '^TestSimulation' ./trainer -seed 21 -seeds 80; } | $(REPORT)
@@ -205,6 +206,13 @@ tensorboard: python3 ## TensorBoard from PyPI into build/tools/tensorboard, for 
 	  $(call venv,$(TENSORBOARD)); \
 	  $(TENSORBOARD)/bin/pip install -q --no-deps --require-hashes -r tools/tensorboard/requirements.txt; \
 	  cp tools/tensorboard/requirements.txt $(TENSORBOARD)/; }
+
+# 19 MB to fetch and 190 MB on disk. The package is unpacked, not installed: nothing is started.
+prometheus: ## Prometheus and promtool from Debian into build/tools/prometheus, for tests that scrape by them
+	@[ -x $(PROMETHEUS)/prometheus ] || { set -e; d=$$(mktemp -d); chmod 755 $$d; cd $$d; \
+	  apt-get -q download prometheus >/dev/null || { apt-get -q update >/dev/null; apt-get -q download prometheus >/dev/null; }; \
+	  dpkg-deb -x prometheus_*.deb .; mkdir -p $(abspath $(PROMETHEUS)); \
+	  mv usr/bin/promtool usr/bin/prometheus $(abspath $(PROMETHEUS))/; cd /; rm -rf $$d; }
 
 generate: ## the code made from .proto files and by the kernel generator
 	$(GO) generate ./...

@@ -6,6 +6,7 @@
 //	kube/     the user's commands for jobs on Kubernetes: submit, status, logs, scale, stop, copy;
 //	          kube/incluster/ runs the master in its pod, kube/observe/ reads pods and events
 //	manifest/ the Kubernetes objects of a job: Jobs, pods, Services, and their names
+//	metrics/  metrics of the roles for Prometheus, served over HTTP
 //	image/    container images, built and pushed without Docker
 //
 // Its packages import all folders below: elastic, wire, store, master, train and run.

@@ -55,6 +55,7 @@ var played = []play{
 		"test/e2e TestGKETutorial"},
 	{page: "docs/json.md", by: "cmd/elasticdl/cli TestJobStories"},
 	{page: "docs/jobs.md", section: "TensorBoard", by: "test/local TestTensorBoard"},
+	{page: "docs/metrics.md", by: "test/local TestPrometheus, trainer/runtime/manifest TestMetricsPort"},
 	{page: "docs/placement.md", by: "trainer/runtime/manifest TestPlacementPage, cmd/elasticdl/cli TestStories"},
 	{page: "docs/predict.md", by: "test/e2e TestGKETutorial"},
 	{page: "docs/predict.md", begins: "elasticdl evaluate --runtime=local", by: byPages},

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -334,6 +335,9 @@ func checkHere(j *job.Job) error {
 	}
 	if dir := j.TensorBoardLogDir; dir != "" {
 		add("tensorboard_log_dir", dir, role.Writable(dir))
+	}
+	if port := j.MetricsPort; port != 0 {
+		add("metrics_port", strconv.Itoa(port), local.PortFree(port))
 	}
 	if j.Runs() {
 		return errors.Join(append(problems, programHere(j))...)

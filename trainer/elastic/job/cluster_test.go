@@ -59,9 +59,10 @@ func TestClusterNotes(t *testing.T) {
 		"--output=/output --volume=claim_name=c,mount_path=/out": "--output=/output is on no --volume: " +
 			"it is deleted with the pod that writes it\n" + data,
 		"--output=/out/model --volume=claim_name=c,mount_path=/ --training_data=/d": "",
-		"--max_memory=0":            data,
-		"--cluster_spec_json={}":    "",
-		"--detach --cluster_spec=f": "no effect on Kubernetes, where it is always on: --detach",
+		"--max_memory=0":                   data,
+		"--cluster_spec_json={}":           "",
+		"--runtime=local --metrics_from=a": "no effect with --runtime=local: --image_name, --metrics_from",
+		"--detach --cluster_spec=f":        "no effect on Kubernetes, where it is always on: --detach",
 		"--runtime=local --output=/out --max_memory=8Gi --tolerations=operator=Exists " +
 			"--node_selector=a=b --service_account=s --ttl=1 --deadline=1 --suspend --yaml=- " +
 			"--follow --context=c --kubeconfig=k": "no effect with --runtime=local: " +

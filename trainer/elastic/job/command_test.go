@@ -153,6 +153,12 @@ func TestParseForms(t *testing.T) {
 		ok   func(c *Command) bool
 	}{
 		{"--num-workers=7", func(c *Command) bool { return c.Job.NumWorkers == 7 }},
+		{"", func(c *Command) bool { return c.Job.ServesMetrics() == 0 }},
+		{"--metrics_port=9000", func(c *Command) bool { return c.Job.ServesMetrics() == 9000 }},
+		{"--metrics_from=a,b", func(c *Command) bool {
+			return c.Job.ServesMetrics() == DefaultMetricsPort && slices.Equal(c.Job.MetricsFrom, []string{"a", "b"})
+		}},
+		{"--metrics_from=a --metrics_port=9000", func(c *Command) bool { return c.Job.ServesMetrics() == 9000 }},
 		{"--num_workers=7 --num_workers=8", func(c *Command) bool { return c.Job.NumWorkers == 8 }},
 		{"--use_async", func(c *Command) bool { return c.Job.UseAsync }},
 		{"--use_async=False", func(c *Command) bool { return !c.Job.UseAsync }},
@@ -217,7 +223,10 @@ func TestRefused(t *testing.T) {
 		"--use_async --sync_version_tolerance=2":               "--sync_version_tolerance=2: with --use_async",
 		"--grads_to_wait=2 --get_model_steps=5":                "remove --grads_to_wait=2 or this",
 		"--sync_version_tolerance=1 --lr_staleness_modulation": "remove --sync_version_tolerance=1 or this",
-		"--loss=my_loss": "models are built in",
+		"--loss=my_loss":          "models are built in",
+		"--metrics_port=80":       "--metrics_port=80: expected a port from 1024 to 32767",
+		"--metrics_port=50001":    "--metrics_port=50001: expected a port from 1024 to 32767",
+		"--metrics_from=a,team/b": "--metrics_from=team/b: expected the names of namespaces",
 		"--num_ps_pods=0 --distribution_strategy=ParameterServerStrategy": "--num_ps_pods=0: expected 1 or more",
 		"--num_ps_pods=-1": "--num_ps_pods=-1: expected 1 or more",
 		"--num_ps_pods=2 --distribution_strategy=AllreduceStrategy": "--num_ps_pods=2: " +

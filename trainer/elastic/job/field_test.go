@@ -14,7 +14,8 @@ func TestFieldsOfFlags(t *testing.T) {
 		"RESOURCES": "cpu=7", "QUANTITY": "7", "CLASS": "x",
 		"TOLERATIONS": "key=x", "VOLUMES": "claim_name=x,mount_path=/x", "JSON": `{"x":1}`,
 		"K=V,...": "x=y", "K=V; ...": "x=y",
-		"NAME=SECRET/KEY;...": "X=y/z", "NAME;...": "x", "N|auto|cpu|gpu": "auto", "N|MIN:MAX": "1:2", "0": "0",
+		"NAME=SECRET/KEY;...": "X=y/z", "NAME;...": "x", "NAME,...": "x",
+		"N|auto|cpu|gpu": "auto", "N|MIN:MAX": "1:2", "0": "0",
 	}
 	for _, f := range Flags() {
 		sample, ok := samples[f.Kind()]

@@ -123,6 +123,16 @@ var flags = append([]Flag{
 		bind: func(c *Command) value {
 			return filePath(&c.Job.TensorBoardLogDir)
 		}},
+	{Name: "metrics_port", Topic: General, Effect: Everywhere,
+		Usage: "port of the metrics for Prometheus; with --runtime=local on the loopback interface [none]",
+		bind: func(c *Command) value {
+			return number(&c.Job.MetricsPort)
+		}},
+	{Name: "metrics_from", Topic: General, Effect: Cluster,
+		Usage: "namespaces whose pods may read the metrics, at port 9108 or --metrics_port [none]",
+		bind: func(c *Command) value {
+			return list(&c.Job.MetricsFrom)
+		}},
 	{Name: "yaml", Topic: General, Effect: Cluster,
 		Usage: "write the job's manifests to this file, - for standard output, and submit nothing",
 		bind: func(c *Command) value {

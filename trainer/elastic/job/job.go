@@ -121,6 +121,11 @@ type Job struct {
 	TensorBoardLogDir string `json:"tensorboardLogDir,omitzero"`
 	// --log_level: DEBUG, INFO, WARNING, ERROR, CRITICAL
 	LogLevel string `json:"logLevel,omitzero"`
+	// MetricsPort (--metrics_port) is the port of the metrics for Prometheus; 0 = none, see
+	// [Job.ServesMetrics].
+	MetricsPort int `json:"metricsPort,omitzero"`
+	// MetricsFrom (--metrics_from) lists the namespaces of a cluster whose pods may read them.
+	MetricsFrom []string `json:"metricsFrom,omitempty"`
 }
 
 // Type is the type of a job: train, evaluate, predict or run.
@@ -260,6 +265,17 @@ func (j *Job) Runs() bool { return j.Type == Run }
 // Evaluates reports whether the job evaluates: every EvaluationSteps versions if that is set, and
 // at the end.
 func (j *Job) Evaluates() bool { return j.ValidationData != "" }
+
+// DefaultMetricsPort is the port of the metrics of a job with --metrics_from and no --metrics_port.
+const DefaultMetricsPort = 9108
+
+// ServesMetrics returns the port at which each pod of a cluster serves metrics; 0: none does.
+func (j *Job) ServesMetrics() int {
+	if len(j.MetricsFrom) > 0 {
+		return cmp.Or(j.MetricsPort, DefaultMetricsPort)
+	}
+	return j.MetricsPort
+}
 
 // PlainData reports whether gradients and values are sent outside TLS.
 func (j *Job) PlainData() bool { return j.DataEncryption == "off" }

@@ -47,8 +47,26 @@ func (j *Job) validate() (p problems) {
 		j.checkCheckpoints(&p)
 	}
 	j.checkTensorBoard(&p)
+	j.checkMetrics(&p)
 	j.checkPods(&p)
 	return p
+}
+
+// Ports that metrics may have: below them ports need privileges, and above them the kernel gives
+// ports to connections.
+const (
+	leastMetricsPort = 1024
+	mostMetricsPort  = 32767
+)
+
+func (j *Job) checkMetrics(p *problems) {
+	p.check(j.MetricsPort == 0 || j.MetricsPort >= leastMetricsPort && j.MetricsPort <= mostMetricsPort,
+		setting("metrics_port", j.MetricsPort), "expected a port from %d to %d, or 0 for none", leastMetricsPort,
+		mostMetricsPort)
+	for _, namespace := range j.MetricsFrom {
+		p.check(dnsLabel(namespace), setting("metrics_from", namespace),
+			"expected the names of namespaces, as monitoring")
+	}
 }
 
 // CheckName returns an error if a job cannot have the name.

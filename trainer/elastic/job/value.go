@@ -60,6 +60,15 @@ func number(p *int) value {
 	return value{kind: "N", at: p, set: set, get: func() string { return strconv.Itoa(*p) }}
 }
 
+// list returns the value of a list of names, separated by commas.
+func list(p *[]string) value {
+	set := func(s string) error {
+		*p = strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
+		return nil
+	}
+	return value{kind: "NAME,...", at: p, set: set, get: func() string { return strings.Join(*p, ",") }}
+}
+
 // optionalNumber returns the value of a number for which nil means not given, unlike 0.
 func optionalNumber(p **int) value {
 	set := func(s string) error {

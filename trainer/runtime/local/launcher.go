@@ -140,6 +140,7 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 		Authority: authority, Logs: d.logs(), Scratch: l.scratch, Backlog: l.backlog,
 		LogLevel: j.LogLevel, Threads: threads(j), Workers: j.NumWorkers, Env: j.Envs,
 		ErrorFiles: l.errorFile != "", Display: l.display, Grace: killGrace(j),
+		Metrics: metricsAddress(j, listener.Addr(), 0),
 	})
 	l.display.follow(l.pods.workersDo)
 	launchers.Store(d, l)

@@ -195,6 +195,7 @@ func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) 
 	if err := h.ready(); err != nil {
 		return nil, err
 	}
+	defer role.Measure(&config, metricsAddress(&j, h.listener.Addr(), j.MetricsPort))()
 	defer role.Record(&config)()
 	return master.Run(ctx, config)
 }

@@ -58,6 +58,8 @@ type podConfig struct {
 	Display *display
 	// from SIGTERM to SIGKILL
 	Grace time.Duration
+	// where each pod serves its metrics, on any port; "": nowhere
+	Metrics string
 }
 
 // processes starts and ends the servers and workers of one job for the living master. They outlive
@@ -229,6 +231,9 @@ func (c podConfig) args(p master.Pod, workers int) []string {
 	}
 	if p.Address != "" {
 		args = append(args, "--address="+p.Address)
+	}
+	if c.Metrics != "" {
+		args = append(args, "--metrics_address="+c.Metrics)
 	}
 	return args
 }

@@ -103,6 +103,9 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	default:
 		return nil, fmt.Errorf("make %s: it is made by its launcher", describe(j, p.ID))
 	}
+	if port := j.ServesMetrics(); port != 0 {
+		args = append(args, "--metrics_address=:"+strconv.Itoa(port))
+	}
 	t, err := template(j, p.ID, of, p.OOMs, args)
 	if err != nil {
 		return nil, err
@@ -128,6 +131,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	if p.ID.Role == pod.PS {
 		listens(c, PSPort)
 	}
+	exposesMetrics(j, c)
 	if !runsProgram(j, p.ID.Role) {
 		sealRoot(j, &t.Spec)
 	}
@@ -166,6 +170,7 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 		c.Env = append(c.Env, ofSecrets(j.EnvSecrets)...)
 	}
 	listens(c, MasterPort)
+	exposesMetrics(j, c)
 	sealRoot(j, &t.Spec)
 	if err := applyToPod(j, id.Role, t); err != nil {
 		return nil, err
@@ -325,6 +330,17 @@ func listens(c *core.Container, port int32) {
 	}
 	c.Ports = []core.ContainerPort{{Name: "grpc", ContainerPort: port, Protocol: core.ProtocolTCP}}
 	c.StartupProbe, c.ReadinessProbe = probe(1, 600), probe(5, 3)
+}
+
+// MetricsPort is the name of the port at which the pods of a job serve metrics.
+const MetricsPort = "metrics"
+
+// exposesMetrics names the port of the metrics of a container, if the job serves any.
+func exposesMetrics(j *job.Job, c *core.Container) {
+	if port := j.ServesMetrics(); port != 0 {
+		c.Ports = append(c.Ports, core.ContainerPort{Name: MetricsPort, ContainerPort: int32(port),
+			Protocol: core.ProtocolTCP})
+	}
 }
 
 // downward returns the variables with a pod's own name and address.

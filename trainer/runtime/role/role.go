@@ -12,10 +12,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
 	"github.com/elasticdl/elasticdl/trainer/run/agent"
 	"github.com/elasticdl/elasticdl/trainer/run/program"
+	"github.com/elasticdl/elasticdl/trainer/runtime/metrics"
 	"github.com/elasticdl/elasticdl/trainer/store/bucket"
 	"github.com/elasticdl/elasticdl/trainer/train/ps"
 	"github.com/elasticdl/elasticdl/trainer/train/worker"
@@ -62,6 +64,8 @@ type Role struct {
 	// --workers: number of workers of the job on this machine, this one included; 0 = one has its
 	// container alone
 	Workers int
+	// --metrics_address: where metrics are served, host:port; "" = nowhere
+	Metrics string
 	// --log_level; "" = INFO
 	LogLevel string
 	// standard error
@@ -105,7 +109,15 @@ func RunPS(ctx context.Context, r Role) error {
 		leave = ctx.Done()
 	}
 	defer stop()
+	var meter ps.Meter
+	var measured *measured
+	defer func() { measured.end() }()
 	err = ps.Run(serving, ps.Config{
+		Through: func(j *job.Job, c wire.MasterClient) wire.MasterClient {
+			measured = r.measure(j.Name, log, func(b *metrics.Beats) metrics.Source { return metrics.OfServer(b, &meter) })
+			return measured.through(c)
+		},
+		Meter:  &meter,
 		Master: r.Master, Self: self, Listener: listener, Advertise: r.Advertise, Leave: leave,
 		Abandoned: r.abandoned(),
 		Open:      bucket.Opener(context.WithoutCancel(ctx)), Log: log,
@@ -176,13 +188,23 @@ func RunWorker(ctx context.Context, r Role) error {
 	member := membership.Member{Master: wire.NewMasterClient(conn), Self: self, Leave: ctx.Done(),
 		Abandoned: r.abandoned()}
 	joined, err := member.Join(working)
+	if err != nil {
+		return r.lastWords(err)
+	}
+	var meter *worker.Meter
+	if !joined.Job.Runs() {
+		meter = new(worker.Meter)
+	}
+	measured := r.measure(joined.Job.Name, log,
+		func(b *metrics.Beats) metrics.Source { return metrics.OfWorker(b, meter) })
+	defer measured.end()
+	member.Master = measured.through(member.Master)
 	switch {
-	case err != nil:
 	case joined.Job.Runs():
 		err = r.runProgram(working, member, joined, messages, log)
 	default:
 		err = worker.Run(working, worker.Options{
-			Member: member, Joined: joined, Threads: cmp.Or(r.Threads, processors(cgroupRoot)), Log: log,
+			Member: member, Joined: joined, Meter: meter, Threads: cmp.Or(r.Threads, processors(cgroupRoot)), Log: log,
 			Open:   bucket.Opener(context.WithoutCancel(ctx)),
 			Listen: func() (net.Listener, error) { return net.Listen("tcp", cmp.Or(r.Listen, r.local())) },
 		})

@@ -358,11 +358,22 @@ func (m *kubeMaster) attend(ctx context.Context, config master.Config,
 	})
 	aside.Go(func() { m.oversee(ctx, lasting, notices, cancel) })
 	recorded := role.Record(&config)
+	measured := role.Measure(&config, metricsAddress(config.Job))
 	final, err := m.runs(running, config)
+	measured()
 	recorded()
 	end()
 	aside.Wait()
 	return final, err
+}
+
+// metricsAddress returns where the master of a job serves its metrics; "": nowhere.
+func metricsAddress(j *job.Job) string {
+	port := j.ServesMetrics()
+	if port == 0 {
+		return ""
+	}
+	return ":" + strconv.Itoa(port)
 }
 
 // growth returns how often the memory of a server or worker can be doubled.
