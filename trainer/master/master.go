@@ -124,8 +124,8 @@ type Config struct {
 	Dial rpc.Dialer
 	// OnStatus is called with the job's status each second, and at the end. Nil: no call.
 	OnStatus func(*wire.JobStatus)
-	// OnMeasures is called after OnStatus, with the same status and the measures of the same moment.
-	// Nil: no call.
+	// OnMeasures is called after OnStatus, with the same status and the measures of the same
+	// moment. Nil: no call.
 	OnMeasures func(*wire.JobStatus, Measures)
 	// Problems returns what is wrong where this master runs, although the job continues. Nil:
 	// nothing ever is.

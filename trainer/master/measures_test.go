@@ -29,7 +29,9 @@ func TestMeasures(t *testing.T) {
 		var all []Measures
 		var statuses []*wire.JobStatus
 		r := reign(t, func(c *Config) {
-			c.OnMeasures = func(s *wire.JobStatus, more Measures) { all, statuses = append(all, more), append(statuses, s) }
+			c.OnMeasures = func(s *wire.JobStatus, more Measures) {
+				all, statuses = append(all, more), append(statuses, s)
+			}
 		})
 		r.join()
 		r.task(0)

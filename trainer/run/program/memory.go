@@ -34,8 +34,8 @@ func Memory(all []Running, leaders []int) map[int]int64 {
 	return live
 }
 
-// residentOf reads the text of /proc/<pid>/statm, which counts pages: the whole size, and what of it
-// is resident. It returns bytes, 0 if the text has no such number.
+// residentOf reads the text of /proc/<pid>/statm, which counts pages: the whole size, and the part
+// of it that is resident. It returns bytes, 0 if the text has no such number.
 func residentOf(text []byte, page int64) int64 {
 	fields := bytes.Fields(text)
 	if len(fields) < 2 {

@@ -29,7 +29,8 @@ func FuzzResident(f *testing.F) {
 // The memory of a rank has that of its descendants: here of a child with 30 MB of its own.
 func TestMemoryOfProcesses(t *testing.T) {
 	b := newBench(t, Options{Command: []string{"/bin/sh", "-c",
-		`if [ $RANK = 1 ]; then (head -c 30000000 /dev/zero; sleep 1000) | tail -c 30000000 >/dev/null; fi; sleep 1000`},
+		`if [ $RANK = 1 ]; then
+			(head -c 30000000 /dev/zero; sleep 1000) | tail -c 30000000 >/dev/null; fi; sleep 1000`},
 		NoPython: true}, nil)
 	pids := b.start(2).Pids()
 	const most = 20 << 20

@@ -16,7 +16,8 @@ func TestMetricsPort(t *testing.T) {
 		port int
 		from []string
 		want int32
-	}{{0, nil, 0}, {0, []string{"monitoring", "team-a"}, 9108}, {9999, []string{"monitoring"}, 9999}, {9999, nil, 9999}} {
+	}{{0, nil, 0}, {0, []string{"monitoring", "team-a"}, 9108}, {9999, []string{"monitoring"}, 9999},
+		{9999, nil, 9999}} {
 		j := parse(t, everything)
 		j.MetricsPort, j.MetricsFrom = c.port, c.from
 		s, err := Submit(j)

@@ -14,8 +14,8 @@ import (
 // isolation returns the policy by which only pods of the job can connect to its pods, if the
 // cluster's network enforces policies. The job's own ports authenticate callers, but those that a
 // program opens, as NCCL and gloo do, do not. Pods of the namespaces of --metrics_from can connect
-// to the port of the metrics, and to no other. Connections from the pods, to their data for example,
-// are not restricted.
+// to the port of the metrics, and to no other. Connections from the pods, to their data for
+// example, are not restricted.
 func isolation(j *job.Job) *network.NetworkPolicy {
 	its := meta.LabelSelector{MatchLabels: map[string]string{LabelApp: App, LabelJob: j.Name}}
 	rules := []network.NetworkPolicyIngressRule{{From: []network.NetworkPolicyPeer{{PodSelector: its.DeepCopy()}}}}

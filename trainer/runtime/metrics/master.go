@@ -26,9 +26,10 @@ var (
 	state     = ofJob(Gauge, "state", "1 for the state of the job, 0 for the others.", "state")
 	condition = ofJob(Gauge, "condition", "1 if the condition of the job is True, 0 if it is False.", "condition")
 	started   = ofJob(Gauge, "start_time_seconds", "Unix time at which the job was started.")
-	problems  = ofJob(Gauge, "problems", "Problems around the job, although it continues; the status has their text.")
-	entries   = ofJob(Counter, "journal_entries_total", "Entries of the journal by kind, as elasticdl events prints them.",
-		"kind")
+	problems  = ofJob(Gauge, "problems",
+		"Problems around the job, although it continues; the status has their text.")
+	entries = ofJob(Counter, "journal_entries_total",
+		"Entries of the journal by kind, as elasticdl events prints them.", "kind")
 
 	recordsDone = ofJob(Gauge, "records_done",
 		"Records trained on, measured or predicted, over all epochs. It falls after a rollback.")
@@ -127,13 +128,33 @@ func (v *view) job(add adder) {
 	add(problems, float64(len(s.Problems)))
 }
 
+// causes are those of most ends. They are there from the beginning, with 0: Prometheus does not see
+// the first increase of a series that begins with 1.
+var causes = []string{"killed", "preempted", "evicted", "deleted", "node lost", "out of memory", "failed",
+	"rejected by its node", "left with work to do", "absent"}
+
+// roles returns the roles of the job's pods besides the master.
+func (v *view) roles() []pod.Role {
+	if v.status.Strategy == string(job.ParameterServer) {
+		return []pod.Role{pod.Worker, pod.PS}
+	}
+	return []pod.Role{pod.Worker}
+}
+
 // journal adds what the journal counts, which each master knows from its beginning.
 func (v *view) journal(add adder) {
 	t := v.more.Totals
 	for kind, n := range t.Kinds {
 		add(entries, float64(n), string(kind))
 	}
-	for end, n := range t.Lost {
+	ends := make(map[string]int64)
+	for _, role := range v.roles() {
+		for _, cause := range causes {
+			ends[role.String()+" "+cause] = 0
+		}
+	}
+	maps.Copy(ends, t.Lost)
+	for end, n := range ends {
 		role, cause, _ := strings.Cut(end, " ")
 		add(lost, float64(n), role, cause)
 	}
@@ -163,11 +184,7 @@ func (v *view) workers(add adder) {
 	s := v.status
 	add(wanted, float64(s.Workers))
 	number := make(map[[2]string]int)
-	roles := []pod.Role{pod.Worker}
-	if s.Strategy == string(job.ParameterServer) {
-		roles = append(roles, pod.PS)
-	}
-	for _, role := range roles {
+	for _, role := range v.roles() {
 		for _, phase := range []pod.Phase{pod.Pending, pod.Running, pod.Leaving} {
 			number[[2]string{role.String(), phase.String()}] = 0
 		}

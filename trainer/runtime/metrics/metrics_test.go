@@ -159,6 +159,7 @@ func TestMaster(t *testing.T) {
 		"elasticdl_job_world_generation":                                 7,
 		"elasticdl_job_pods_lost_total{cause=killed,role=worker}":        1,
 		"elasticdl_job_pods_lost_total{cause=out of memory,role=worker}": 1,
+		"elasticdl_job_pods_lost_total{cause=preempted,role=ps}":         0,
 		"elasticdl_job_pods_replaced_total":                              3,
 		"elasticdl_job_rollbacks_total":                                  2,
 		"elasticdl_job_program_failures_total":                           6,
@@ -249,12 +250,13 @@ func TestServer(t *testing.T) {
 	})
 }
 
-// The processes of a program are described as their agent reports them. This process stands for one.
+// The processes of a program are described as their agent reports them. This process is one.
 func TestWorker(t *testing.T) {
 	var b Beats
 	var m worker.Meter
 	pid := int32(pidOfTest())
-	b.Beat(&wire.HeartbeatRequest{Steps: 8, Loss: 0.25, Rejected: 3, Generation: 2, Leases: make([]*wire.LeaseProgress, 2),
+	b.Beat(&wire.HeartbeatRequest{Steps: 8, Loss: 0.25, Rejected: 3, Generation: 2,
+		Leases: make([]*wire.LeaseProgress, 2),
 		Processes: []*wire.ProcessReport{{Rank: 4, Pid: pid, Cores: 1.5, QuietMs: 2_000},
 			{Rank: -1, Local: 1, Pid: 1 << 30, Cores: -1, QuietMs: -1}}}, time.UnixMilli(10_000))
 	m.Servers.Pushed.Add(1)
@@ -265,8 +267,9 @@ func TestWorker(t *testing.T) {
 	m.Written.Add(5)
 	got := samples(t, OfWorker(&b, &m))
 	expect(t, got, ofWorker, map[string]float64{
-		"elasticdl_worker_steps_total": 8, "elasticdl_worker_loss": 0.25, "elasticdl_worker_gradients_rejected_total": 3,
-		"elasticdl_worker_leases": 2, "elasticdl_worker_world_generation": 2, "elasticdl_worker_pushed_bytes_total": 1,
+		"elasticdl_worker_steps_total": 8, "elasticdl_worker_loss": 0.25,
+		"elasticdl_worker_gradients_rejected_total": 3,
+		"elasticdl_worker_leases":                   2, "elasticdl_worker_world_generation": 2, "elasticdl_worker_pushed_bytes_total": 1,
 		"elasticdl_worker_pulled_bytes_total": 2, "elasticdl_worker_ring_sent_bytes_total": 3,
 		"elasticdl_worker_ring_received_bytes_total": 4, "elasticdl_worker_checkpoint_stall_seconds_total": 1,
 		"elasticdl_worker_checkpoint_written_bytes_total":                   5,

@@ -114,7 +114,8 @@ func RunPS(ctx context.Context, r Role) error {
 	defer func() { measured.end() }()
 	err = ps.Run(serving, ps.Config{
 		Through: func(j *job.Job, c wire.MasterClient) wire.MasterClient {
-			measured = r.measure(j.Name, log, func(b *metrics.Beats) metrics.Source { return metrics.OfServer(b, &meter) })
+			measured = r.measure(j.Name, log,
+				func(b *metrics.Beats) metrics.Source { return metrics.OfServer(b, &meter) })
 			return measured.through(c)
 		},
 		Meter:  &meter,

@@ -6,7 +6,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/ring"
 )
 
-// What is sent counts by its size, whether it goes through the connection or is read from memory.
+// A message counts by its size, whether it goes through the connection or is read from memory.
 func TestTraffic(t *testing.T) {
 	meshes := loopback(t, 2)
 	defer closeAll(meshes)

@@ -50,8 +50,8 @@ type Config struct {
 	Leave <-chan struct{}
 	// Abandoned is the time without a master after which the server ends; 0: for ever.
 	Abandoned time.Duration
-	// Through returns the client of the master to use after the server has joined the job, given the
-	// usual one; nil: the usual one.
+	// Through returns the client of the master to use after the server has joined the job, given
+	// the usual one; nil: the usual one.
 	Through func(*job.Job, wire.MasterClient) wire.MasterClient
 	// Meter counts what the server does; nil: nothing counts it.
 	Meter *Meter
