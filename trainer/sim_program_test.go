@@ -296,6 +296,7 @@ func (s *simulation) checkProgram(t *testing.T, status *wire.JobStatus, err erro
 	if w.packaged && (done != records || total != records) {
 		t.Errorf("%d of %d records are credited, want all of %d", done, total, records)
 	}
+	s.checkAudit(t, status)
 	for _, wrong := range s.wrong {
 		t.Error(wrong)
 	}

@@ -365,6 +365,7 @@ func (s *simulation) check(t *testing.T, status *wire.JobStatus, err error) {
 	for _, wrong := range s.wrong {
 		t.Error(wrong)
 	}
+	s.checkAudit(t, status)
 	s.checkOrder(t)
 	s.checkApplied(t)
 	s.checkShelf(t)
