@@ -64,7 +64,15 @@ func TestTheTruthIsTold(t *testing.T) {
 	bad := ns.train("bad", slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1",
 		"--num_workers=2", "--minibatch_size=64",
 		"--volume=host_path=" + corrupt(t) + ",mount_path=/data"})...)
+	ns.kubectl("wait", "--for=condition=elasticdl.dev/Running", "job/elasticdl-good-master",
+		"--timeout="+wholeJob.String())
 	ns.kubectl("wait", "--for=condition=complete", "job/elasticdl-good-master", "--timeout="+wholeJob.String())
+	// the Job controller has written its own conditions since, and keeps those of the master
+	for _, condition := range []string{"Complete", "Running=False", "Failed=False", "Admitted=False"} {
+		ns.kubectl("wait", "--for=condition=elasticdl.dev/"+condition, "job/elasticdl-good-master", "--timeout=1m")
+	}
+	ns.kubectl("wait", "--for=condition=elasticdl.dev/Failed", "job/elasticdl-bad-master",
+		"--timeout="+wholeJob.String())
 	ns.kubectl("wait", "--for=condition=failed", "job/elasticdl-bad-master", "--timeout="+wholeJob.String())
 	good.ends(1)
 	for _, wrong := range [][]string{

@@ -54,6 +54,7 @@ var played = []play{
 	{page: "docs/jobs.md", by: "cmd/elasticdl/cli TestStories, cmd/elasticdl/cli TestJobStories, " +
 		"test/e2e TestGKETutorial"},
 	{page: "docs/json.md", by: "cmd/elasticdl/cli TestJobStories"},
+	{page: "docs/json.md", begins: "kubectl wait", by: "test/e2e TestTheTruthIsTold"},
 	{page: "docs/jobs.md", section: "TensorBoard", by: "test/local TestTensorBoard"},
 	{page: "docs/metrics.md", by: "test/local TestPrometheus, trainer/runtime/manifest TestMetricsPort"},
 	{page: "docs/placement.md", by: "trainer/runtime/manifest TestPlacementPage, cmd/elasticdl/cli TestStories"},
