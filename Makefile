@@ -11,7 +11,7 @@ ELASTICDL  := $(BUILD)/elasticdl
 # them, either.
 export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
 LINT       := $(GO) tool -modfile=tools/lint/go.mod
-MODULES    := . tools/lint tools/gen tools/kubernetes tools/kubernetes/kueue tools/pulumi tools/pulumi/language
+MODULES    := . test/browser tools/lint tools/gen tools/kubernetes tools/kubernetes/kueue tools/pulumi tools/pulumi/language
 # `make test` leaves out packages that link Pulumi, whose SDKs take minutes to compile, and whole
 # jobs: test-infra and test-jobs have these.
 QUICK       = $$($(GO) list ./... | grep -vE '/elasticdl/(infra|stacks|test/(graph|local|provider))(/|$$)')
@@ -56,13 +56,13 @@ PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Ver
 # and within 60 when nothing is.
 CORE       := check test demo losses torch-job test-infra seeds
 # All tests. `make everything PARTS="test-jobs e2e"` runs some of them.
-PARTS      ?= check test test-jobs test-torch simulation demo accuracy campaign test-infra e2e
+PARTS      ?= check test test-jobs test-page test-torch simulation demo accuracy campaign test-infra e2e
 # Jobs of each kind in `make campaign`.
 JOBS       ?= 20
 
 .PHONY: help build release demo demo-allreduce stacks core everything test test-jobs losses campaign simulation test-infra check generate \
   bench bench-page bench-peers accuracy churn disturb hang fuzz vulnerabilities clean cc python3 \
-  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds torch torch-debian torchft test-torch torch-job mypy tensorboard prometheus
+  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds chromium test-page torch torch-debian torchft test-torch torch-job mypy tensorboard prometheus
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +120,14 @@ test-jobs: cc python3 tensorboard prometheus ## jobs as processes of this machin
 	  $(GO) test -json -count=1 -timeout 15m ./test/local && $(GO) test -json -run '^TestMemory' $(MEMORY) && \
 	  $(GO) test -json -race -timeout 15m -run '^TestSimulation' ./trainer -seed 21 -seeds 80; } | $(REPORT)
 
+# SHOTS=docs writes the screenshots of docs/dashboard.md again.
+test-page: build cc chromium ## the page of elasticdl dashboard in Chromium, with a job that loses a worker; SHOTS=docs writes its screenshots
+	$(GO) test -c -o $(BUILD)/tools/page.test ./cmd/elasticdl/page
+	$(ELASTICDL) dataset mnist $(BUILD)/demo/mnist --source examples/mnist/data
+	$(GO) test -C test/browser -json -count=1 -timeout 10m ./... -elasticdl=$(abspath $(ELASTICDL)) \
+	  -page=$(abspath $(BUILD))/tools/page.test -data=$(abspath $(BUILD))/demo/mnist \
+	  $(if $(SHOTS),-shots=$(abspath $(SHOTS))) | $(REPORT)
+
 # One loss of each kind: a worker, a server, a worker of a ring, all of a ring, a master, and some
 # of each in a job that counts its records.
 LOSSES := TestKilledWorkerIsReplaced|TestKilledServerComesBack|TestRingLosesAWorker|TestRingLosesAll|TestCampaign
@@ -136,6 +144,11 @@ test-torch: torch torch-debian cc ## tests with real PyTorch, 1.13 from Debian a
 
 torch-job: ## a PyTorch script, with both PyTorch, that loses processes and an agent, is joined and left
 	$(MAKE) --no-print-directory test-torch ONLY='^TestTorchRun$$$$'
+
+# A minute the first time.
+chromium:
+	@command -v chromium >/dev/null || { echo "installing Chromium for the tests of the page"; \
+	  apt-get update -q && apt-get install -y -q -o Acquire::Retries=3 --no-install-recommends chromium; }
 
 # Half a minute the first time.
 torch-debian:

@@ -134,23 +134,23 @@ var packages = map[string]struct {
 	"runtime":       {shell, ""},
 	"runtime/image": {shell, "run/folder"},
 	"runtime/kube": {shell,
-		"elastic/curve elastic/job elastic/journal elastic/pod logline master runtime/kube/observe runtime/manifest " +
-			"runtime/role store/checkpoint wire wire/rpc"},
+		"elastic/curve elastic/job elastic/journal elastic/pod logline master runtime/kube/observe " +
+			"runtime/manifest runtime/role store/checkpoint wire wire/rpc"},
 	"runtime/kube/incluster": {shell,
-		"elastic/curve elastic/identity elastic/job elastic/journal elastic/launch elastic/pod master runtime/kube/observe " +
-			"runtime/manifest runtime/role store/checkpoint wire wire/credential wire/rpc"},
+		"elastic/curve elastic/identity elastic/job elastic/journal elastic/launch elastic/pod master " +
+			"runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire wire/credential wire/rpc"},
 	"runtime/kube/observe": {shell, "elastic/pod runtime/manifest runtime/role"},
 	"runtime/local": {shell,
-		"console elastic/curve elastic/identity elastic/job elastic/journal elastic/launch elastic/pod elastic/timing " +
-			"logline master run/program runtime/role store/checkpoint wire wire/credential wire/rpc"},
+		"console elastic/curve elastic/identity elastic/job elastic/journal elastic/launch elastic/pod " +
+			"elastic/timing logline master run/program runtime/role store/checkpoint wire wire/credential wire/rpc"},
+	"runtime/manifest": {pure, "elastic/job elastic/pod elastic/timing"},
 	"runtime/metrics": {shell,
 		"elastic/job elastic/journal elastic/pod master run/program train/ps train/worker wire"},
-	"runtime/manifest": {pure, "elastic/job elastic/pod elastic/timing"},
 	"runtime/role": {shell,
-		"elastic/curve elastic/identity elastic/job elastic/journal elastic/pod elastic/task elastic/timing logline master " +
-			"run/agent run/program runtime/metrics store/bucket store/checkpoint store/outage store/prediction " +
-			"store/tensorboard " +
-			"train/data train/ps train/worker train/zoo wire wire/credential wire/membership wire/rpc"},
+		"elastic/curve elastic/identity elastic/job elastic/journal elastic/pod elastic/task elastic/timing " +
+			"logline master run/agent run/program runtime/metrics store/bucket store/checkpoint store/outage " +
+			"store/prediction store/tensorboard train/data train/ps train/worker train/zoo wire wire/credential " +
+			"wire/membership wire/rpc"},
 
 	"console":  {shell, ""},
 	"logline":  {shell, ""},
@@ -174,7 +174,8 @@ var confined = []struct{ path, to, why string }{
 	{"github.com/spf13/", "cmd", "flags are the command's; the trainer knows job.Job"},
 	{"github.com/prometheus/", "trainer/runtime/metrics", "one package has all metrics and their names"},
 	{"gocloud.dev", "trainer/store/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},
-	{"github.com/aws/", "trainer/store/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},
+	{"github.com/aws/", "trainer/store/bucket",
+		"the clouds' SDKs are large: who opens a place by its name links them"},
 	{"cloud.google.com/", "trainer/store/bucket",
 		"the clouds' SDKs are large: who opens a place by its name links them"},
 	{module + "/trainer/store/bucket", "trainer/runtime/role cmd",
@@ -512,7 +513,8 @@ func TestEveryPackageHasOneDoc(t *testing.T) {
 			continue
 		}
 		docs[s.dir] = append(docs[s.dir], s.path)
-		if begins := "Package " + s.Name.Name + " "; s.Name.Name != "main" && !strings.HasPrefix(s.Doc.Text(), begins) {
+		if begins := "Package " + s.Name.Name + " "; s.Name.Name != "main" && !strings.HasPrefix(s.Doc.Text(),
+			begins) {
 			t.Errorf("%s: the package's doc does not begin with %q", s.path, begins)
 		}
 	}
@@ -584,7 +586,8 @@ func TestPartsDoNotHaveTheMaster(t *testing.T) {
 			ast.Inspect(spec.Type, func(n ast.Node) bool {
 				if star, ok := n.(*ast.StarExpr); ok {
 					if x, ok := star.X.(*ast.Ident); ok && x.Name == "master" {
-						t.Errorf("%s: %s has the master: declare an interface of what it asks", s.path, spec.Name.Name)
+						t.Errorf("%s: %s has the master: declare an interface of what it asks", s.path,
+							spec.Name.Name)
 					}
 				}
 				return true

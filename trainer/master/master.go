@@ -73,7 +73,7 @@ type Config struct {
 	Resume bool
 	// Journal is the journal of the job before it was resumed; without Former.
 	Journal journal.Snapshot
-	// Curve is how the job had progressed before it was resumed; without Former.
+	// Curve has the progress of the job before it was resumed; without Former.
 	Curve curve.Snapshot
 	// UIDs of the jobs that this one continues from: it inherits their checkpoint directory
 	Ancestors []string

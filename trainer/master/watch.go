@@ -70,7 +70,7 @@ func (m *master) Watch(_ context.Context, r *wire.WatchRequest) (*wire.WatchRepl
 	return reply, nil
 }
 
-// history returns the journal and the curves as they are now.
+// history returns the present journal and curves.
 func (m *master) history() (journal.Snapshot, curve.Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

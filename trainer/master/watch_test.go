@@ -29,8 +29,8 @@ func watched(t *testing.T, lis *memnet.Listener) wire.JobClient {
 	return wire.NewJobClient(client)
 }
 
-// Who can reach the listener for users may look at the job, and may do nothing else: neither the
-// calls that change it, nor those of its pods.
+// The listener for users answers the calls that show the job, and no others: neither those that
+// change it, nor those of its pods.
 func TestViewersOnlyLook(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		lis := memnet.Listen(1 << 16)

@@ -47,6 +47,8 @@ var played = []play{
 	{page: "README.md", section: "A cluster with one command", by: "stacks TestReadmeCloud"},
 
 	{page: "docs/checkpoints.md", section: "Buckets", by: "cmd/elasticdl/cli TestStories"},
+	{page: "docs/dashboard.md", by: "test/browser TestKill, test/e2e TestDashboard"},
+	{page: "docs/dashboard.md", section: "From another machine", excused: "it needs a second machine"},
 	{page: "docs/exactly-once.md", section: "Prove it",
 		by: "cmd/elasticdl/cli TestJobStories, test/local TestAccuracy"},
 	{page: "docs/failures.md", section: "Events", by: "test/e2e TestNodesLost"},

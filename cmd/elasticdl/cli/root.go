@@ -122,7 +122,7 @@ func newRoot() *cobra.Command {
 	}
 	root.AddCommand(
 		trainCommand(), evaluateCommand(), predictCommand(), runCommand(), listCommand(),
-		statusCommand(), eventsCommand(), auditCommand(), stacksCommand(), logsCommand(),
+		statusCommand(), dashboardCommand(), eventsCommand(), auditCommand(), stacksCommand(), logsCommand(),
 		waitCommand(), scaleCommand(), stopCommand(), suspendCommand(),
 		resumeCommand(), downloadCommand(),
 		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(),

@@ -229,7 +229,8 @@ func finite(v float64) float32 {
 func (c *Curve) Points() []Point {
 	all := make([]Point, 0, len(c.points))
 	for _, p := range c.points {
-		one := Point{Time: c.time(p.slot), Records: p.records, Rate: float64(p.rate), Loss: math.NaN(), Workers: p.workers}
+		one := Point{Time: c.time(p.slot), Records: p.records, Rate: float64(p.rate), Loss: math.NaN(),
+			Workers: p.workers}
 		if p.losses > 0 {
 			one.Loss = float64(p.loss)
 		}

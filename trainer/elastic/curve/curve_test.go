@@ -50,7 +50,8 @@ func (d *dumb) check(t *rapid.T, c *Curve) {
 		if want.Rate /= float64(n); losses > 0 {
 			want.Loss = sum / float64(losses)
 		}
-		if p.Records != want.Records || p.Workers != want.Workers || !near(p.Rate, want.Rate) || !near(p.Loss, want.Loss) {
+		if p.Records != want.Records || p.Workers != want.Workers || !near(p.Rate, want.Rate) || !near(p.Loss,
+			want.Loss) {
 			t.Fatalf("point %d of %d samples: %+v, want %+v", i, n, p, want)
 		}
 	}
@@ -70,7 +71,8 @@ func TestModel(t *testing.T) {
 			twin := Restore(throughJSON(t, c.Snapshot()))
 			for range rapid.IntRange(1, 120).Draw(t, "samples") {
 				now = now.Add(time.Duration(rapid.Int64Range(-100, longest).Draw(t, "pause")) * time.Millisecond)
-				s := Sample{Records: rapid.Int64Range(0, 1e9).Draw(t, "records"), Rate: rapid.Float64Range(0, 1e6).Draw(t, "rate"),
+				s := Sample{Records: rapid.Int64Range(0, 1e9).Draw(t, "records"), Rate: rapid.Float64Range(0,
+					1e6).Draw(t, "rate"),
 					Loss: math.NaN(), Workers: rapid.IntRange(0, 1000).Draw(t, "workers")}
 				if rapid.Bool().Draw(t, "loss") {
 					s.Loss = rapid.Float64Range(-10, 10).Draw(t, "value")
@@ -130,7 +132,8 @@ func TestBounds(t *testing.T) {
 	points := c.Points()
 	if len(points) <= Most/2 || len(points) > Most || points[0].Time.After(time.UnixMilli(0).Add(2*c.Every())) ||
 		points[len(points)-1].Time.Before(now) || points[len(points)-1].Records != math.MaxInt64-399_999 {
-		t.Errorf("%d points each %v, from %v to %v", len(points), c.Every(), points[0].Time, points[len(points)-1].Time)
+		t.Errorf("%d points each %v, from %v to %v", len(points), c.Every(), points[0].Time,
+			points[len(points)-1].Time)
 	}
 	if names := c.Metrics(); len(names) != MostNames || len(c.Values(names[0])) > MostMeasured ||
 		len(c.Values(names[0])) < MostMeasured/2 || len(c.Values("another")) > 0 {

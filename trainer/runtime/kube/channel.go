@@ -26,7 +26,7 @@ import (
 type Channel struct {
 	client *Client
 	job    string
-	master *core.Pod // as it was when the channel began
+	master *core.Pod // at the start of the channel
 	conn   *grpc.ClientConn
 	stream *forwarded
 }
@@ -82,7 +82,7 @@ func (c *Client) Channel(ctx context.Context, name string) (*Channel, error) {
 // Close ends the connection.
 func (ch *Channel) Close() error { return errors.Join(ch.conn.Close(), ch.stream.Close()) }
 
-// View returns the job as its page shows it, as it is now.
+// View returns the present state of the job, as its page shows it.
 func (ch *Channel) View(ctx context.Context) (role.View, error) {
 	reply, err := call(ctx, ch, "watch", func(ctx context.Context, m wire.JobClient) (*wire.WatchReply, error) {
 		return m.Watch(ctx, new(wire.WatchRequest))
@@ -142,7 +142,7 @@ func (c *Client) Stacks(ctx context.Context, name string) (*wire.StacksReply, er
 	return ch.Stacks(ctx)
 }
 
-// forwardRight is what a message about a missing permission to forward ports contains.
+// forwardRight is a part of the message that the permission to forward ports is missing.
 const forwardRight = `"pods/portforward"`
 
 // lacksForward reports whether an error says that the user may not forward ports.

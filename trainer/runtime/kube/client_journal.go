@@ -38,7 +38,7 @@ func (c *Client) curve(ctx context.Context, name string) (curve.Snapshot, error)
 }
 
 // View returns a job as its page shows it, as its master and the cluster wrote it last: some
-// seconds ago at most. A [Channel] has it as it is now.
+// seconds ago at most. A [Channel] has the present state.
 func (c *Client) View(ctx context.Context, name string) (v role.View, err error) {
 	if v.Status, err = c.Status(ctx, name); err != nil {
 		return v, err
@@ -55,11 +55,12 @@ func (c *Client) View(ctx context.Context, name string) (v role.View, err error)
 	return v, err
 }
 
-// written is what the masters of a job have written.
+// written has the records of the masters of a job.
 type written struct {
 	record []byte // of the last one; nil: none
-	before []byte // the past of a resumed job; nil: it was not resumed
-	ended  bool   // the Job has ended
+	// the past of a resumed job; nil: it was not resumed
+	before []byte
+	ended  bool // the Job has ended
 }
 
 // written reads what the masters of a job have written. It returns [ErrNotFound] if there is no

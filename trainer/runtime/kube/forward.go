@@ -46,7 +46,8 @@ func (c *Client) forward(ctx context.Context, pod string, port int) (*forwarded,
 		err error
 	}
 	made := make(chan result, 1)
-	go func() { // a dialer knows no context: one that comes too late is closed
+	// a dialer knows no context: one that comes too late is closed
+	go func() {
 		f, err := c.dialForward(pod, port)
 		if made <- (result{f, err}); ctx.Err() != nil {
 			select {
@@ -175,7 +176,8 @@ func (f *forwarded) Read(b []byte) (int, error) {
 // Close implements net.Conn.
 func (f *forwarded) Close() (err error) {
 	f.close.Do(func() {
-		f.Stream.Reset() // what is not sent yet is not wanted any more
+		// what is not sent yet is not wanted any more
+		f.Stream.Reset()
 		err = f.conn.Close()
 	})
 	return err

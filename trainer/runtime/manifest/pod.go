@@ -182,7 +182,7 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 }
 
 // letView makes the master listen on [ViewPort] of the loopback interface, unless its pod shares
-// that interface with its node: whoever is on the node could look at the job then.
+// that interface with its node: everybody on the node could look at the job then.
 func letView(t *core.PodTemplateSpec) {
 	if c := mainOf(&t.Spec, pod.Master.String()); c != nil && !t.Spec.HostNetwork {
 		c.Args = append(c.Args, "--view_port="+strconv.Itoa(ViewPort))

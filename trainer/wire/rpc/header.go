@@ -167,8 +167,8 @@ func NewServer(self *Self, strangers bool) *grpc.Server {
 		grpc.UnaryInterceptor(unary), grpc.StreamInterceptor(stream))...)
 }
 
-// NewOpenServer makes a gRPC server that neither authenticates its callers nor encrypts. Its listener
-// must be reachable only by those who may make all of its calls.
+// NewOpenServer makes a gRPC server that neither authenticates its callers nor encrypts. Its
+// listener must be reachable only by those who may make all of its calls.
 func NewOpenServer() *grpc.Server { return grpc.NewServer(serving()...) }
 
 // listener reads the headers of one speaker, which are mostly the same.
