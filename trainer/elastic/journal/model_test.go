@@ -216,8 +216,8 @@ func TestJudge(t *testing.T) {
 			Holds: "version 1,200 with 5,000 records"},
 			"Admitted=true NoQueue|Running=true Training (3 of 4 workers)|Degraded=true WorkersMissing (3 of 4 workers run)|" +
 				"Checkpointed=true CheckpointWritten (version 1,200 with 5,000 records)|Complete=false NotSucceeded|Failed=false NotFailed"},
-		{"stuck", Facts{State: "Running", Asked: 4, Working: 3, Stuck: "rank 1 differs"},
-			"Admitted=true NoQueue|Running=false NoProgress (rank 1 differs)|Degraded=true NoProgress (rank 1 differs)|" +
+		{"stuck", Facts{State: "Running", Asked: 4, Working: 3, Stuck: "rank 1"},
+			"Admitted=true NoQueue|Running=false NoProgress (rank 1)|Degraded=true NoProgress (rank 1)|" +
 				"Checkpointed=false NotConfigured (no checkpoint is known to the job)|Complete=false NotSucceeded|" +
 				"Failed=false NotFailed"},
 		{"stuck without a master", Facts{State: "Running", Asked: 1, Working: 1, Stuck: "x", Waiting: "master"},

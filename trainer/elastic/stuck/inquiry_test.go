@@ -111,7 +111,9 @@ func TestInquiry(t *testing.T) {
 				for range rapid.IntRange(1, 40).Draw(t, "times") {
 					m.now = m.now.Add(2 * time.Second)
 					m.do(func(q *Inquiry) []Action { return q.Observe(m.now, m.o) })
-					m.answer()
+					if rapid.IntRange(0, 3).Draw(t, "late") > 0 {
+						m.answer()
+					}
 				}
 			},
 			"progress": func(*rapid.T) { m.o.Progress++ },
@@ -169,6 +171,26 @@ func story(kill time.Duration, seconds int, cores []float64, at func(second, ran
 		}
 	}
 	return did
+}
+
+// Once a debugger was found, the ranks are left alone until the next sign of life.
+func TestDebuggerIsAskedOnce(t *testing.T) {
+	q, asks := NewInquiry(Policy{Kill: time.Minute}), 0
+	for second := 0; second < 1000; second += 2 {
+		now := start.Add(time.Duration(second) * time.Second)
+		for _, a := range q.Observe(now, Observation{Ranks: []Sample{{Quiet: -1}}}) {
+			if _, ok := a.(Ask); ok {
+				asks++
+				text := "Current thread 0x01 (most recent call first):\n  File \"/usr/lib/python3/pdb.py\", line 1 in x\n"
+				if did := q.Answer(now, []stacks.Rank{{Text: text}}); len(did) > 0 {
+					t.Errorf("%+v", did)
+				}
+			}
+		}
+	}
+	if asks != 1 {
+		t.Errorf("asked %d times", asks)
+	}
 }
 
 // Each job has its statement, and its ranks that are killed.
