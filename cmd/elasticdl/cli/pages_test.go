@@ -133,7 +133,7 @@ func static(parts []syntax.WordPart) string {
 var tools = []string{
 	"awk", "aws", "build/tools/cluster", "cat", "cd", "chmod", "cosign", "cp", "curl", "cut", "docker", "export",
 	"gcloud", "gh", "git", "grep", "jq", "kill", "minikube", "mkdir",
-	"prometheus", "pulumi", "sed", "sort", "tensorboard", "which",
+	"prometheus", "pulumi", "sed", "sort", "ssh", "tensorboard", "which",
 }
 
 // kubectl lists the commands of kubectl that pages use.

@@ -102,7 +102,7 @@ func count(t *testing.T) *counter {
 	roots.AppendCertsFromPEM(config.CAData)
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		// watches are passed on as they come
+		// events of a watch are passed on at once
 		FlushInterval: -1,
 		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true},
 	}

@@ -84,8 +84,8 @@ type Finding struct {
 	Kind book.Kind `json:"kind"`
 	// Epoch is the epoch, from 1; 0: all of them.
 	Epoch int `json:"epoch,omitempty"`
-	// Shard names the shard, and its records are [Start, End) in the order of the file; Count of them
-	// are concerned. Shard is empty if the whole epoch is.
+	// Shard names the shard, and its records are [Start, End) in the order of the file; Count of
+	// them are concerned. Shard is empty if the whole epoch is.
 	Shard string `json:"shard,omitempty"`
 	Start int64  `json:"start,omitempty"`
 	End   int64  `json:"end,omitempty"`
