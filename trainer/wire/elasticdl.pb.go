@@ -1600,7 +1600,9 @@ type HeartbeatRequest struct {
 	// was tried.
 	Unsaved string `protobuf:"bytes,36,opt,name=unsaved,proto3" json:"unsaved,omitempty"`
 	// where this pod serves its metrics, as host:port; empty: it serves none
-	Metrics       string `protobuf:"bytes,40,opt,name=metrics,proto3" json:"metrics,omitempty"`
+	Metrics string `protobuf:"bytes,40,opt,name=metrics,proto3" json:"metrics,omitempty"`
+	// worker: where its time went since its process began; none: it does not measure that
+	Spent         *Spent `protobuf:"bytes,60,opt,name=spent,proto3" json:"spent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1817,6 +1819,105 @@ func (x *HeartbeatRequest) GetMetrics() string {
 	return ""
 }
 
+func (x *HeartbeatRequest) GetSpent() *Spent {
+	if x != nil {
+		return x.Spent
+	}
+	return nil
+}
+
+// Spent has the time that a worker has spent since its process began, in milliseconds. A part that
+// lasts is in it up to now.
+type Spent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// computing gradients
+	ComputeMs int64 `protobuf:"varint,1,opt,name=compute_ms,json=computeMs,proto3" json:"compute_ms,omitempty"`
+	// waiting for records
+	DataMs int64 `protobuf:"varint,2,opt,name=data_ms,json=dataMs,proto3" json:"data_ms,omitempty"`
+	// waiting for parameter servers
+	ServersMs int64 `protobuf:"varint,3,opt,name=servers_ms,json=serversMs,proto3" json:"servers_ms,omitempty"`
+	// waiting for other workers, in a collective
+	PeersMs int64 `protobuf:"varint,4,opt,name=peers_ms,json=peersMs,proto3" json:"peers_ms,omitempty"`
+	// interrupted by a checkpoint
+	CheckpointMs int64 `protobuf:"varint,5,opt,name=checkpoint_ms,json=checkpointMs,proto3" json:"checkpoint_ms,omitempty"`
+	// connecting to the other workers of a new world, and taking its state
+	FormingMs     int64 `protobuf:"varint,6,opt,name=forming_ms,json=formingMs,proto3" json:"forming_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Spent) Reset() {
+	*x = Spent{}
+	mi := &file_elasticdl_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Spent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Spent) ProtoMessage() {}
+
+func (x *Spent) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Spent.ProtoReflect.Descriptor instead.
+func (*Spent) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Spent) GetComputeMs() int64 {
+	if x != nil {
+		return x.ComputeMs
+	}
+	return 0
+}
+
+func (x *Spent) GetDataMs() int64 {
+	if x != nil {
+		return x.DataMs
+	}
+	return 0
+}
+
+func (x *Spent) GetServersMs() int64 {
+	if x != nil {
+		return x.ServersMs
+	}
+	return 0
+}
+
+func (x *Spent) GetPeersMs() int64 {
+	if x != nil {
+		return x.PeersMs
+	}
+	return 0
+}
+
+func (x *Spent) GetCheckpointMs() int64 {
+	if x != nil {
+		return x.CheckpointMs
+	}
+	return 0
+}
+
+func (x *Spent) GetFormingMs() int64 {
+	if x != nil {
+		return x.FormingMs
+	}
+	return 0
+}
+
 // ProcessReport holds an agent's observations of one process of a program.
 type ProcessReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1846,7 +1947,7 @@ type ProcessReport struct {
 
 func (x *ProcessReport) Reset() {
 	*x = ProcessReport{}
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +1959,7 @@ func (x *ProcessReport) String() string {
 func (*ProcessReport) ProtoMessage() {}
 
 func (x *ProcessReport) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +1972,7 @@ func (x *ProcessReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessReport.ProtoReflect.Descriptor instead.
 func (*ProcessReport) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{18}
+	return file_elasticdl_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ProcessReport) GetRank() int32 {
@@ -1951,7 +2052,7 @@ type Hung struct {
 
 func (x *Hung) Reset() {
 	*x = Hung{}
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2064,7 @@ func (x *Hung) String() string {
 func (*Hung) ProtoMessage() {}
 
 func (x *Hung) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2077,7 @@ func (x *Hung) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hung.ProtoReflect.Descriptor instead.
 func (*Hung) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{19}
+	return file_elasticdl_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Hung) GetPid() int32 {
@@ -2012,7 +2113,7 @@ type Saved struct {
 
 func (x *Saved) Reset() {
 	*x = Saved{}
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +2125,7 @@ func (x *Saved) String() string {
 func (*Saved) ProtoMessage() {}
 
 func (x *Saved) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2138,7 @@ func (x *Saved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saved.ProtoReflect.Descriptor instead.
 func (*Saved) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{20}
+	return file_elasticdl_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Saved) GetRound() int64 {
@@ -2074,7 +2175,7 @@ type Rest struct {
 
 func (x *Rest) Reset() {
 	*x = Rest{}
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2187,7 @@ func (x *Rest) String() string {
 func (*Rest) ProtoMessage() {}
 
 func (x *Rest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2200,7 @@ func (x *Rest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rest.ProtoReflect.Descriptor instead.
 func (*Rest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{21}
+	return file_elasticdl_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Rest) GetRound() int64 {
@@ -2130,7 +2231,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2243,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2256,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{22}
+	return file_elasticdl_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Origin) GetGeneration() int64 {
@@ -2212,7 +2313,7 @@ type CutReport struct {
 
 func (x *CutReport) Reset() {
 	*x = CutReport{}
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2224,7 +2325,7 @@ func (x *CutReport) String() string {
 func (*CutReport) ProtoMessage() {}
 
 func (x *CutReport) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2237,7 +2338,7 @@ func (x *CutReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutReport.ProtoReflect.Descriptor instead.
 func (*CutReport) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{23}
+	return file_elasticdl_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CutReport) GetNumber() int64 {
@@ -2367,7 +2468,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2480,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2493,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{24}
+	return file_elasticdl_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HeartbeatReply) GetUnknown() bool {
@@ -2500,7 +2601,7 @@ type ProcessStack struct {
 
 func (x *ProcessStack) Reset() {
 	*x = ProcessStack{}
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2512,7 +2613,7 @@ func (x *ProcessStack) String() string {
 func (*ProcessStack) ProtoMessage() {}
 
 func (x *ProcessStack) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2525,7 +2626,7 @@ func (x *ProcessStack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessStack.ProtoReflect.Descriptor instead.
 func (*ProcessStack) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{25}
+	return file_elasticdl_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ProcessStack) GetWorker() int32 {
@@ -2589,7 +2690,7 @@ type ReportStacksRequest struct {
 
 func (x *ReportStacksRequest) Reset() {
 	*x = ReportStacksRequest{}
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +2702,7 @@ func (x *ReportStacksRequest) String() string {
 func (*ReportStacksRequest) ProtoMessage() {}
 
 func (x *ReportStacksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +2715,7 @@ func (x *ReportStacksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStacksRequest.ProtoReflect.Descriptor instead.
 func (*ReportStacksRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{26}
+	return file_elasticdl_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReportStacksRequest) GetWorker() int32 {
@@ -2646,7 +2747,7 @@ type ReportStacksReply struct {
 
 func (x *ReportStacksReply) Reset() {
 	*x = ReportStacksReply{}
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2658,7 +2759,7 @@ func (x *ReportStacksReply) String() string {
 func (*ReportStacksReply) ProtoMessage() {}
 
 func (x *ReportStacksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2671,7 +2772,7 @@ func (x *ReportStacksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStacksReply.ProtoReflect.Descriptor instead.
 func (*ReportStacksReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{27}
+	return file_elasticdl_proto_rawDescGZIP(), []int{28}
 }
 
 type StacksRequest struct {
@@ -2682,7 +2783,7 @@ type StacksRequest struct {
 
 func (x *StacksRequest) Reset() {
 	*x = StacksRequest{}
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2694,7 +2795,7 @@ func (x *StacksRequest) String() string {
 func (*StacksRequest) ProtoMessage() {}
 
 func (x *StacksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2707,7 +2808,7 @@ func (x *StacksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StacksRequest.ProtoReflect.Descriptor instead.
 func (*StacksRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{28}
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
 }
 
 type StacksReply struct {
@@ -2722,7 +2823,7 @@ type StacksReply struct {
 
 func (x *StacksReply) Reset() {
 	*x = StacksReply{}
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2734,7 +2835,7 @@ func (x *StacksReply) String() string {
 func (*StacksReply) ProtoMessage() {}
 
 func (x *StacksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2747,7 +2848,7 @@ func (x *StacksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StacksReply.ProtoReflect.Descriptor instead.
 func (*StacksReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StacksReply) GetStacks() []*ProcessStack {
@@ -2774,7 +2875,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2786,7 +2887,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2799,7 +2900,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+	return file_elasticdl_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchRequest) GetAfter() int64 {
@@ -2822,7 +2923,7 @@ type WatchReply struct {
 
 func (x *WatchReply) Reset() {
 	*x = WatchReply{}
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2834,7 +2935,7 @@ func (x *WatchReply) String() string {
 func (*WatchReply) ProtoMessage() {}
 
 func (x *WatchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2847,7 +2948,7 @@ func (x *WatchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchReply.ProtoReflect.Descriptor instead.
 func (*WatchReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{31}
+	return file_elasticdl_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchReply) GetStatus() *JobStatus {
@@ -2927,7 +3028,7 @@ type Arrival struct {
 
 func (x *Arrival) Reset() {
 	*x = Arrival{}
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2939,7 +3040,7 @@ func (x *Arrival) String() string {
 func (*Arrival) ProtoMessage() {}
 
 func (x *Arrival) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2952,7 +3053,7 @@ func (x *Arrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
 func (*Arrival) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{32}
+	return file_elasticdl_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Arrival) GetWorker() int32 {
@@ -3117,7 +3218,7 @@ type Crew struct {
 
 func (x *Crew) Reset() {
 	*x = Crew{}
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3129,7 +3230,7 @@ func (x *Crew) String() string {
 func (*Crew) ProtoMessage() {}
 
 func (x *Crew) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3142,7 +3243,7 @@ func (x *Crew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crew.ProtoReflect.Descriptor instead.
 func (*Crew) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{33}
+	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Crew) GetProcesses() int32 {
@@ -3202,7 +3303,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3214,7 +3315,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3227,7 +3328,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{34}
+	return file_elasticdl_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Failure) GetRank() int32 {
@@ -3337,7 +3438,7 @@ type Assembly struct {
 
 func (x *Assembly) Reset() {
 	*x = Assembly{}
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3349,7 +3450,7 @@ func (x *Assembly) String() string {
 func (*Assembly) ProtoMessage() {}
 
 func (x *Assembly) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3362,7 +3463,7 @@ func (x *Assembly) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembly.ProtoReflect.Descriptor instead.
 func (*Assembly) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{35}
+	return file_elasticdl_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Assembly) GetWord() isAssembly_Word {
@@ -3449,7 +3550,7 @@ type Cut struct {
 
 func (x *Cut) Reset() {
 	*x = Cut{}
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +3562,7 @@ func (x *Cut) String() string {
 func (*Cut) ProtoMessage() {}
 
 func (x *Cut) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +3575,7 @@ func (x *Cut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cut.ProtoReflect.Descriptor instead.
 func (*Cut) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{36}
+	return file_elasticdl_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Cut) GetNumber() int64 {
@@ -3507,7 +3608,7 @@ type Recall struct {
 
 func (x *Recall) Reset() {
 	*x = Recall{}
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3519,7 +3620,7 @@ func (x *Recall) String() string {
 func (*Recall) ProtoMessage() {}
 
 func (x *Recall) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3532,7 +3633,7 @@ func (x *Recall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recall.ProtoReflect.Descriptor instead.
 func (*Recall) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{37}
+	return file_elasticdl_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Recall) GetGeneration() int64 {
@@ -3592,7 +3693,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3604,7 +3705,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3617,7 +3718,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{38}
+	return file_elasticdl_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *World) GetId() int64 {
@@ -3715,7 +3816,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3727,7 +3828,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3740,7 +3841,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{39}
+	return file_elasticdl_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Member) GetWorker() int32 {
@@ -3773,7 +3874,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3785,7 +3886,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3798,7 +3899,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{40}
+	return file_elasticdl_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -3818,7 +3919,7 @@ type ScaleReply struct {
 
 func (x *ScaleReply) Reset() {
 	*x = ScaleReply{}
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3830,7 +3931,7 @@ func (x *ScaleReply) String() string {
 func (*ScaleReply) ProtoMessage() {}
 
 func (x *ScaleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3843,7 +3944,7 @@ func (x *ScaleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleReply.ProtoReflect.Descriptor instead.
 func (*ScaleReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{41}
+	return file_elasticdl_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ScaleReply) GetBefore() int32 {
@@ -3861,7 +3962,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3873,7 +3974,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3886,7 +3987,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{42}
+	return file_elasticdl_proto_rawDescGZIP(), []int{43}
 }
 
 // PodStatus is a pod of a job: one that runs, or one of the last that have ended.
@@ -3914,7 +4015,7 @@ type PodStatus struct {
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3926,7 +4027,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3939,7 +4040,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{43}
+	return file_elasticdl_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PodStatus) GetRole() Role {
@@ -4040,7 +4141,7 @@ type ProcessStatus struct {
 
 func (x *ProcessStatus) Reset() {
 	*x = ProcessStatus{}
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4052,7 +4153,7 @@ func (x *ProcessStatus) String() string {
 func (*ProcessStatus) ProtoMessage() {}
 
 func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4065,7 +4166,7 @@ func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessStatus.ProtoReflect.Descriptor instead.
 func (*ProcessStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{44}
+	return file_elasticdl_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ProcessStatus) GetRank() int32 {
@@ -4129,7 +4230,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4141,7 +4242,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4154,7 +4255,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{45}
+	return file_elasticdl_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Condition) GetType() string {
@@ -4206,7 +4307,7 @@ type Incident struct {
 
 func (x *Incident) Reset() {
 	*x = Incident{}
-	mi := &file_elasticdl_proto_msgTypes[46]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4218,7 +4319,7 @@ func (x *Incident) String() string {
 func (*Incident) ProtoMessage() {}
 
 func (x *Incident) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[46]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4231,7 +4332,7 @@ func (x *Incident) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incident.ProtoReflect.Descriptor instead.
 func (*Incident) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{46}
+	return file_elasticdl_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Incident) GetUnixMs() int64 {
@@ -4266,7 +4367,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[47]
+	mi := &file_elasticdl_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4278,7 +4379,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[47]
+	mi := &file_elasticdl_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4291,7 +4392,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{47}
+	return file_elasticdl_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -4404,13 +4505,15 @@ type JobStatus struct {
 	Stuck string `protobuf:"bytes,70,opt,name=stuck,proto3" json:"stuck,omitempty"`
 	// time of the last sign of life of a job that is stuck; 0: it is not
 	StuckSinceUnixMs int64 `protobuf:"varint,71,opt,name=stuck_since_unix_ms,json=stuckSinceUnixMs,proto3" json:"stuck_since_unix_ms,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// where the time of its workers went; none: a master of an older version
+	Accounting    *Accounting `protobuf:"bytes,75,opt,name=accounting,proto3" json:"accounting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[48]
+	mi := &file_elasticdl_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4422,7 +4525,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[48]
+	mi := &file_elasticdl_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4435,7 +4538,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{48}
+	return file_elasticdl_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *JobStatus) GetName() string {
@@ -4753,6 +4856,224 @@ func (x *JobStatus) GetStuckSinceUnixMs() int64 {
 	return 0
 }
 
+func (x *JobStatus) GetAccounting() *Accounting {
+	if x != nil {
+		return x.Accounting
+	}
+	return nil
+}
+
+// Accounting tells where the time of a job's workers went. Its parts add up to wanted_ms.
+type Accounting struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// the number of workers that the job asked for, over all the time from its start to its end, or
+	// now; without the time in which it was suspended
+	WantedMs int64 `protobuf:"varint,1,opt,name=wanted_ms,json=wantedMs,proto3" json:"wanted_ms,omitempty"`
+	// useful work
+	TrainingMs int64 `protobuf:"varint,2,opt,name=training_ms,json=trainingMs,proto3" json:"training_ms,omitempty"`
+	// by cause; those without time are left out
+	Lost []*LostTime `protobuf:"bytes,3,rep,name=lost,proto3" json:"lost,omitempty"`
+	// workers whose steps take clearly longer than those of the others, the slowest first
+	Slow []*SlowWorker `protobuf:"bytes,4,rep,name=slow,proto3" json:"slow,omitempty"`
+	// of elasticdl why --price: for one worker and hour; elsewhere 0
+	Price         float64 `protobuf:"fixed64,5,opt,name=price,proto3" json:"price,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Accounting) Reset() {
+	*x = Accounting{}
+	mi := &file_elasticdl_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Accounting) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Accounting) ProtoMessage() {}
+
+func (x *Accounting) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Accounting.ProtoReflect.Descriptor instead.
+func (*Accounting) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *Accounting) GetWantedMs() int64 {
+	if x != nil {
+		return x.WantedMs
+	}
+	return 0
+}
+
+func (x *Accounting) GetTrainingMs() int64 {
+	if x != nil {
+		return x.TrainingMs
+	}
+	return 0
+}
+
+func (x *Accounting) GetLost() []*LostTime {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+func (x *Accounting) GetSlow() []*SlowWorker {
+	if x != nil {
+		return x.Slow
+	}
+	return nil
+}
+
+func (x *Accounting) GetPrice() float64 {
+	if x != nil {
+		return x.Price
+	}
+	return 0
+}
+
+// LostTime is time of workers in which they did no useful work.
+type LostTime struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// queue, pending, image, start, forming, data, servers, communication, slowest_rank, checkpoint,
+	// rollback, master_away, failed
+	Cause string `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`
+	// of all workers together
+	Ms int64 `protobuf:"varint,2,opt,name=ms,proto3" json:"ms,omitempty"`
+	// of elasticdl why --price: elsewhere 0
+	Cost          float64 `protobuf:"fixed64,3,opt,name=cost,proto3" json:"cost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostTime) Reset() {
+	*x = LostTime{}
+	mi := &file_elasticdl_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostTime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostTime) ProtoMessage() {}
+
+func (x *LostTime) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostTime.ProtoReflect.Descriptor instead.
+func (*LostTime) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *LostTime) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *LostTime) GetMs() int64 {
+	if x != nil {
+		return x.Ms
+	}
+	return 0
+}
+
+func (x *LostTime) GetCost() float64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+// SlowWorker is a worker that computes slower than the others.
+type SlowWorker struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Worker int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	// its own computing for one step
+	StepMs float64 `protobuf:"fixed64,2,opt,name=step_ms,json=stepMs,proto3" json:"step_ms,omitempty"`
+	// median of the other workers
+	MedianMs      float64 `protobuf:"fixed64,3,opt,name=median_ms,json=medianMs,proto3" json:"median_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlowWorker) Reset() {
+	*x = SlowWorker{}
+	mi := &file_elasticdl_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlowWorker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlowWorker) ProtoMessage() {}
+
+func (x *SlowWorker) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlowWorker.ProtoReflect.Descriptor instead.
+func (*SlowWorker) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *SlowWorker) GetWorker() int32 {
+	if x != nil {
+		return x.Worker
+	}
+	return 0
+}
+
+func (x *SlowWorker) GetStepMs() float64 {
+	if x != nil {
+		return x.StepMs
+	}
+	return 0
+}
+
+func (x *SlowWorker) GetMedianMs() float64 {
+	if x != nil {
+		return x.MedianMs
+	}
+	return 0
+}
+
 // Checkpoint describes the newest commit of a job.
 type Checkpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4775,7 +5096,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_elasticdl_proto_msgTypes[49]
+	mi := &file_elasticdl_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4787,7 +5108,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[49]
+	mi := &file_elasticdl_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4800,7 +5121,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{49}
+	return file_elasticdl_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Checkpoint) GetDir() string {
@@ -4861,7 +5182,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[50]
+	mi := &file_elasticdl_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4873,7 +5194,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[50]
+	mi := &file_elasticdl_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4886,7 +5207,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{50}
+	return file_elasticdl_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -4904,7 +5225,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[51]
+	mi := &file_elasticdl_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4916,7 +5237,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[51]
+	mi := &file_elasticdl_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4929,7 +5250,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{51}
+	return file_elasticdl_proto_rawDescGZIP(), []int{55}
 }
 
 type Variable struct {
@@ -4944,7 +5265,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[52]
+	mi := &file_elasticdl_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4956,7 +5277,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[52]
+	mi := &file_elasticdl_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4969,7 +5290,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{52}
+	return file_elasticdl_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Variable) GetName() string {
@@ -5015,7 +5336,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[53]
+	mi := &file_elasticdl_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5027,7 +5348,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[53]
+	mi := &file_elasticdl_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5040,7 +5361,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{53}
+	return file_elasticdl_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -5080,7 +5401,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[54]
+	mi := &file_elasticdl_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5092,7 +5413,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[54]
+	mi := &file_elasticdl_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5105,7 +5426,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{54}
+	return file_elasticdl_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -5126,7 +5447,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[55]
+	mi := &file_elasticdl_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5138,7 +5459,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[55]
+	mi := &file_elasticdl_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5151,7 +5472,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{55}
+	return file_elasticdl_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -5178,7 +5499,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[56]
+	mi := &file_elasticdl_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5190,7 +5511,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[56]
+	mi := &file_elasticdl_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5203,7 +5524,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{56}
+	return file_elasticdl_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -5232,7 +5553,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[57]
+	mi := &file_elasticdl_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5244,7 +5565,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[57]
+	mi := &file_elasticdl_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5257,7 +5578,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{57}
+	return file_elasticdl_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -5303,7 +5624,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[58]
+	mi := &file_elasticdl_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5315,7 +5636,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[58]
+	mi := &file_elasticdl_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5328,7 +5649,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{58}
+	return file_elasticdl_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -5403,7 +5724,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[59]
+	mi := &file_elasticdl_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5415,7 +5736,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[59]
+	mi := &file_elasticdl_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5428,7 +5749,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{59}
+	return file_elasticdl_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -5529,7 +5850,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x16\n" +
 	"\x06effort\x18\x03 \x01(\x03R\x06effort\x12\x14\n" +
-	"\x05waits\x18\x06 \x01(\tR\x05waits\"\xb7\x06\n" +
+	"\x05waits\x18\x06 \x01(\tR\x05waits\"\xdf\x06\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -5559,7 +5880,18 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\tprocesses\x18\" \x03(\v2\x18.elasticdl.ProcessReportR\tprocesses\x12&\n" +
 	"\x05stage\x18# \x01(\x0e2\x10.elasticdl.StageR\x05stage\x12\x18\n" +
 	"\aunsaved\x18$ \x01(\tR\aunsaved\x12\x18\n" +
-	"\ametrics\x18( \x01(\tR\ametrics\"\xd4\x01\n" +
+	"\ametrics\x18( \x01(\tR\ametrics\x12&\n" +
+	"\x05spent\x18< \x01(\v2\x10.elasticdl.SpentR\x05spent\"\xbd\x01\n" +
+	"\x05Spent\x12\x1d\n" +
+	"\n" +
+	"compute_ms\x18\x01 \x01(\x03R\tcomputeMs\x12\x17\n" +
+	"\adata_ms\x18\x02 \x01(\x03R\x06dataMs\x12\x1d\n" +
+	"\n" +
+	"servers_ms\x18\x03 \x01(\x03R\tserversMs\x12\x19\n" +
+	"\bpeers_ms\x18\x04 \x01(\x03R\apeersMs\x12#\n" +
+	"\rcheckpoint_ms\x18\x05 \x01(\x03R\fcheckpointMs\x12\x1d\n" +
+	"\n" +
+	"forming_ms\x18\x06 \x01(\x03R\tformingMs\"\xd4\x01\n" +
 	"\rProcessReport\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
 	"\x05local\x18\x02 \x01(\x05R\x05local\x12\x10\n" +
@@ -5764,7 +6096,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xb8\v\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xef\v\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -5819,7 +6151,27 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\vapi_version\x18@ \x01(\tR\n" +
 	"apiVersion\x12\x14\n" +
 	"\x05stuck\x18F \x01(\tR\x05stuck\x12-\n" +
-	"\x13stuck_since_unix_ms\x18G \x01(\x03R\x10stuckSinceUnixMs\"\xb5\x01\n" +
+	"\x13stuck_since_unix_ms\x18G \x01(\x03R\x10stuckSinceUnixMs\x125\n" +
+	"\n" +
+	"accounting\x18K \x01(\v2\x15.elasticdl.AccountingR\n" +
+	"accounting\"\xb4\x01\n" +
+	"\n" +
+	"Accounting\x12\x1b\n" +
+	"\twanted_ms\x18\x01 \x01(\x03R\bwantedMs\x12\x1f\n" +
+	"\vtraining_ms\x18\x02 \x01(\x03R\n" +
+	"trainingMs\x12'\n" +
+	"\x04lost\x18\x03 \x03(\v2\x13.elasticdl.LostTimeR\x04lost\x12)\n" +
+	"\x04slow\x18\x04 \x03(\v2\x15.elasticdl.SlowWorkerR\x04slow\x12\x14\n" +
+	"\x05price\x18\x05 \x01(\x01R\x05price\"D\n" +
+	"\bLostTime\x12\x14\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x0e\n" +
+	"\x02ms\x18\x02 \x01(\x03R\x02ms\x12\x12\n" +
+	"\x04cost\x18\x03 \x01(\x01R\x04cost\"Z\n" +
+	"\n" +
+	"SlowWorker\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x17\n" +
+	"\astep_ms\x18\x02 \x01(\x01R\x06stepMs\x12\x1b\n" +
+	"\tmedian_ms\x18\x03 \x01(\x01R\bmedianMs\"\xb5\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x16\n" +
@@ -5940,7 +6292,7 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                   // 0: elasticdl.Role
 	(TaskKind)(0),               // 1: elasticdl.TaskKind
@@ -5965,49 +6317,53 @@ var file_elasticdl_proto_goTypes = []any{
 	(*ReportTaskReply)(nil),     // 20: elasticdl.ReportTaskReply
 	(*LeaseProgress)(nil),       // 21: elasticdl.LeaseProgress
 	(*HeartbeatRequest)(nil),    // 22: elasticdl.HeartbeatRequest
-	(*ProcessReport)(nil),       // 23: elasticdl.ProcessReport
-	(*Hung)(nil),                // 24: elasticdl.Hung
-	(*Saved)(nil),               // 25: elasticdl.Saved
-	(*Rest)(nil),                // 26: elasticdl.Rest
-	(*Origin)(nil),              // 27: elasticdl.Origin
-	(*CutReport)(nil),           // 28: elasticdl.CutReport
-	(*HeartbeatReply)(nil),      // 29: elasticdl.HeartbeatReply
-	(*ProcessStack)(nil),        // 30: elasticdl.ProcessStack
-	(*ReportStacksRequest)(nil), // 31: elasticdl.ReportStacksRequest
-	(*ReportStacksReply)(nil),   // 32: elasticdl.ReportStacksReply
-	(*StacksRequest)(nil),       // 33: elasticdl.StacksRequest
-	(*StacksReply)(nil),         // 34: elasticdl.StacksReply
-	(*WatchRequest)(nil),        // 35: elasticdl.WatchRequest
-	(*WatchReply)(nil),          // 36: elasticdl.WatchReply
-	(*Arrival)(nil),             // 37: elasticdl.Arrival
-	(*Crew)(nil),                // 38: elasticdl.Crew
-	(*Failure)(nil),             // 39: elasticdl.Failure
-	(*Assembly)(nil),            // 40: elasticdl.Assembly
-	(*Cut)(nil),                 // 41: elasticdl.Cut
-	(*Recall)(nil),              // 42: elasticdl.Recall
-	(*World)(nil),               // 43: elasticdl.World
-	(*Member)(nil),              // 44: elasticdl.Member
-	(*ScaleRequest)(nil),        // 45: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),          // 46: elasticdl.ScaleReply
-	(*StatusRequest)(nil),       // 47: elasticdl.StatusRequest
-	(*PodStatus)(nil),           // 48: elasticdl.PodStatus
-	(*ProcessStatus)(nil),       // 49: elasticdl.ProcessStatus
-	(*Condition)(nil),           // 50: elasticdl.Condition
-	(*Incident)(nil),            // 51: elasticdl.Incident
-	(*Evaluation)(nil),          // 52: elasticdl.Evaluation
-	(*JobStatus)(nil),           // 53: elasticdl.JobStatus
-	(*Checkpoint)(nil),          // 54: elasticdl.Checkpoint
-	(*StopRequest)(nil),         // 55: elasticdl.StopRequest
-	(*StopReply)(nil),           // 56: elasticdl.StopReply
-	(*Variable)(nil),            // 57: elasticdl.Variable
-	(*DeclareRequest)(nil),      // 58: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),        // 59: elasticdl.DeclareReply
-	(*TaskKey)(nil),             // 60: elasticdl.TaskKey
-	(*ProgressRequest)(nil),     // 61: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),       // 62: elasticdl.ProgressReply
-	(*ControlRequest)(nil),      // 63: elasticdl.ControlRequest
-	(*ControlReply)(nil),        // 64: elasticdl.ControlReply
-	nil,                         // 65: elasticdl.Evaluation.MetricsEntry
+	(*Spent)(nil),               // 23: elasticdl.Spent
+	(*ProcessReport)(nil),       // 24: elasticdl.ProcessReport
+	(*Hung)(nil),                // 25: elasticdl.Hung
+	(*Saved)(nil),               // 26: elasticdl.Saved
+	(*Rest)(nil),                // 27: elasticdl.Rest
+	(*Origin)(nil),              // 28: elasticdl.Origin
+	(*CutReport)(nil),           // 29: elasticdl.CutReport
+	(*HeartbeatReply)(nil),      // 30: elasticdl.HeartbeatReply
+	(*ProcessStack)(nil),        // 31: elasticdl.ProcessStack
+	(*ReportStacksRequest)(nil), // 32: elasticdl.ReportStacksRequest
+	(*ReportStacksReply)(nil),   // 33: elasticdl.ReportStacksReply
+	(*StacksRequest)(nil),       // 34: elasticdl.StacksRequest
+	(*StacksReply)(nil),         // 35: elasticdl.StacksReply
+	(*WatchRequest)(nil),        // 36: elasticdl.WatchRequest
+	(*WatchReply)(nil),          // 37: elasticdl.WatchReply
+	(*Arrival)(nil),             // 38: elasticdl.Arrival
+	(*Crew)(nil),                // 39: elasticdl.Crew
+	(*Failure)(nil),             // 40: elasticdl.Failure
+	(*Assembly)(nil),            // 41: elasticdl.Assembly
+	(*Cut)(nil),                 // 42: elasticdl.Cut
+	(*Recall)(nil),              // 43: elasticdl.Recall
+	(*World)(nil),               // 44: elasticdl.World
+	(*Member)(nil),              // 45: elasticdl.Member
+	(*ScaleRequest)(nil),        // 46: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),          // 47: elasticdl.ScaleReply
+	(*StatusRequest)(nil),       // 48: elasticdl.StatusRequest
+	(*PodStatus)(nil),           // 49: elasticdl.PodStatus
+	(*ProcessStatus)(nil),       // 50: elasticdl.ProcessStatus
+	(*Condition)(nil),           // 51: elasticdl.Condition
+	(*Incident)(nil),            // 52: elasticdl.Incident
+	(*Evaluation)(nil),          // 53: elasticdl.Evaluation
+	(*JobStatus)(nil),           // 54: elasticdl.JobStatus
+	(*Accounting)(nil),          // 55: elasticdl.Accounting
+	(*LostTime)(nil),            // 56: elasticdl.LostTime
+	(*SlowWorker)(nil),          // 57: elasticdl.SlowWorker
+	(*Checkpoint)(nil),          // 58: elasticdl.Checkpoint
+	(*StopRequest)(nil),         // 59: elasticdl.StopRequest
+	(*StopReply)(nil),           // 60: elasticdl.StopReply
+	(*Variable)(nil),            // 61: elasticdl.Variable
+	(*DeclareRequest)(nil),      // 62: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),        // 63: elasticdl.DeclareReply
+	(*TaskKey)(nil),             // 64: elasticdl.TaskKey
+	(*ProgressRequest)(nil),     // 65: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),       // 66: elasticdl.ProgressReply
+	(*ControlRequest)(nil),      // 67: elasticdl.ControlRequest
+	(*ControlReply)(nil),        // 68: elasticdl.ControlReply
+	nil,                         // 69: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
@@ -6021,75 +6377,79 @@ var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 8: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
 	21, // 9: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
 	4,  // 10: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
-	28, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
-	25, // 12: elasticdl.HeartbeatRequest.saved:type_name -> elasticdl.Saved
-	26, // 13: elasticdl.HeartbeatRequest.rest:type_name -> elasticdl.Rest
-	27, // 14: elasticdl.HeartbeatRequest.origin:type_name -> elasticdl.Origin
-	23, // 15: elasticdl.HeartbeatRequest.processes:type_name -> elasticdl.ProcessReport
+	29, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
+	26, // 12: elasticdl.HeartbeatRequest.saved:type_name -> elasticdl.Saved
+	27, // 13: elasticdl.HeartbeatRequest.rest:type_name -> elasticdl.Rest
+	28, // 14: elasticdl.HeartbeatRequest.origin:type_name -> elasticdl.Origin
+	24, // 15: elasticdl.HeartbeatRequest.processes:type_name -> elasticdl.ProcessReport
 	2,  // 16: elasticdl.HeartbeatRequest.stage:type_name -> elasticdl.Stage
-	3,  // 17: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	57, // 18: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
-	24, // 19: elasticdl.HeartbeatReply.hung:type_name -> elasticdl.Hung
-	30, // 20: elasticdl.ReportStacksRequest.stacks:type_name -> elasticdl.ProcessStack
-	30, // 21: elasticdl.StacksReply.stacks:type_name -> elasticdl.ProcessStack
-	53, // 22: elasticdl.WatchReply.status:type_name -> elasticdl.JobStatus
-	38, // 23: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
-	39, // 24: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
-	43, // 25: elasticdl.Assembly.world:type_name -> elasticdl.World
-	42, // 26: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	41, // 27: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
-	44, // 28: elasticdl.World.members:type_name -> elasticdl.Member
-	9,  // 29: elasticdl.World.base:type_name -> elasticdl.Base
-	38, // 30: elasticdl.Member.crew:type_name -> elasticdl.Crew
-	0,  // 31: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	49, // 32: elasticdl.PodStatus.processes:type_name -> elasticdl.ProcessStatus
-	65, // 33: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	52, // 34: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	48, // 35: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	54, // 36: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
-	25, // 37: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
-	51, // 38: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
-	50, // 39: elasticdl.JobStatus.conditions:type_name -> elasticdl.Condition
-	57, // 40: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	60, // 41: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	9,  // 42: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
-	7,  // 43: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	13, // 44: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	19, // 45: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	22, // 46: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	37, // 47: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	14, // 48: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
-	31, // 49: elasticdl.Master.ReportStacks:input_type -> elasticdl.ReportStacksRequest
-	47, // 50: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	45, // 51: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	55, // 52: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	33, // 53: elasticdl.Job.Stacks:input_type -> elasticdl.StacksRequest
-	35, // 54: elasticdl.Job.Watch:input_type -> elasticdl.WatchRequest
-	5,  // 55: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
-	58, // 56: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	61, // 57: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	63, // 58: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	8,  // 59: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	17, // 60: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	20, // 61: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	29, // 62: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	40, // 63: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	15, // 64: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
-	32, // 65: elasticdl.Master.ReportStacks:output_type -> elasticdl.ReportStacksReply
-	53, // 66: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	46, // 67: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	56, // 68: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	34, // 69: elasticdl.Job.Stacks:output_type -> elasticdl.StacksReply
-	36, // 70: elasticdl.Job.Watch:output_type -> elasticdl.WatchReply
-	6,  // 71: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
-	59, // 72: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	62, // 73: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	64, // 74: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	59, // [59:75] is the sub-list for method output_type
-	43, // [43:59] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	23, // 17: elasticdl.HeartbeatRequest.spent:type_name -> elasticdl.Spent
+	3,  // 18: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
+	61, // 19: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	25, // 20: elasticdl.HeartbeatReply.hung:type_name -> elasticdl.Hung
+	31, // 21: elasticdl.ReportStacksRequest.stacks:type_name -> elasticdl.ProcessStack
+	31, // 22: elasticdl.StacksReply.stacks:type_name -> elasticdl.ProcessStack
+	54, // 23: elasticdl.WatchReply.status:type_name -> elasticdl.JobStatus
+	39, // 24: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
+	40, // 25: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
+	44, // 26: elasticdl.Assembly.world:type_name -> elasticdl.World
+	43, // 27: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	42, // 28: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
+	45, // 29: elasticdl.World.members:type_name -> elasticdl.Member
+	9,  // 30: elasticdl.World.base:type_name -> elasticdl.Base
+	39, // 31: elasticdl.Member.crew:type_name -> elasticdl.Crew
+	0,  // 32: elasticdl.PodStatus.role:type_name -> elasticdl.Role
+	50, // 33: elasticdl.PodStatus.processes:type_name -> elasticdl.ProcessStatus
+	69, // 34: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	53, // 35: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	49, // 36: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	58, // 37: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	26, // 38: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
+	52, // 39: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
+	51, // 40: elasticdl.JobStatus.conditions:type_name -> elasticdl.Condition
+	55, // 41: elasticdl.JobStatus.accounting:type_name -> elasticdl.Accounting
+	56, // 42: elasticdl.Accounting.lost:type_name -> elasticdl.LostTime
+	57, // 43: elasticdl.Accounting.slow:type_name -> elasticdl.SlowWorker
+	61, // 44: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	64, // 45: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	9,  // 46: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	7,  // 47: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	13, // 48: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	19, // 49: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	22, // 50: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	38, // 51: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	14, // 52: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
+	32, // 53: elasticdl.Master.ReportStacks:input_type -> elasticdl.ReportStacksRequest
+	48, // 54: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	46, // 55: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	59, // 56: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	34, // 57: elasticdl.Job.Stacks:input_type -> elasticdl.StacksRequest
+	36, // 58: elasticdl.Job.Watch:input_type -> elasticdl.WatchRequest
+	5,  // 59: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
+	62, // 60: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	65, // 61: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	67, // 62: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	8,  // 63: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	17, // 64: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	20, // 65: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	30, // 66: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	41, // 67: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	15, // 68: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
+	33, // 69: elasticdl.Master.ReportStacks:output_type -> elasticdl.ReportStacksReply
+	54, // 70: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	47, // 71: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	60, // 72: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	35, // 73: elasticdl.Job.Stacks:output_type -> elasticdl.StacksReply
+	37, // 74: elasticdl.Job.Watch:output_type -> elasticdl.WatchReply
+	6,  // 75: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
+	63, // 76: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	66, // 77: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	68, // 78: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	63, // [63:79] is the sub-list for method output_type
+	47, // [47:63] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -6097,7 +6457,7 @@ func file_elasticdl_proto_init() {
 	if File_elasticdl_proto != nil {
 		return
 	}
-	file_elasticdl_proto_msgTypes[35].OneofWrappers = []any{
+	file_elasticdl_proto_msgTypes[36].OneofWrappers = []any{
 		(*Assembly_World)(nil),
 		(*Assembly_Recall)(nil),
 		(*Assembly_Flush)(nil),
@@ -6109,7 +6469,7 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   61,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   4,
 		},
