@@ -42,7 +42,8 @@ var packages = map[string]struct {
 	"elastic/identity":   {pure, "elastic/pod"},
 	"elastic/job":        {pure, "elastic/source"},
 	"elastic/admission":  {pure, ""},
-	"elastic/journal":    {pure, "elastic/book"},
+	"elastic/journal":    {pure, "elastic/book elastic/goodput"},
+	"elastic/goodput":    {pure, "elastic/verdict"},
 	"elastic/launch":     {pure, ""},
 	"elastic/leases":     {pure, "elastic/ledger"},
 	"elastic/ledger":     {pure, ""},
@@ -73,7 +74,7 @@ var packages = map[string]struct {
 	"store/tensorboard":     {shell, "elastic/job elastic/pod store/checkpoint store/outage wire"},
 
 	"master": {shell,
-		"elastic/admission elastic/book elastic/curve elastic/custody elastic/evaluation elastic/identity " +
+		"elastic/admission elastic/book elastic/curve elastic/custody elastic/evaluation elastic/goodput elastic/identity " +
 			"elastic/job elastic/journal elastic/ledger elastic/lifecycle elastic/param elastic/pod " +
 			"elastic/rendezvous elastic/stacks elastic/stuck elastic/task elastic/timing elastic/verdict logline " +
 			"store/checkpoint store/prediction wire wire/rpc"},

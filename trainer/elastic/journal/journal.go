@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/book"
+	"github.com/elasticdl/elasticdl/trainer/elastic/goodput"
 )
 
 // Limits of a journal.
@@ -167,6 +168,9 @@ type Snapshot struct {
 	// Book is the account of the records that were credited. A journal does not keep it: the caller
 	// of [Journal.Snapshot] sets it.
 	Book book.Saved `json:"book,omitzero"`
+	// Goodput is the account of the workers' time. A [Journal] does not have it: the master keeps
+	// it, and it lives as long as the journal.
+	Goodput goodput.Snapshot `json:"goodput,omitzero"`
 }
 
 // Snapshot returns what [Restore] takes.
