@@ -118,6 +118,9 @@ type Event struct {
 	Hopeless bool
 	// it waits for quota of the job's queue
 	Queued bool
+	// Image reports whether a pending pod has a node, which fetches its image or makes its
+	// containers.
+	Image bool
 	// of a worker: it was created as one of the job's core
 	Core bool
 	// where it listens, once known
@@ -144,6 +147,8 @@ type Pod struct {
 	Waiting string
 	// it waits for quota of the job's queue
 	Queued bool
+	// it has a node, which fetches its image or makes its containers
+	Image bool
 	// of a worker of a job in a queue: it is one of those that the job needs at least
 	Core    bool
 	Address string

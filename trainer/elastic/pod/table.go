@@ -196,7 +196,7 @@ func (t *Table) Observe(ev Event, now time.Time) []Action {
 // apply notes what an event says of a pod.
 func (e *entry) apply(ev Event) {
 	e.Phase, e.creation = ev.Phase, creation{}
-	e.Waiting, e.Queued = ev.Waiting, ev.Queued
+	e.Waiting, e.Queued, e.Image = ev.Waiting, ev.Queued, ev.Image
 	e.Core = e.Core || ev.Core
 	e.Address = cmp.Or(ev.Address, e.Address)
 	e.Node = cmp.Or(ev.Node, e.Node)

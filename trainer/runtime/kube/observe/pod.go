@@ -31,13 +31,13 @@ func Pod(p *core.Pod) pod.Event {
 	default:
 		e.Phase = pod.Pending
 		e.Waiting, e.Hopeless = Waiting(p)
-		e.Queued = Queued(p)
+		e.Queued, e.Image = Queued(p), p.Spec.NodeName != ""
 	}
 	if p.DeletionTimestamp != nil && !e.Phase.Ended() {
 		if e.Phase, e.Exit = pod.Leaving, Exit(p); p.Spec.NodeName == "" && p.Status.Phase != core.PodRunning {
 			e.Phase = pod.Deleted
 		}
-		e.Waiting, e.Hopeless, e.Queued = "", false, false
+		e.Waiting, e.Hopeless, e.Queued, e.Image = "", false, false, false
 	}
 	return e
 }
@@ -48,7 +48,7 @@ func Vanished(last *core.Pod) pod.Event {
 	if !e.Phase.Ended() {
 		e.Phase, e.Exit = pod.Deleted, Exit(last)
 		e.Exit.Deleted = true
-		e.Waiting, e.Hopeless, e.Queued = "", false, false
+		e.Waiting, e.Hopeless, e.Queued, e.Image = "", false, false, false
 	}
 	return e
 }
