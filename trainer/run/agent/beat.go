@@ -116,6 +116,7 @@ func (a *agent) exchange(ctx context.Context, now time.Time) (*wire.HeartbeatRep
 		r.Stage = a.stages.least()
 	})
 	a.records.beat(r)
+	r.Spent = a.records.spents.report(a.count)
 	reply, err := a.Master.Heartbeat(ctx, r)
 	b.set(false, func() {
 		if err == nil && b.origin == r.Origin {

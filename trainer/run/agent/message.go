@@ -135,7 +135,10 @@ type stateMessage struct {
 }
 
 // beatMessage reports that the process is alive.
-type beatMessage struct{}
+type beatMessage struct {
+	// where its time went; nil: it does not measure that
+	Spent *spentMessage `json:"spent"`
+}
 
 // accountMessage reports the records that are in the state of every rank.
 type accountMessage struct {

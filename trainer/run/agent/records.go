@@ -29,6 +29,8 @@ type records struct {
 	// is called, and must not block, when it changes whether the master has yet to learn of
 	// completed leases; nil: nothing is called
 	pending func(bool)
+	// where the time of the processes went
+	spents spents
 
 	mu     sync.Mutex
 	holder *leases.Holder
@@ -182,6 +184,7 @@ func progressOf(pairs [][2]int64) (all []leases.Progress) {
 
 // free notes that a process has ended and that all its messages are handled.
 func (r *records) free(conn int) {
+	r.spents.free(conn)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holder.Free(conn)

@@ -187,6 +187,9 @@ func (c *script) take(m inbound) (asked bool) {
 	case request, operation:
 		return true
 	case beatMessage:
+		if m.Spent != nil {
+			c.owner.records.spents.add(c.number, *m.Spent)
+		}
 	case roundMessage:
 		if c.owner.records.round(c, m) {
 			c.owner.heard(message{c, m})

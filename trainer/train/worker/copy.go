@@ -57,7 +57,9 @@ func (r *member) copyState() {
 		return
 	}
 	began := time.Now()
+	r.watch.begin(forCheckpoint)
 	c.copy.Take(part)
+	r.watch.end(forCheckpoint)
 	r.Meter.holds(time.Since(began))
 	r.Log.Debug("Copied for a checkpoint", "number", number, "version", r.version, "waited", time.Since(began))
 	report := &wire.CutReport{Number: number, Phase: wire.CutPhase_COPIED, Version: r.version,

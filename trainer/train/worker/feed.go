@@ -212,17 +212,27 @@ func (w *worker) each(ctx context.Context, feed *feeder, work func(item) error) 
 		if w.leaving() {
 			return membership.ErrLeft
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-w.asked:
-		case it, ok := <-feed.items:
-			if !ok {
-				return nil
-			}
-			if err := work(it); err != nil {
-				return err
-			}
+		it, more, err := w.next(ctx, feed)
+		if err == nil && more {
+			err = work(it)
 		}
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// next returns the next item, and false if there are no more. It returns [membership.ErrLeft] if
+// the worker is asked to leave.
+func (w *worker) next(ctx context.Context, feed *feeder) (it item, more bool, err error) {
+	w.watch.begin(forData)
+	defer w.watch.end(forData)
+	select {
+	case <-ctx.Done():
+		return it, false, context.Cause(ctx)
+	case <-w.asked:
+		return it, false, membership.ErrLeft
+	case it, more = <-feed.items:
+		return it, more, nil
 	}
 }

@@ -268,6 +268,7 @@ func (w *worker) beat(ctx context.Context, how strategy) (*wire.HeartbeatReply, 
 	beat := &wire.HeartbeatRequest{
 		Role: wire.Role_WORKER, Index: int32(w.Index), Leave: leave,
 		Steps: steps, Rejected: rejected, Loss: loss, Leases: w.leases.progress(),
+		Spent: w.watch.report(),
 	}
 	how.beat(beat)
 	return w.Master.Heartbeat(ctx, beat)

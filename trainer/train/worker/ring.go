@@ -42,6 +42,8 @@ type member struct {
 	copies copies
 	// the reason why the last world could not begin
 	damage string
+	// use of the time in which this round waits for the other ranks
+	waits use
 	// no rank of this world, or of the last one, had anything to bring to the latest round
 	idle bool
 
@@ -196,17 +198,22 @@ func (r *member) live(p membership.World) (broken bool, suspect int, err error) 
 	// All members have arrived: one that cannot be reached within the heartbeat timeout is a
 	// suspect.
 	connecting, cancel := context.WithTimeout(p.Context(), r.Job.HeartbeatTimeout.Duration)
+	r.watch.begin(forWorld)
 	links, err := r.Peers.Connect(connecting, mesh.Group{Generation: p.Generation, Rank: rank, Peers: peers})
 	cancel()
 	if err == nil {
 		defer links.Close()
 		defer context.AfterFunc(p.Context(), func() { links.Break(context.Cause(p.Context())) })()
 		in := &world{Mesh: links, World: p, rank: rank, size: len(peers)}
-		if err = r.synchronize(in); err == nil {
+		err = r.synchronize(in)
+		r.watch.end(forWorld)
+		if err == nil {
 			r.Log.Info(fmt.Sprintf("World %d: rank %d of %d", p.Id, rank, len(peers)), "version",
 				r.version, "took", time.Since(began).Round(time.Millisecond))
 			err = r.rounds(in)
 		}
+	} else {
+		r.watch.end(forWorld)
 	}
 	if err == nil {
 		return false, -1, nil

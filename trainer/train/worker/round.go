@@ -51,6 +51,10 @@ func (r *member) rounds(in *world) error {
 // fillQueue fills the queue from the feeder. If the queue is empty, an idle rank waits for an item,
 // for a peer that begins a round, or for word from the master.
 func (r *member) fillQueue(in *world) error {
+	if len(r.queued) < r.wanted(in) {
+		r.watch.begin(forData)
+		defer r.watch.end(forData)
+	}
 	var impatient <-chan time.Time
 	var begun <-chan struct{}
 	for len(r.queued) < r.wanted(in) {
@@ -239,7 +243,14 @@ func (r *member) round(in *world) (agreement, error) {
 		mine = []int64{h.offers[0].records}
 		losses, err = r.compute(in, mine)
 	}
+	// the others have the records for which a rank waits that brings none
+	r.waits = forPeers
+	if len(h.offers) == 0 {
+		r.waits = forData
+	}
+	r.watch.begin(r.waits)
 	a, ok := <-c.agreed
+	r.watch.end(r.waits)
 	if !ok {
 		<-c.done
 		return a, cmp.Or(err, c.err)
@@ -302,6 +313,8 @@ func (r *member) conclude(in *world, a agreement, c *collective) error {
 		return err
 	}
 	if !busy {
+		r.watch.begin(r.waits)
+		defer r.watch.end(r.waits)
 		if <-c.done; c.err != nil {
 			return c.err
 		}
@@ -368,7 +381,9 @@ func (r *member) step(p piece, n int64) (float32, error) {
 		return r.kept.loss, nil
 	}
 	r.kept = gradient{}
+	r.watch.begin(computing)
 	loss, err := r.Engine.Step(part(p.batch, p.contained, p.contained+int(n)))
+	r.watch.end(computing)
 	if err == nil && (math.IsNaN(float64(loss)) || math.IsInf(float64(loss), 0)) {
 		err = fmt.Errorf("loss is %v", loss)
 	}

@@ -184,7 +184,9 @@ func (w *servers) learn(ctx context.Context, it item, from int64, feed *feeder) 
 			return err
 		}
 		w.Engine.SetNoise(noise(w.Job.Seed, it.task, from))
+		w.watch.begin(computing)
 		loss, err := w.Engine.Step(part(it.batch, int(from-first), it.batch.Size))
+		w.watch.end(computing)
 		if err == nil {
 			err = context.Cause(ctx) // another worker has the lease now
 		}
@@ -239,6 +241,8 @@ func (w *servers) refresh(ctx context.Context) error {
 // pull reads the servers' values into the engine. No push is in flight.
 func (w *servers) pull(ctx context.Context, options ps.PullOptions) (ps.Versions, error) {
 	w.holds = unknown // until it has succeeded
+	w.watch.begin(forServers)
+	defer w.watch.end(forServers)
 	return w.Servers.Pull(ctx, w.Engine.Values(), options)
 }
 
@@ -251,7 +255,9 @@ func (w *servers) push(ctx context.Context, it item, from int64, feed *feeder) (
 	if w.behind != nil {
 		return ps.Pushed{Accepted: true}, w.pushBehind(ctx, it, gradient, feed)
 	}
+	w.watch.begin(forServers)
 	pushed, err := w.Servers.Push(ctx, w.Engine.Grads(), gradient)
+	w.watch.end(forServers)
 	if err == nil && pushed.Accepted {
 		w.leases.advance(it.task.Lease, it.done)
 	}
@@ -284,7 +290,9 @@ func (w *servers) settlePush(ctx context.Context, feed *feeder) error {
 	if b == nil || b.pushed == nil {
 		return nil
 	}
+	w.watch.begin(forServers)
 	d, it := <-b.pushed, b.item
+	w.watch.end(forServers)
 	b.pushed = nil
 	err := d.err
 	if err == nil && !d.Accepted {

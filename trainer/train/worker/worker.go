@@ -133,6 +133,7 @@ type worker struct {
 	leases   *leases
 	reports  chan *wire.ReportTaskRequest
 	progress progress
+	watch    stopwatch
 	// the next heartbeat is due now
 	urgent chan struct{}
 	// closed when the worker was asked to leave

@@ -13,6 +13,7 @@ from .doubt import Error
 from .leases import DataSet, Lease
 from .rounds import ENDED, LEAVE, RANGES, STEPS, STOP, Credit
 from .session import Session, current
+from .spent import DATA
 
 #: Time between two rounds if no rank has records, in seconds. Leases of a lost rank may return, and
 #: so may a lost master.
@@ -44,7 +45,8 @@ def lease() -> Optional[Lease]:
     session = current()
     session.check_ready()
     while True:
-        got = session.book.whole(session.pending, session.ledger)
+        with DATA:
+            got = session.book.whole(session.pending, session.ledger)
         if got is not None:
             return got
         if session.over:
@@ -54,7 +56,9 @@ def lease() -> Optional[Lease]:
             return _idle(session)
         if not session.synced and session.world.size > 1:
             raise Error("lease() waits for other ranks here: call it in the function under @elasticdl.run")
-        if _open(session, session.held):
+        with DATA:
+            opened = _open(session, session.held)
+        if opened:
             return _idle(session)
         if session.over:
             return None
@@ -240,13 +244,16 @@ def records(data: Any, batch_size: int, epochs: int = 1, shuffle: bool = True, w
     feed.rewind()
     last: Any = None
     while True:
-        got = feed.next()
+        with DATA:
+            got = feed.next()
         if got is not None:
             last, n, credits = got
             session.begin(n, tuple(credits))
             yield last
             continue
-        if _open(session):
+        with DATA:
+            opened = _open(session)
+        if opened:
             if last is None:
                 last = feed.filler()
             yield last

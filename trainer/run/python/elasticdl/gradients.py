@@ -14,6 +14,7 @@ import torch
 
 from .doubt import Error
 from .session import Session, current
+from .spent import PEERS
 
 #: The size of a bucket: large enough for the network, small enough to overlap with the backward
 #: pass.
@@ -64,7 +65,8 @@ class _Bucket:
     def land(self, total: int) -> None:
         """Wait for the sums, divide them by ``total``, and make them the gradients."""
         if self.work is not None:
-            self.work.wait()
+            with PEERS:
+                self.work.wait()
             self.work = None
         had = self.flat[self.elements:].tolist()
         at = 0

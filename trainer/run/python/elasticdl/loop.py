@@ -10,6 +10,7 @@ from . import saving
 from .doubt import Error, WorldChanged
 from .group import World
 from .session import current, start
+from .spent import COMPUTE, FORMING
 from .states import State
 
 T = TypeVar("T")
@@ -57,8 +58,10 @@ def run(train: Callable[..., T]) -> Callable[..., T]:
         while True:
             try:
                 if not session.synced:
-                    state.sync()
-                result = train(state, *args, **kwargs)
+                    with FORMING:
+                        state.sync()
+                with COMPUTE:
+                    result = train(state, *args, **kwargs)
                 saving.after_training()
                 session.finish()
                 return result
@@ -69,7 +72,8 @@ def run(train: Callable[..., T]) -> Callable[..., T]:
                     raise
             # The exception and its traceback, which refers to the frames of the loop, are released
             # here.
-            session.form()
+            with FORMING:
+                session.form()
 
     return wrapper
 

@@ -13,6 +13,8 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 
 import torch
 
+from .spent import PEERS
+
 #: Flags of a rank: it was asked to leave, has no more records, makes this round in any case, or
 #: stops after this round with its job.
 LEAVE, ENDED, STEPS, STOP = 1, 2, 4, 8
@@ -66,7 +68,8 @@ class Header:
         """
         if not self._rows:
             if self._work is not None:
-                self._group.wait(self._work)
+                with PEERS:
+                    self._group.wait(self._work)
                 self._work = None
             self._rows = self._table.tolist()
         return self._rows

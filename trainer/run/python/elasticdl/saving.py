@@ -18,6 +18,7 @@ import torch
 from .doubt import Error
 from .leases import settle
 from .session import Session, current
+from .spent import CHECKPOINT
 
 _KIND = "elasticdl-checkpoint-1"
 #: Time between a failure of the storage and the next attempt, in seconds.
@@ -156,7 +157,8 @@ class Checkpoints:
         raised.
         """
         try:
-            self.write(session, state)
+            with CHECKPOINT:
+                self.write(session, state)
         except Exception as e:
             failure = _of_storage(e)
             if failure is None:

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 import torch
 import torch.distributed as dist
 
-from . import cut, nccl
+from . import cut, nccl, spent
 from .doubt import AGENT_GONE, DOUBT, RESTART, Error, WorldChanged, leave
 from .group import MAKE, MESSAGES, Group, World
 from .leases import AgentSource, Book, Cut, DataSet, LocalSource, misfit
@@ -144,7 +144,7 @@ class Session:
         while True:
             time.sleep(BEAT)
             assert self.link is not None
-            self.link.send("beat", round=self.round)
+            self.link.send("beat", round=self.round, spent=spent.report())
 
     def _forked(self) -> None:
         """Detach a forked child: the connections remain the parent's alone."""
