@@ -33,6 +33,7 @@ func (m *master) advance(now time.Time) {
 		m.admit(now)
 		m.goes(now)
 	}
+	m.accountSoon(now)
 	if m.ring != nil && !m.stage.Over() {
 		if at, ok := m.ring.deadline(); ok && m.clock.firesAfter(m.clock.wall(at)) {
 			m.clock.look()

@@ -37,6 +37,12 @@ type contact struct {
 	steps    int64
 	rejected int64
 	loss     float32
+	// number of its heartbeats to this master
+	reports int64
+	// the master before this one knew it
+	former bool
+	// of a worker: where its time went, as it has measured it; nil: it does not measure that
+	spent *wire.Spent
 
 	// of a program's worker: those that it has reported last, as the status has them, and as it has
 	// reported them, in the world of a generation

@@ -41,6 +41,7 @@
 //	orders       actions that the executor has not taken yet              (actions.go)
 //	progress     speed of the training, and its rollbacks                 (progress.go)
 //	handover     record of the previous master, and events since          (handover.go)
+//	account      time of the workers, by its use                          (goodput.go)
 //	clock        time in which the master ran, and time of its timer      (clock.go)
 //	events       events, and the incidents among them                     (event.go)
 //	waiters      calls that wait for a change                             (parts.go)

@@ -34,15 +34,23 @@ type events struct {
 // newEvents returns the events of a master. Its journal continues that of the master before, or
 // that of the job before it was resumed.
 func newEvents(c *Config, former *record) *events {
-	before, unwanted := c.Journal, make(map[pod.ID]bool)
+	unwanted := make(map[pod.ID]bool)
 	if former != nil {
-		before = former.Journal
 		for _, id := range former.Unwanted {
 			unwanted[id] = true
 		}
 	}
-	return &events{journal: journal.Restore(before), unwanted: unwanted, on: c.OnEvent, entry: c.OnEntry,
+	return &events{journal: journal.Restore(journalBefore(c, former)), unwanted: unwanted, on: c.OnEvent,
+		entry: c.OnEntry,
 		fresh: make(chan struct{}, 1)}
+}
+
+// journalBefore returns the journal of the master before, or that of the job before it was resumed.
+func journalBefore(c *Config, former *record) journal.Snapshot {
+	if former != nil {
+		return former.Journal
+	}
+	return c.Journal
 }
 
 // happen writes an event to the journal, and passes both on. The caller holds the mutex, so that

@@ -12,6 +12,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/admission"
 	"github.com/elasticdl/elasticdl/trainer/elastic/curve"
+	"github.com/elasticdl/elasticdl/trainer/elastic/goodput"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
@@ -157,6 +158,7 @@ type master struct {
 	evaluations *evaluations
 	progress    *progress
 	handover    *handover
+	account     account
 
 	checkpoints *checkpoints
 	// none in a ring
@@ -299,6 +301,7 @@ func newShell(c Config, stage *lifecycle.Lifecycle, former *record) *master {
 		events: newEvents(&c, former), waiters: newWaiters()}
 	m := &master{shared: s, background: &background{lasting: context.Background()}, orders: newOrders(),
 		contacts: newContacts(s.clock), work: unplanned(s, &c, former), progress: newProgress(&c, former)}
+	m.account.Account = goodput.Restore(journalBefore(&c, former).Goodput)
 	m.fleet = newFleet(s, m.contacts)
 	m.evaluations = &evaluations{shared: s, work: m.work}
 	m.handover = &handover{shared: s, work: m.work, record: former,

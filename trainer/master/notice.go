@@ -100,6 +100,7 @@ func (m *master) perform(actions []lifecycle.Action, now time.Time) {
 			} else if m.stage.Over() {
 				m.events.happen(Suspended{})
 			}
+			m.attribute(now)
 			err = m.remember()
 			m.recorder.seal()
 			m.logSealed()
@@ -109,6 +110,7 @@ func (m *master) perform(actions []lifecycle.Action, now time.Time) {
 			m.Log.Warn("No checkpoint could be made in time", "version", a.Version, "newest",
 				m.checkpoints.covered())
 		case lifecycle.Report:
+			m.attribute(now)
 			m.reportEnd()
 		case lifecycle.End:
 			ends := m.fleet.table.End(a.Grace, now)

@@ -128,6 +128,7 @@ func (m *master) memoir() ([]byte, error) {
 		Spec: m.fleet.specified, Done: m.work.queue.Stats().Done, Rejected: m.contacts.rejectedBefore,
 		Journal: m.events.journal.Snapshot(), Tasks: m.work.queue.Snapshot(),
 	}
+	r.Journal.Goodput = m.account.Snapshot()
 	if m.admission != nil {
 		r.Yields = m.admission.Attempts()
 	}
@@ -153,6 +154,7 @@ func (m *master) memoir() ([]byte, error) {
 		r.Journal.Brief = true
 		r.Journal.Entries = r.Journal.Entries[max(0, len(r.Journal.Entries)-briefJournal):]
 		r.Curve = curve.Snapshot{}
+		r.Journal.Goodput = r.Journal.Goodput.Brief()
 		text, err = json.Marshal(r)
 	}
 	if err == nil && len(text) > MostRecord {

@@ -102,6 +102,7 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 		if p.Phase == pod.Running || p.Phase == pod.Leaving {
 			// the pod has yet to find this master
 			m.contacts.of(p.ID).heard = m.clock.at(now).Add(timing.Return)
+			m.contacts.of(p.ID).former = true
 			if p.ID.Role == pod.Worker {
 				workers = append(workers, p.ID.Index)
 			}

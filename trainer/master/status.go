@@ -114,6 +114,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 
 // describe returns the status of the job. The caller holds the mutex.
 func (m *master) describe(now time.Time) *wire.JobStatus {
+	m.attribute(now)
 	stats := m.work.queue.Stats()
 	done, total := m.work.counted()
 	s := &wire.JobStatus{
@@ -141,6 +142,7 @@ func (m *master) describe(now time.Time) *wire.JobStatus {
 		EndedUnixMs:   unixMilli(m.stage.Ended()),
 		Workers:       int32(m.fleet.asked()),
 		History:       m.events.describe(),
+		Accounting:    m.account.accounting(),
 	}
 	if m.stage.Err() != nil {
 		s.Reason = m.stage.Err().Error()

@@ -77,6 +77,7 @@ func (m *master) deadline(now time.Time) time.Time {
 	if m.admits() {
 		sooner(m.admission.Deadline())
 	}
+	sooner(m.account.deadline())
 	present := func(at time.Time, ok bool) { sooner(m.clock.wall(at), ok) }
 	announced := &m.handover.announcements
 	present(announced.by, !m.stage.Recovering() && announced.withheld(m.clock.at(now)))

@@ -32,9 +32,9 @@ func Concluded(s journal.Snapshot, last *wire.JobStatus) journal.Snapshot {
 		return s
 	}
 	j.Add(journal.Entry{Kind: kind, Text: logline.Escape(last.Reason)}, time.UnixMilli(last.EndedUnixMs))
-	account := s.Book
+	records, account := s.Book, s.Goodput.Totals()
 	s = j.Snapshot()
-	s.Book = account
+	s.Book, s.Goodput = records, account
 	s.Conditions = nil // they are those of a job that runs
 	return s
 }
