@@ -38,7 +38,7 @@ type contact struct {
 	rejected int64
 	loss     float32
 	// number of its heartbeats to this master
-	reports int64
+	heartbeats int64
 	// the master before this one knew it
 	former bool
 	// of a worker: where its time went, as it has measured it; nil: it does not measure that

@@ -80,9 +80,9 @@ func (m *master) view(now time.Time) goodput.View {
 		f.Image, f.Runs = p.Image && p.Phase == pod.Pending, p.Phase == pod.Running || p.Phase == pod.Leaving
 		w := goodput.Worker{Number: p.ID.Index}
 		if c := m.contacts.get(p.ID); c != nil && f.Runs {
-			f.Works = c.reports > 0 || c.former || c.joined && f.ServersAway
+			f.Works = c.heartbeats > 0 || c.former || c.joined && f.ServersAway
 			f.Stage = c.stage
-			w.Unheard, w.Spent = c.former && c.reports == 0, spentOf(c)
+			w.Unheard, w.Spent = c.former && c.heartbeats == 0, spentOf(c)
 		}
 		if works {
 			f.InWorld, f.Since = m.ring.has(p.ID.Index), m.ring.now().Sub(m.ring.turned)
@@ -125,7 +125,7 @@ func (r *ring) has(worker int) bool {
 
 // spentOf returns where the time of a worker went, as it has reported it.
 func spentOf(c *contact) goodput.Spent {
-	s := goodput.Spent{Report: c.reports, Steps: c.steps}
+	s := goodput.Spent{Report: c.heartbeats, Steps: c.steps}
 	if w := c.spent; w != nil {
 		s.Measured = true
 		s.Compute, s.Data, s.Servers = max(0, w.ComputeMs), max(0, w.DataMs), max(0, w.ServersMs)

@@ -275,7 +275,7 @@ func BenchmarkAccount(b *testing.B) {
 	for b.Loop() {
 		now = now.Add(time.Second)
 		for i := range v.Workers {
-			c := &contact{reports: now.UnixMilli(), steps: now.UnixMilli() / 100,
+			c := &contact{heartbeats: now.UnixMilli(), steps: now.UnixMilli() / 100,
 				spent: &wire.Spent{ComputeMs: now.UnixMilli() / 2, PeersMs: now.UnixMilli() / 3}}
 			v.Workers[i].Spent = spentOf(c)
 		}

@@ -242,7 +242,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	c := m.contacts.of(id)
 	m.contacts.heardFrom(c, m.clock.at(now))
 	c.metrics = loopback(r.Metrics)
-	c.reports, c.spent = c.reports+1, r.Spent
+	c.heartbeats, c.spent = c.heartbeats+1, r.Spent
 	modelGeneration := rpc.Caller(ctx).ModelGeneration
 	reply := &wire.HeartbeatReply{ModelGeneration: m.Self.ModelGeneration()}
 	if m.program != nil {

@@ -122,7 +122,8 @@ func newRoot() *cobra.Command {
 	}
 	root.AddCommand(
 		trainCommand(), evaluateCommand(), predictCommand(), runCommand(), listCommand(),
-		statusCommand(), dashboardCommand(), eventsCommand(), auditCommand(), stacksCommand(), logsCommand(),
+		statusCommand(), dashboardCommand(), eventsCommand(), auditCommand(), whyCommand(), stacksCommand(),
+		logsCommand(),
 		waitCommand(), scaleCommand(), stopCommand(), suspendCommand(),
 		resumeCommand(), downloadCommand(),
 		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(),

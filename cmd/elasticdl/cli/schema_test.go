@@ -20,6 +20,8 @@ var described = []protoreflect.MessageDescriptor{
 	(&wire.Incident{}).ProtoReflect().Descriptor(), (&wire.PodStatus{}).ProtoReflect().Descriptor(),
 	(&wire.ProcessStatus{}).ProtoReflect().Descriptor(), (&wire.Checkpoint{}).ProtoReflect().Descriptor(),
 	(&wire.Saved{}).ProtoReflect().Descriptor(), (&wire.Evaluation{}).ProtoReflect().Descriptor(),
+	(&wire.Accounting{}).ProtoReflect().Descriptor(), (&wire.LostTime{}).ProtoReflect().Descriptor(),
+	(&wire.SlowWorker{}).ProtoReflect().Descriptor(),
 }
 
 // The tables of docs/json.md are those of the messages; -update writes them.

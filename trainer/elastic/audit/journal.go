@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"slices"
+
 	"github.com/elasticdl/elasticdl/trainer/elastic/book"
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 )
@@ -62,10 +64,8 @@ func (c *checker) journal() {
 
 // entry follows one entry. next is the epoch that is to end next, if it is known.
 func (c *checker) entry(e journal.Entry, next int, known bool) (int, bool) {
-	for _, k := range returns {
-		if e.Kind == k {
-			return e.Epoch + 1, true
-		}
+	if slices.Contains(returns, e.Kind) {
+		return e.Epoch + 1, true
 	}
 	if e.Kind != journal.EpochFinished {
 		return next, known

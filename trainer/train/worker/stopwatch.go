@@ -27,8 +27,8 @@ const (
 	uses
 )
 
-// stopwatch adds up where the time of a worker goes. The strategy begins and ends uses, and heartbeats
-// report them. The zero value has measured nothing.
+// stopwatch adds up where the time of a worker goes. The strategy begins and ends uses, and
+// heartbeats report them. The zero value has measured nothing.
 type stopwatch struct {
 	mu    sync.Mutex
 	spent [uses]time.Duration
