@@ -37,10 +37,10 @@ type sample struct {
 
 // series is a curve to be drawn.
 type series struct {
-	id, title, unit string
-	samples         []sample
-	zero            bool // the axis begins at zero
-	steps           bool // a value holds until the next
+	id, title string
+	samples   []sample
+	zero      bool // the axis begins at zero
+	steps     bool // a value holds until the next
 }
 
 // chartsOf returns the curves of a job.

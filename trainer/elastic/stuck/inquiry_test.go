@@ -32,8 +32,6 @@ type inquest struct {
 	asks     bool
 	// what is stated; nil: nothing
 	stated *Finding
-	// the last sign of life that the ranks have given
-	alive time.Time
 	// a rank was killed in this suspicion
 	killed bool
 }
