@@ -63,7 +63,7 @@ func do(ctx context.Context, t *testing.T, actions ...chromedp.Action[chromedp.V
 	}
 }
 
-// command is a command of the browser.
+// command returns a command of the browser.
 func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		_, err := cdp.Call(ctx, target, c, params)
@@ -150,7 +150,7 @@ func shoot(ctx context.Context, t *testing.T, name string) {
 	}
 }
 
-// scheme is a colour scheme that the user prefers.
+// scheme sets the colour scheme that the user prefers.
 func scheme(name string) chromedp.Action[chromedp.Void] {
 	return command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
@@ -160,7 +160,7 @@ func scheme(name string) chromedp.Action[chromedp.Void] {
 func serve(t *testing.T, name string) string {
 	t.Helper()
 	if *fakes == "" {
-		t.Skip("no test binary of the page: make test-page")
+		t.Fatal("no test binary of the page: make test-page")
 	}
 	cmd := exec.Command(*fakes)
 	cmd.Env = append(os.Environ(), "ELASTICDL_PAGE_FAKE="+name)
@@ -340,7 +340,7 @@ func TestPaint(t *testing.T) {
 // recovery.
 func TestKill(t *testing.T) {
 	if *program == "" || *data == "" {
-		t.Skip("no program: make test-page")
+		t.Fatal("no program: make test-page")
 	}
 	env := append(os.Environ(), "ELASTICDL_HOME="+t.TempDir(), "KUBECONFIG="+filepath.Join(t.TempDir(), "none"))
 	run := func(args ...string) []byte {

@@ -15,9 +15,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/elasticdl/elasticdl/test/until"
 )
 
 // Program returns a program of the installation: prometheus or promtool.
@@ -60,7 +61,7 @@ func Start(t testing.TB, dir, config string) *Server {
 		cmd.Wait()
 	})
 	s := new(Server)
-	Until(t, "Prometheus listens", func() error {
+	until.Nil(t, "Prometheus listens", func() error {
 		text, err := os.ReadFile(log.Name())
 		found := listens.FindSubmatch(text)
 		if found == nil {
@@ -125,30 +126,13 @@ func (s *Server) Query(expr string) ([]Sample, error) {
 func (s *Server) Until(t testing.TB, expr string) []Sample {
 	t.Helper()
 	var all []Sample
-	Until(t, expr, func() (err error) {
+	until.Nil(t, expr, func() (err error) {
 		if all, err = s.Query(expr); err == nil && len(all) == 0 {
 			err = errors.New("no sample")
 		}
 		return err
 	})
 	return all
-}
-
-// limit is the time that Prometheus has to start, or to show what was scraped.
-const limit = 2 * time.Minute
-
-// Until repeats try until it returns no error, and fails the test after a time.
-func Until(t testing.TB, what string, try func() error) {
-	t.Helper()
-	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Since(began) > limit {
-			t.Fatalf("%s: not within %v: %v", what, limit, err)
-		}
-	}
 }
 
 // Board is a board of Grafana, as far as tests need it.

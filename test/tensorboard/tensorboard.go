@@ -13,7 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/elasticdl/elasticdl/test/until"
 )
 
 // Point is a point of a curve.
@@ -80,7 +81,7 @@ func Serve(t testing.TB, dir string, fast bool) *Server {
 		cmd.Wait()
 	})
 	s := new(Server)
-	Until(t, "TensorBoard serves", func() error {
+	until.Nil(t, "TensorBoard serves", func() error {
 		text, err := os.ReadFile(log.Name())
 		if s.address = served.FindString(string(text)); s.address == "" {
 			return fmt.Errorf("%s, %w", text, err)
@@ -109,23 +110,6 @@ func (s *Server) Curve(run, tag string) ([]Point, error) {
 		points = append(points, Point{int64(row[1]), row[2]})
 	}
 	return points, nil
-}
-
-// limit is the time that TensorBoard has to start, or to read what was written.
-const limit = 2 * time.Minute
-
-// Until repeats try until it returns no error, and fails the test after a time.
-func Until(t testing.TB, what string, try func() error) {
-	t.Helper()
-	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Since(began) > limit {
-			t.Fatalf("%s: not within %v: %v", what, limit, err)
-		}
-	}
 }
 
 // root returns the root of the module.

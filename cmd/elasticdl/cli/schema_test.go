@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/elasticdl/elasticdl/test/generated"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -45,27 +46,8 @@ func TestJSONPage(t *testing.T) {
 		}
 		b.WriteString("\n")
 	}
-	const begin, end = "<!-- tables: begin -->\n\n", "<!-- tables: end -->"
-	page := filepath.Join(repository, "docs/json.md")
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(text), begin)
-	_, after, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		t.Fatalf("%s has no place for its tables", page)
-	}
-	want := before + begin + b.String() + end + after
-	if want == string(text) {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s is out of date: go test ./cmd/elasticdl/cli -run TestJSONPage -update", page)
-	}
-	if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	generated.Tables(t, filepath.Join(repository, "docs/json.md"), b.String(), *update,
+		"go test ./cmd/elasticdl/cli -run TestJSONPage -update")
 }
 
 // known reports whether the page describes a message.

@@ -65,7 +65,7 @@ type past struct{ journal.Journal }
 
 func (p *past) add(ago time.Duration, e journal.Entry) { p.Add(e, at.Add(-ago)) }
 
-// trouble is a job that runs, and to which all sorts of things have happened.
+// trouble returns a job that runs, and to which all sorts of things have happened.
 func trouble() role.View {
 	s := &wire.JobStatus{Name: "llm-finetune", State: "Running", Type: "run", StartedUnixMs: ms(42 * time.Minute),
 		Epoch:  3,
@@ -166,7 +166,7 @@ func drawn(d time.Duration, workers int) curve.Snapshot {
 	return c.Snapshot()
 }
 
-// large is a job of many workers and tasks, of which a tenth was lost in every way.
+// large returns a job of many workers and tasks, of which a tenth was lost in every way.
 func large(workers int) role.View {
 	const tasks, records = 100_000, 128
 	s := &wire.JobStatus{Name: "large", State: "Running", Type: "train", Strategy: "AllreduceStrategy",

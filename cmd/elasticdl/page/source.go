@@ -65,7 +65,7 @@ func (s *shared) View(ctx context.Context, job string) (role.View, string, error
 	return view, note, nil
 }
 
-// of returns what is kept of a job.
+// of returns the cached state of a job.
 func (s *shared) of(job string) *kept {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +81,7 @@ func (s *shared) of(job string) *kept {
 	return k
 }
 
-// forget drops what is kept of a job that cannot be read: there may be no such job.
+// forget drops the cached state of a job that cannot be read: there may be no such job.
 func (s *shared) forget(job string, k *kept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,7 +28,7 @@ func wholeSum(shards []task.Shard, each int64) (sum uint64) {
 	return sum
 }
 
-// mix is the finalizer of splitmix64.
+// mix applies the finalizer of splitmix64.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/elasticdl/elasticdl/test/generated"
 	"github.com/elasticdl/elasticdl/test/prometheus"
 )
 
@@ -41,27 +42,8 @@ func TestPage(t *testing.T) {
 		}
 		b.WriteString("\n")
 	}
-	const begin, end = "<!-- tables: begin -->\n\n", "<!-- tables: end -->"
-	page := filepath.Join(repository, "docs/metrics.md")
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(text), begin)
-	_, after, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		t.Fatalf("%s has no place for its tables", page)
-	}
-	want := before + begin + b.String() + end + after
-	if want == string(text) {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s is out of date: go test ./trainer/runtime/metrics -run TestPage -update", page)
-	}
-	if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	generated.Tables(t, filepath.Join(repository, "docs/metrics.md"), b.String(), *update,
+		"go test ./trainer/runtime/metrics -run TestPage -update")
 }
 
 // Every metric has a name of its own, a help text that is a sentence, and a name by its type.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/elasticdl/elasticdl/test/tensorboard"
+	"github.com/elasticdl/elasticdl/test/until"
 )
 
 // The run of a job that was rolled back, whose master was replaced, and that was resumed: real
@@ -58,7 +59,7 @@ func TestRealTensorBoard(t *testing.T) {
 			server := tensorboard.Serve(t, dir, fast)
 			shows := func(want []tensorboard.Point) {
 				t.Helper()
-				tensorboard.Until(t, "the curve", func() error {
+				until.Nil(t, "the curve", func() error {
 					got, err := server.Curve("test-mnist", "train/loss")
 					if err == nil && !reflect.DeepEqual(got, want) {
 						err = fmt.Errorf("the loss is shown as %v, want %v", got, want)
