@@ -2,6 +2,7 @@ package master
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
@@ -37,6 +38,7 @@ func TestMeasures(t *testing.T) {
 		r.task(0)
 		r.pods.end(worker(1), pod.Exit{Signal: 9, Reason: "killed (signal 9)"})
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		last, s := all[len(all)-1], statuses[len(statuses)-1]
 		if !last.Restored || last.Leased != 1 || last.Pending == 0 || len(last.Totals.Lost) != 1 || s.Relaunched != 1 {
 			t.Errorf("%+v with %v", last, s)
@@ -45,6 +47,7 @@ func TestMeasures(t *testing.T) {
 		all, statuses = nil, nil
 		r.follow()
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		for i, m := range all {
 			if m.Totals.Kinds[journal.PodLost] != 1 || len(m.Totals.Lost) != 1 {
 				t.Errorf("publication %d of the next master: %+v", i, m)
@@ -56,7 +59,6 @@ func TestMeasures(t *testing.T) {
 		if len(all) == 0 {
 			t.Error("the next master publishes nothing")
 		}
-		r.cancel()
-		<-r.ended
+		r.ends(Leave, ErrLeft)
 	})
 }
