@@ -125,7 +125,8 @@ type WorldFormed struct {
 	Version int64
 }
 
-// EpochFinished tells that every record of an epoch is credited and applied.
+// EpochFinished tells that every record of an epoch is credited and applied. If a master was lost
+// before it could write that into the record, the next one tells it again.
 type EpochFinished struct {
 	Epoch   int
 	Records int64

@@ -70,7 +70,10 @@ func (m *master) view(now time.Time) goodput.View {
 	job := goodput.Facts{NeedsWorld: m.ring != nil, ServersAway: m.ring == nil && m.fixed == nil &&
 		!m.servers.custody.Complete()}
 	job.Saves = m.stage.Stage() == lifecycle.Completing && m.work.queue.Finished() && m.evaluations.schedule.Idle()
-	job.Asks = m.program != nil && m.program.asks
+	if m.program != nil {
+		job.Asks, v.Hung = m.program.asks, m.program.hang.stuckSince()
+		job.Stuck = v.Hung != 0
+	}
 	coreWaits := m.admission != nil && m.fleet.table.Quota().CoreWaiting > 0
 	works := m.ring != nil && m.ring.works()
 	v.Workers = m.account.workers[:0]

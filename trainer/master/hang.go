@@ -234,3 +234,12 @@ func (h *hang) describe(s *wire.JobStatus) {
 		s.Stuck, s.StuckSinceUnixMs = logline.Escape(f.Text), h.since
 	}
 }
+
+// stuckSince returns the time of the last sign of life of a program that is stuck, in Unix
+// milliseconds; 0: it is not.
+func (h *hang) stuckSince() int64 {
+	if h.inquiry.Finding() == nil {
+		return 0
+	}
+	return h.since
+}

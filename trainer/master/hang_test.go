@@ -2,6 +2,7 @@ package master
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -201,8 +202,14 @@ func TestStuckInALoop(t *testing.T) {
 		p := startPulses(t, 0)
 		p.reports[1].Cores, p.text[1] = 1, stackAt("data.py", 12, "load")
 		p.beats(time.Minute)
-		if s := p.look(); !strings.Contains(s.Stuck, "data.py:12") || p.asks != 2*3 {
+		s := p.look()
+		if !strings.Contains(s.Stuck, "data.py:12") || p.asks != 2*3 {
 			t.Errorf("stuck: %q after %d requests", s.Stuck, p.asks)
+		}
+		// of two workers, since their last sign of life
+		i := slices.IndexFunc(s.Accounting.Lost, func(l *wire.LostTime) bool { return l.Cause == "stuck" })
+		if i < 0 || s.Accounting.Lost[i].Ms < 110_000 || s.Accounting.Lost[i].Ms > 121_000 {
+			t.Errorf("the account: %v", s.Accounting)
 		}
 	})
 }

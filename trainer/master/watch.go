@@ -14,25 +14,32 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
-// viewer serves the calls of users that change nothing. It has no others: they are not implemented.
+// viewerHost has the calls of users that change nothing.
+type viewerHost interface {
+	Status(context.Context, *wire.StatusRequest) (*wire.JobStatus, error)
+	Stacks(context.Context, *wire.StacksRequest) (*wire.StacksReply, error)
+	Watch(context.Context, *wire.WatchRequest) (*wire.WatchReply, error)
+}
+
+// viewer serves these calls, and refuses all others.
 type viewer struct {
 	wire.UnimplementedJobServer
-	m *master
+	host viewerHost
 }
 
 // Status implements [wire.JobServer].
 func (v viewer) Status(ctx context.Context, r *wire.StatusRequest) (*wire.JobStatus, error) {
-	return v.m.Status(ctx, r)
+	return v.host.Status(ctx, r)
 }
 
 // Stacks implements [wire.JobServer].
 func (v viewer) Stacks(ctx context.Context, r *wire.StacksRequest) (*wire.StacksReply, error) {
-	return v.m.Stacks(ctx, r)
+	return v.host.Stacks(ctx, r)
 }
 
 // Watch implements [wire.JobServer].
 func (v viewer) Watch(ctx context.Context, r *wire.WatchRequest) (*wire.WatchReply, error) {
-	return v.m.Watch(ctx, r)
+	return v.host.Watch(ctx, r)
 }
 
 // serveViewers serves [Config].Viewers, if there is such a listener, until the returned function is
@@ -42,7 +49,7 @@ func (m *master) serveViewers() (end func()) {
 		return func() {}
 	}
 	srv := rpc.NewOpenServer()
-	wire.RegisterJobServer(srv, viewer{m: m})
+	wire.RegisterJobServer(srv, viewer{host: m})
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := srv.Serve(m.Viewers); err != nil {

@@ -27,6 +27,7 @@ var causeWords = map[goodput.Cause]struct{ name, meaning string }{
 	goodput.Servers:       {"servers", "workers wait for parameter servers"},
 	goodput.Communication: {"communication", "all ranks wait in a collective"},
 	goodput.SlowestRank:   {"slowest rank", "ranks wait in a collective for a slower one"},
+	goodput.Stuck:         {"stuck", "no rank gives a sign of life"},
 	goodput.Checkpoint:    {"checkpoint", "a checkpoint interrupts workers"},
 	goodput.Rollback:      {"rollback", "work was lost with the model, and is repeated"},
 	goodput.MasterAway:    {"master away", "workers stand still without a master"},

@@ -45,6 +45,9 @@ type View struct {
 	Recovering bool
 	// Cutting: the parameter servers hold gradients back for a checkpoint.
 	Cutting bool
+	// Hung is the time of the last sign of life of a program that is stuck, in Unix milliseconds; 0:
+	// it is not, or that is not known yet.
+	Hung int64
 }
 
 // Account is the account of a job. The zero value is that of a job that has not begun.
@@ -68,6 +71,8 @@ type Account struct {
 	progress int64
 	records  bool
 	marks    []mark
+	// see View.Hung
+	hung int64
 	// waits for other workers that are communication, in ms for one step
 	least float64
 }
@@ -121,6 +126,27 @@ func (a *Account) Observe(v View, now time.Time) {
 	a.pass(now)
 	a.adopt(v)
 	a.note(v.Progress, v.Records)
+	a.hang(v.Hung)
+}
+
+// hang moves the time since the last sign of life to the cause stuck, when that is first known: it
+// counted as training until then. What led to the last progress stays training.
+func (a *Account) hang(since int64) {
+	known := a.hung != 0
+	if a.hung = since; since == 0 || known {
+		return
+	}
+	var lost int64
+	for _, s := range a.slots {
+		if s.cause == Stuck {
+			lost += max(0, a.at-since)
+		}
+	}
+	trained := int64(0)
+	if n := len(a.marks); n > 0 {
+		trained = a.marks[n-1].training
+	}
+	a.lost[Stuck] += max(0, min(lost, a.certain()-trained))
 }
 
 // Stop notes that the job ends or rests. The time until the next observation does not count.

@@ -409,3 +409,40 @@ func TestLateParts(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// A hang counts from the last sign of life, which is known later, and for once; what led to the last
+// progress stays training.
+func TestHang(t *testing.T) {
+	j := newJob()
+	j.lasts(10, nil)
+	// hangs lets a program hang that reports nothing, and is found stuck after some seconds
+	hangs := func(after, further int) {
+		since := j.now.UnixMilli()
+		for i := range after + further {
+			j.now = j.now.Add(time.Second)
+			if i+1 == after {
+				j.view.Hung = since
+				j.view.Workers[0].Cause, j.view.Workers[1].Cause = Stuck, Stuck
+			}
+			for n := range j.view.Workers {
+				j.view.Workers[n].Spent.Report++
+			}
+			j.Observe(j.view, j.now)
+			if i == after {
+				j.Account = Restore(j.Snapshot())
+			}
+		}
+		j.view.Hung = 0
+		j.view.Workers[0].Cause, j.view.Workers[1].Cause = Training, Training
+		j.Observe(j.view, j.now)
+	}
+	hangs(45, 15)
+	if got := j.said(); got != "training 20, stuck 120" {
+		t.Error(got)
+	}
+	j.lasts(10, nil)
+	hangs(45, 0)
+	if got := j.said(); got != "training 40, stuck 210" {
+		t.Error(got)
+	}
+}

@@ -33,6 +33,8 @@ const (
 	Communication
 	// SlowestRank: it waits in a collective for a slower rank.
 	SlowestRank
+	// Stuck: no rank of the program gives a sign of life.
+	Stuck
 	// Checkpoint: a checkpoint interrupts it.
 	Checkpoint
 	// Rollback: it has trained, and the result was lost.
@@ -48,7 +50,7 @@ const (
 var names = [causes]string{
 	Training: "training", Queue: "queue", Pending: "pending", Image: "image", Start: "start",
 	Forming: "forming", Data: "data", Servers: "servers", Communication: "communication",
-	SlowestRank: "slowest_rank", Checkpoint: "checkpoint", Rollback: "rollback", MasterAway: "master_away",
+	SlowestRank: "slowest_rank", Stuck: "stuck", Checkpoint: "checkpoint", Rollback: "rollback", MasterAway: "master_away",
 	Failed: "failed",
 }
 
@@ -94,6 +96,8 @@ type Facts struct {
 	ServersAway bool
 	// Saves: nothing is left to train on, and the last checkpoint is being written.
 	Saves bool
+	// Stuck: the program seems to make no progress.
+	Stuck bool
 }
 
 // Judge returns why a worker does no useful work, as far as its master knows.
@@ -115,6 +119,8 @@ func Judge(f Facts) Cause {
 		return Servers
 	case f.Saves:
 		return Checkpoint
+	case f.Stuck:
+		return Stuck
 	}
 	return Training
 }

@@ -5,6 +5,7 @@
 //	            │ forming                          it waits for the others of its world
 //	wanted ─────┤ data, servers, communication,
 //	time        │ slowest rank, checkpoint         it works, and has measured what it waited for
+//	            │ stuck                            no rank gives a sign of life
 //	            │ rollback                         it has trained, and the result was lost
 //	            │ master away, failed              nobody gives it work; it is not replaced
 //	            └ training                         the rest
@@ -38,6 +39,9 @@
 // How long that was follows from the progress: marks say how much training there was at which
 // progress, and between two marks it counts as even.
 //
+// A program that is stuck is recognized after a while without a sign of life. The time since that
+// sign is then moved from training to the cause stuck.
+//
 // While the master is away, nobody observes. The next master attributes that time when it hears a
 // worker again. A worker that has made steps meanwhile has trained, except for its waits: those for
 // records and for other workers are of the cause master away, as only a master gives out records.
@@ -52,7 +56,7 @@
 //  2. The lost time of all causes and Training add up to Wanted, to the millisecond. None is
 //     negative.
 //  3. Wanted and the lost time of a cause never decrease. Training decreases only by what a cause
-//     gains: by late reports, and by a rollback.
+//     gains: by late reports, by a rollback, and when a program is found stuck.
 //  4. Restore of a Snapshot continues the same account, over any number of masters. If no time has
 //     passed, it answers all later calls as the saved one would; only how waits for other workers
 //     are divided is measured again.

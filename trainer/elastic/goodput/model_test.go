@@ -34,13 +34,16 @@ func (c *cast) view(t *rapid.T) View {
 	}
 	for _, n := range c.numbers {
 		w := Worker{Number: n, Cause: rapid.SampledFrom([]Cause{Training, Training, Training, Pending, Forming,
-			Servers}).Draw(t, "cause"), Unheard: rapid.IntRange(0, 9).Draw(t, "unheard") == 0}
+			Servers, Stuck}).Draw(t, "cause"), Unheard: rapid.IntRange(0, 9).Draw(t, "unheard") == 0}
 		s := c.spent[n]
 		if rapid.Bool().Draw(t, "reports") {
 			c.report(t, s)
 		}
 		w.Spent = *s
 		v.Workers = append(v.Workers, w)
+	}
+	if rapid.IntRange(0, 3).Draw(t, "hangs") == 0 {
+		v.Hung = c.now.UnixMilli() - rapid.Int64Range(0, 5000).Draw(t, "since")
 	}
 	v.Progress = c.progress
 	switch rapid.IntRange(0, 9).Draw(t, "progress") {

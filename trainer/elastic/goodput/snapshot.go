@@ -12,6 +12,9 @@ type Snapshot struct {
 	Wanted int64            `json:"wanted"`
 	Lost   map[string]int64 `json:"lost,omitempty"`
 
+	// Hung is as in [View].
+	Hung int64 `json:"hung,omitempty"`
+
 	Progress int64 `json:"progress,omitempty"`
 	// Records: the progress is in records, otherwise in updates.
 	Records bool `json:"records,omitempty"`
@@ -28,7 +31,7 @@ const fields = 13
 // Snapshot returns what [Restore] takes.
 func (a *Account) Snapshot() Snapshot {
 	s := Snapshot{At: a.at, Asked: a.asked, Missing: a.missing.String(), Wanted: a.wanted,
-		Progress: a.progress, Records: a.records}
+		Hung: a.hung, Progress: a.progress, Records: a.records}
 	for c, ms := range a.lost {
 		if ms > 0 {
 			if s.Lost == nil {
@@ -70,7 +73,7 @@ func (s Snapshot) Brief() Snapshot {
 // been written by another version.
 func Restore(s Snapshot) Account {
 	a := Account{at: max(0, s.At), asked: max(0, s.Asked), wanted: max(0, s.Wanted),
-		progress: max(0, s.Progress), records: s.Records}
+		hung: max(0, s.Hung), progress: max(0, s.Progress), records: s.Records}
 	if c, ok := Parse(s.Missing); ok && c != Training {
 		a.missing = c
 	} else {
