@@ -82,8 +82,9 @@ func (s *simulation) hear(e master.Event) {
 				// the checkpoint had all of its records, and its end not
 				s.epochs--
 			case s.follows:
-				// A master before, which may have continued unheard, has seen the end of the others; or
-				// it could not write which have ended. The audit holds that the journal has each once.
+				// A master before, which may have continued unheard, has seen the end of the
+				// others; or it could not write which have ended. The audit holds that the
+				// journal has each once.
 				s.epochs = e.Epoch
 			}
 			s.back, s.follows = false, false

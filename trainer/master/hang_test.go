@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -70,7 +72,8 @@ func (p *pulses) beats(d time.Duration) {
 			if p.silent[i] {
 				continue
 			}
-			r := p.reports[i]
+			// the agent repeats it by itself
+			r := proto.Clone(p.reports[i]).(*wire.ProcessReport)
 			if r.QuietMs = -1; !p.wrote[i].IsZero() {
 				r.QuietMs = time.Since(p.wrote[i]).Milliseconds()
 			}

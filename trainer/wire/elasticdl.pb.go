@@ -4949,8 +4949,8 @@ func (x *Accounting) GetPrice() float64 {
 // LostTime is time of workers in which they did no useful work.
 type LostTime struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// queue, pending, image, start, forming, data, servers, communication, slowest_rank, stuck, checkpoint,
-	// rollback, master_away, failed
+	// queue, pending, image, start, forming, data, servers, communication, slowest_rank, stuck,
+	// checkpoint, rollback, master_away, failed
 	Cause string `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`
 	// of all workers together
 	Ms int64 `protobuf:"varint,2,opt,name=ms,proto3" json:"ms,omitempty"`

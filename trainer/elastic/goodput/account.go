@@ -45,8 +45,8 @@ type View struct {
 	Recovering bool
 	// Cutting: the parameter servers hold gradients back for a checkpoint.
 	Cutting bool
-	// Hung is the time of the last sign of life of a program that is stuck, in Unix milliseconds; 0:
-	// it is not, or that is not known yet.
+	// Hung is the time of the last sign of life of a program that is stuck, in Unix milliseconds;
+	// 0: it is not, or that is not known yet.
 	Hung int64
 }
 
@@ -130,7 +130,7 @@ func (a *Account) Observe(v View, now time.Time) {
 }
 
 // hang moves the time since the last sign of life to the cause stuck, when that is first known: it
-// counted as training until then. What led to the last progress stays training.
+// counted as training until then. The time until the last progress stays training.
 func (a *Account) hang(since int64) {
 	known := a.hung != 0
 	if a.hung = since; since == 0 || known {

@@ -410,7 +410,7 @@ func TestLateParts(t *testing.T) {
 	}
 }
 
-// A hang counts from the last sign of life, which is known later, and for once; what led to the last
+// A hang counts from the last sign of life, which is known later, and once. The time until the last
 // progress stays training.
 func TestHang(t *testing.T) {
 	j := newJob()

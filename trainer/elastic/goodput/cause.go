@@ -50,8 +50,8 @@ const (
 var names = [causes]string{
 	Training: "training", Queue: "queue", Pending: "pending", Image: "image", Start: "start",
 	Forming: "forming", Data: "data", Servers: "servers", Communication: "communication",
-	SlowestRank: "slowest_rank", Stuck: "stuck", Checkpoint: "checkpoint", Rollback: "rollback", MasterAway: "master_away",
-	Failed: "failed",
+	SlowestRank: "slowest_rank", Stuck: "stuck", Checkpoint: "checkpoint", Rollback: "rollback",
+	MasterAway: "master_away", Failed: "failed",
 }
 
 // String returns the name of the cause in JSON and in metrics, as in "slowest_rank".

@@ -90,29 +90,31 @@ func TestObserve(t *testing.T) {
 			pod.Event{Phase: pod.Leaving, Node: "node-1", Exit: pod.Exit{Evicted: true, Deleted: true,
 				Reason: "The ClusterQueue is stopped"}},
 		},
-		"container is being created": {waits("ContainerCreating", ""), pod.Event{Phase: pod.Pending, Node: "node-1"}},
+		"container is being created": {waits("ContainerCreating", ""),
+			pod.Event{Phase: pod.Pending, Image: true, Node: "node-1"}},
 		"image cannot be pulled": {
 			waits("ErrImagePull", "failed to pull: not found"),
-			pod.Event{Phase: pod.Pending, Node: "node-1", Waiting: "ErrImagePull: failed to pull: not found"},
+			pod.Event{Phase: pod.Pending, Image: true, Node: "node-1",
+				Waiting: "ErrImagePull: failed to pull: not found"},
 		},
 		"image cannot be pulled again": {
 			waits("ImagePullBackOff", `Back-off pulling image "registry/none:1"`),
-			pod.Event{Phase: pod.Pending, Node: "node-1",
+			pod.Event{Phase: pod.Pending, Image: true, Node: "node-1",
 				Waiting: `ImagePullBackOff: Back-off pulling image "registry/none:1"`},
 		},
 		"no image can be called that": {
 			waits("InvalidImageName", "Failed to apply default image tag"),
-			pod.Event{Phase: pod.Pending, Node: "node-1",
+			pod.Event{Phase: pod.Pending, Image: true, Node: "node-1",
 				Waiting: "InvalidImageName: Failed to apply default image tag", Hopeless: true},
 		},
 		"image may not be pulled": {
 			waits("ErrImageNeverPull", "Container image is not present with pull policy of Never"),
-			pod.Event{Phase: pod.Pending, Node: "node-1",
+			pod.Event{Phase: pod.Pending, Image: true, Node: "node-1",
 				Waiting: "ErrImageNeverPull: Container image is not present with pull policy of Never"},
 		},
 		"no such secret": {
 			waits("CreateContainerConfigError", "secret \"token\" not found"),
-			pod.Event{Phase: pod.Pending, Node: "node-1",
+			pod.Event{Phase: pod.Pending, Image: true, Node: "node-1",
 				Waiting: `CreateContainerConfigError: secret "token" not found`},
 		},
 		"running": {
