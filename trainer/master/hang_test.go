@@ -72,7 +72,7 @@ func (p *pulses) beats(d time.Duration) {
 			if p.silent[i] {
 				continue
 			}
-			// the agent repeats it by itself
+			// the peer sends it again in the background
 			r := proto.Clone(p.reports[i]).(*wire.ProcessReport)
 			if r.QuietMs = -1; !p.wrote[i].IsZero() {
 				r.QuietMs = time.Since(p.wrote[i]).Milliseconds()

@@ -18,6 +18,8 @@ type loss struct {
 	// AtLeast reports whether more records may have been trained on: the master was lost, too.
 	AtLeast bool  `json:"atLeast,omitempty"`
 	After   int64 `json:"after"` // the last generation before the loss
+	// Rested reports whether nothing was lost: the job has rested, and its processes ended as planned.
+	Rested bool `json:"rested,omitempty"`
 }
 
 // lose notes that all states are lost. The training continues in the given generation with what
@@ -26,6 +28,16 @@ func (g *program) lose(l loss) {
 	l.After = g.ring.custody.World().Generation
 	g.lost = &l
 	g.progress.rolledBack(l.Reason + "; the program starts again, from what it has saved")
+}
+
+// rested notes that all processes have ended as planned, with a number of records in their states.
+// They continue from what they have saved, which may be less.
+func (g *program) rested(records int64) {
+	if records > 0 && g.lost == nil {
+		// none of their agents is left that could tell the beginning of an earlier world
+		g.lost = &loss{ModelGeneration: g.Self.ModelGeneration(), Reason: "the job has rested", Records: records,
+			Rested: true}
+	}
 }
 
 // begunWith handles what the first rank of a world has begun with that has no source: all ranks
@@ -48,7 +60,8 @@ func (g *program) begunWith(o *wire.Origin) error {
 			records = n
 		}
 	}
-	g.found(o.Version, records, g.work.book.Epochs(&applied))
+	// its records are credited again, and their epochs end again
+	g.found(o.Version, records, g.work.book.Finished())
 	return nil
 }
 
@@ -60,6 +73,10 @@ func (g *program) found(version, records int64, epochs int) {
 	}
 	l := g.lost
 	g.lost = nil
+	if l.Rested && records >= l.Records {
+		g.events.happen(Resumed{Version: version, Records: records, Epochs: epochs})
+		return
+	}
 	if version == 0 && records == 0 {
 		g.progress.explain(rollbackText(kept{}, l.Records, l.Records > 0, l.Reason))
 		g.Log.Warn("The training starts over: the program has read no checkpoint", "reason", l.Reason,

@@ -293,6 +293,9 @@ func (m *master) lostMeanwhile(modelGeneration int64, reason string) {
 	case m.handover.record.Rests && (saved || m.program != nil):
 		m.progress.resumedWith(base.records())
 		m.Self.SetModelGeneration(modelGeneration)
+		if m.program != nil {
+			m.program.rested(m.handover.record.Done)
+		}
 		m.restart(m.checkpoints.rewind(m.clock.at(time.Now())))
 		if saved {
 			m.events.happen(Resumed{Number: base.Number, Version: base.version(), Records: base.records(),

@@ -114,7 +114,7 @@ func (a *account) back() {
 	l := rapid.SampledFrom(a.saved).Draw(a.t, "ledger")
 	before := a.records()
 	a.b.Set(&l)
-	a.epoch = a.b.Epochs(&l) + 1 // all records of an epoch end it, too
+	a.epoch = a.b.whole(&l) + 1 // all records of an epoch end it, too
 	for at := range a.times {
 		switch n, whole := l.Progress(at); {
 		case whole:

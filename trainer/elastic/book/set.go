@@ -48,14 +48,6 @@ func (b *Book) Find(l *ledger.Ledger) (ended []int) {
 	return ended
 }
 
-// Epochs returns the number of epochs all records of which are in a ledger.
-func (b *Book) Epochs(l *ledger.Ledger) int {
-	if b.layout == nil {
-		return 0
-	}
-	return b.whole(l)
-}
-
 // whole returns the number of epochs all records of which are in the ledger.
 func (b *Book) whole(l *ledger.Ledger) int {
 	n := l.Settled()

@@ -62,8 +62,9 @@ func TestMeasure(t *testing.T) {
 	c := master.Config{Job: j, Log: slog.New(slog.DiscardHandler),
 		OnMeasures: func(*wire.JobStatus, master.Measures) { heard++ },
 		Problems:   func() []string { return []string{"another"} }}
-	end := Measure(&c, address)
-	if got := c.Problems(); len(got) != 2 || got[0] != "another" || !strings.Contains(got[1], "--metrics_port") {
+	taken := c
+	end := Measure(&taken, address)
+	if got := taken.Problems(); len(got) != 2 || got[0] != "another" || !strings.Contains(got[1], "--metrics_port") {
 		t.Errorf("problems %q", got)
 	}
 	end()
