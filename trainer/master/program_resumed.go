@@ -18,7 +18,8 @@ type loss struct {
 	// AtLeast reports whether more records may have been trained on: the master was lost, too.
 	AtLeast bool  `json:"atLeast,omitempty"`
 	After   int64 `json:"after"` // the last generation before the loss
-	// Rested reports whether nothing was lost: the job has rested, and its processes ended as planned.
+	// Rested reports whether nothing was lost: the job has rested, and its processes ended as
+	// planned.
 	Rested bool `json:"rested,omitempty"`
 }
 
