@@ -40,7 +40,7 @@ var packages = map[string]struct {
 	"elastic/custody":    {pure, "elastic/ledger elastic/rendezvous"},
 	"elastic/evaluation": {pure, ""},
 	"elastic/identity":   {pure, "elastic/pod"},
-	"elastic/job":        {pure, "elastic/source"},
+	"elastic/job":        {pure, "elastic/secret elastic/source"},
 	"elastic/admission":  {pure, ""},
 	"elastic/journal":    {pure, "elastic/book elastic/goodput"},
 	"elastic/goodput":    {pure, "elastic/verdict"},
@@ -51,6 +51,7 @@ var packages = map[string]struct {
 	"elastic/param":      {pure, ""},
 	"elastic/pod":        {pure, ""},
 	"elastic/rendezvous": {pure, ""},
+	"elastic/secret":     {pure, ""},
 	"elastic/source":     {pure, ""},
 	"elastic/stacks":     {pure, ""},
 	"elastic/stuck":      {pure, "elastic/stacks"},
@@ -123,7 +124,7 @@ var packages = map[string]struct {
 			"elastic/timing logline master run/program runtime/role store/checkpoint wire wire/credential wire/rpc"},
 	"runtime/manifest": {pure, "elastic/job elastic/pod elastic/timing"},
 	"runtime/metrics": {shell,
-		"elastic/job elastic/journal elastic/pod master run/program train/ps train/worker wire"},
+		"elastic/goodput elastic/job elastic/journal elastic/pod master run/program train/ps train/worker wire"},
 	"runtime/role": {shell,
 		"elastic/curve elastic/identity elastic/job elastic/journal elastic/pod elastic/task elastic/timing " +
 			"logline master run/agent run/program runtime/metrics store/bucket store/checkpoint store/outage " +

@@ -34,7 +34,7 @@
 //	  elastic/rendezvous/ elastic/custody/ elastic/supervise/ elastic/evaluation/ elastic/verdict/
 //	  elastic/lifecycle/ elastic/launch/ elastic/admission/ elastic/journal/
 //	  elastic/timing/ elastic/identity/ elastic/param/ elastic/stacks/ elastic/stuck/
-//	  elastic/book/ elastic/audit/ elastic/curve/ elastic/goodput/
+//	  elastic/book/ elastic/audit/ elastic/curve/ elastic/goodput/ elastic/secret/
 //	wire/       communication of the roles: the calls and messages of a job, generated
 //	  wire/rpc/         connections, identity of the caller, authorization, deadlines
 //	  wire/credential/  the job's authority, certificates, mutual TLS on every connection

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/secret"
 )
 
 // Clouds that a stack may be on: values of elasticdl:cloud.
@@ -219,7 +220,7 @@ func Parse(in Input, others ...Check) (*Settings, error) {
 		if section == "job" {
 			continue
 		}
-		for _, found := range job.PlainSecrets(map[string]any{section: tree[section]}) {
+		for _, found := range secret.Find(map[string]any{section: tree[section]}) {
 			s.note("%s: it is stored in plain text in the stack's file and in the Pulumi state", found)
 		}
 	}

@@ -205,8 +205,9 @@ func TestTrouble(t *testing.T) {
 		t.Errorf("the token is in the address: %s", at)
 	}
 	do(ctx, t, chromedp.Click("main a[href='/job/llm-finetune']"), chromedp.WaitVisible("#state"))
-	wants(ctx, t, "rank 3 on worker-5, which makes no progress: sleep at data.py:12",
-		"no space left on /mnt/checkpoints", "Unschedulable", "killed (signal 9)", "RankStuck")
+	wants(ctx, t, "no progress for 1m: rank 3 differs: sleep at data.py:12; ranks 0-2: all_reduce at train.py:41",
+		"no space left on /mnt/checkpoints", "Unschedulable", "killed (signal 9)", "Stuck",
+		"preempted: node gpu-7 is taken back")
 	shoot(ctx, t, "dashboard")
 	do(ctx, t, scheme("dark"))
 	if ground := value[string](ctx, t,

@@ -3,11 +3,15 @@
 package e2e
 
 import (
+	"archive/tar"
 	"bufio"
+	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -22,7 +26,7 @@ import (
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	script := ns.program("script", []string{"--num_workers=2"}, "plain.py", "0.1")
+	script := ns.program("script", []string{"--num_workers=2", "--envs=PLANTED=planted-in-envs"}, "plain.py", "0.1")
 	job := ns.train("watched", append(small, mlp, "--num_epochs=1000", "--num_ps_pods=1", "--num_workers=2")...)
 	job.runs("master", "worker-0", "worker-1")
 	page := ns.dashboard(*elasticdl, "dashboard", "watched", "--namespace="+ns.name)
@@ -43,6 +47,23 @@ func TestDashboard(t *testing.T) {
 		return err == nil && strings.Contains(out, "rank") && strings.Contains(out, "plain.py")
 	})
 
+	file := filepath.Join(t.TempDir(), "d.tar.gz")
+	ns.elasticdl("debug-dump", "script", "--file="+file)
+	dumped := unpacked(t, file)
+	for name, want := range map[string]string{"cluster/pods.json": "[redacted PLANTED]",
+		"cluster/nodes.json":  "kubelet",
+		"cluster/events.json": "Scheduled", "cluster/settings.json": "plain.py", "stacks.txt": "plain.py",
+		"logs/worker-0.log": "rank", "manifest.json": `"missing": []`} {
+		if !strings.Contains(dumped[name], want) {
+			t.Errorf("%s of the dump lacks %q:\n%.1000s", name, want, dumped[name])
+		}
+	}
+	for name, text := range dumped {
+		if strings.Contains(text, "planted-in-envs") || strings.Contains(text, "PRIVATE KEY") {
+			t.Errorf("%s of the dump has a secret", name)
+		}
+	}
+
 	s := &submitter{namespace: ns, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	s.make()
 	const missing = `resource "pods/portforward"`
@@ -53,6 +74,33 @@ func TestDashboard(t *testing.T) {
 	}
 	if out, err := s.try("stacks", "script"); err == nil || !strings.Contains(out, missing) {
 		t.Errorf("stacks: %v\n%s", err, out)
+	}
+}
+
+// unpacked returns the files of a dump.
+func unpacked(t *testing.T, file string) map[string]string {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := make(map[string]string)
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return files
+		}
+		text, readErr := io.ReadAll(r)
+		if err = errors.Join(err, readErr); err != nil {
+			t.Fatal(err)
+		}
+		_, name, _ := strings.Cut(h.Name, "/")
+		files[name] = string(text)
 	}
 }
 

@@ -28,7 +28,8 @@ func TestElasticScheduling(t *testing.T) {
 	ns.slots(3, 3)
 	j := ns.train("test-mnist",
 		slices.Concat(slotted, []string{mlp, "--num_epochs=70", "--num_ps_pods=2", "--num_workers=4",
-			"--minibatch_size=64", "--num_minibatches_per_task=4", "--evaluation_steps=500"})...)
+			"--minibatch_size=64", "--num_minibatches_per_task=4", "--evaluation_steps=500",
+			"--metrics_port=9108"})...)
 	j.runs("master", "ps-0", "ps-1", "worker-0", "worker-1", "worker-2", "worker-3")
 	j.trains(0.02)
 	important := j.uids("master", "ps-0", "ps-1")
@@ -40,6 +41,7 @@ func TestElasticScheduling(t *testing.T) {
 	j.awaits("job of 1 worker and 3 pending", patience, func() bool {
 		return len(j.workers((*object).running)) == 1 && len(j.workers(pending)) == 3
 	})
+	j.showsPreempted()
 	j.goesOn(trainingDigits / 10)
 	out := ns.elasticdl("status", "test-mnist")
 	if n := len(grep(out, `worker-\d.*Pending.*[Ii]nsufficient elastic.dev/slot`)); n != 3 {
@@ -60,6 +62,33 @@ func TestElasticScheduling(t *testing.T) {
 	}
 	if n := len(grep(j.log("master"), `worker-\d.*preempted`)); n < 3 {
 		t.Errorf("%d lines of the master's log say that a worker was preempted, want 3", n)
+	}
+}
+
+// showsPreempted checks that all views of a job show that workers were preempted, within 10 s.
+func (j *submitted) showsPreempted() {
+	j.t.Helper()
+	began := time.Now()
+	page := j.dashboard(*elasticdl, "dashboard", j.job, "--namespace="+j.name)
+	page.shows("preempted workers on the page", 10*time.Second, "PodLost", "preempted")
+	took(j.t, "preempted workers are on the page", began)
+	for _, view := range []struct {
+		name, pattern string
+		command       []string
+	}{
+		{"status", `worker-\d.*preempted`, []string{*elasticdl, "status", j.job}},
+		{"events", `PodLost +worker-\d.*preempted`, []string{*elasticdl, "events", j.job}},
+		{"account", `pending .*have no node`, []string{*elasticdl, "why", j.job}},
+		{"condition", `WorkersMissing`, []string{"kubectl", "get", "job", "elasticdl-" + j.job + "-master", "-o",
+			"yaml"}},
+		{"metrics", `elasticdl_job_pods_lost_total\{cause="preempted",.*role="worker"\} [1-9]`,
+			[]string{"kubectl", "get", "--raw",
+				"/api/v1/namespaces/" + j.name + "/pods/elasticdl-" + j.job + "-master:9108/proxy/metrics"}},
+	} {
+		eventually(j.t, "preempted workers in "+view.name, 10*time.Second, func() bool {
+			out, err := j.try(view.command[0], view.command[1:]...)
+			return err == nil && len(grep(out, view.pattern)) > 0
+		})
 	}
 }
 

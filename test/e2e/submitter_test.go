@@ -141,7 +141,10 @@ func (s *submitter) may(verb, resource string) {
 		if r.Resources[0] == resource {
 			r.Verbs = slices.DeleteFunc(slices.Clone(r.Verbs), func(v string) bool { return v == verb })
 		}
-		rules = append(rules, r)
+		// a Role must not have a rule without verbs
+		if len(r.Verbs) > 0 {
+			rules = append(rules, r)
+		}
 	}
 	patch, err := json.Marshal(map[string]any{"rules": rules})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/goodput"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/rendezvous"
@@ -79,6 +80,20 @@ type Unstuck struct {
 	After time.Duration
 	// its processes have ended instead
 	Restarted bool
+}
+
+// WorkerSlow tells that a worker computes clearly slower than the others.
+type WorkerSlow struct{ goodput.Slow }
+
+// WorkerAtPace tells that a worker that was slow is no more, or has ended.
+type WorkerAtPace struct {
+	Worker int
+	After  time.Duration
+}
+
+// Words returns the event as text.
+func (e WorkerAtPace) Words() string {
+	return fmt.Sprintf("is not slow any more after %s", seconds(e.After))
 }
 
 // Words returns the event as text.
@@ -256,3 +271,5 @@ func (Continues) event()           {}
 func (Recovered) event()           {}
 func (Stuck) event()               {}
 func (Unstuck) event()             {}
+func (WorkerSlow) event()          {}
+func (WorkerAtPace) event()        {}

@@ -23,6 +23,7 @@ type account struct {
 	due bool
 	// of the next observation
 	workers []goodput.Worker
+	slow    goodput.SlowWatch
 }
 
 // deadline returns when the next observation is due, and false if nothing has changed.
@@ -54,10 +55,25 @@ func (m *master) attribute(now time.Time) {
 		a.Stop(now)
 	case m.stage.Planned():
 		a.Observe(m.view(now), now)
+		m.watchPace(now)
 	case m.handover.record == nil: // it looks for the data
 		a.Observe(goodput.View{Asked: m.fleet.asked(), Missing: goodput.Data, Progress: -1}, now)
 	}
 }
+
+// watchPace notes which workers are slow. The caller holds the mutex.
+func (m *master) watchPace(now time.Time) {
+	a := &m.account
+	begun, over := a.slow.Observe(a.Slow(), now)
+	for _, s := range begun {
+		m.events.happen(WorkerSlow{s})
+	}
+	for _, o := range over {
+		m.events.happen(WorkerAtPace{Worker: o.Worker, After: o.After})
+	}
+}
+
+func workerName(number int) string { return pod.ID{Role: pod.Worker, Index: number}.String() }
 
 // view returns what the account observes.
 func (m *master) view(now time.Time) goodput.View {

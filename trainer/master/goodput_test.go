@@ -2,6 +2,7 @@ package master
 
 import (
 	"encoding/json"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -186,6 +187,10 @@ func TestAccountOfRing(t *testing.T) {
 		slow := w.look().Accounting.Slow
 		if len(slow) != 1 || slow[0].Worker != 1 {
 			t.Errorf("slow are %v", slow)
+		}
+		if got := w.look().Problems; len(got) != 1 ||
+			!strings.HasPrefix(got[0], "worker-1 takes 2.") {
+			t.Errorf("problems: %q", got)
 		}
 		tick(2, 500, 500)
 		before := w.look().Accounting

@@ -236,6 +236,11 @@ func entryOfJob(event Event) journal.Entry {
 		return journal.Entry{Kind: journal.Stuck, Seconds: e.For.Seconds(), Ranks: e.Ranks, Text: e.Words()}
 	case Unstuck:
 		return journal.Entry{Kind: journal.Unstuck, Seconds: e.After.Seconds(), Text: e.Words()}
+	case WorkerSlow:
+		return journal.Entry{Kind: journal.WorkerSlow, Pod: workerName(e.Worker), Text: e.Pace()}
+	case WorkerAtPace:
+		return journal.Entry{Kind: journal.WorkerAtPace, Pod: workerName(e.Worker), Seconds: e.After.Seconds(),
+			Text: e.Words()}
 	case Recovered:
 		return journal.Entry{Kind: journal.Recovered, Seconds: e.After.Seconds(),
 			Text: fmt.Sprintf("the training continues %v after the loss", e.After.Round(10*time.Millisecond))}

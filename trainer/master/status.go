@@ -199,6 +199,9 @@ func (m *master) problems() (all []string) {
 	}
 	if !m.stage.Over() {
 		all = append(all, m.contacts.problems()...)
+		for _, s := range m.account.slow.Reported() {
+			all = append(all, workerName(s.Worker)+" "+s.Pace())
+		}
 	}
 	return all
 }

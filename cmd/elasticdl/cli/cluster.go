@@ -104,6 +104,8 @@ type home interface {
 	Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error
 	Journal(ctx context.Context, name string) (journal.Snapshot, error)
 	Stacks(ctx context.Context, name string) (*wire.StacksReply, error)
+	View(ctx context.Context, name string) (role.View, error)
+	Evidence(ctx context.Context, name string) ([]role.Evidence, error)
 }
 
 // find returns the home of a job. Without flags it is this machine if it has a job of that name,
@@ -153,6 +155,14 @@ func (localJobs) Journal(ctx context.Context, name string) (journal.Snapshot, er
 
 func (localJobs) Stacks(ctx context.Context, name string) (*wire.StacksReply, error) {
 	return local.Stacks(ctx, name)
+}
+
+func (localJobs) View(ctx context.Context, name string) (role.View, error) {
+	return local.View(ctx, name)
+}
+
+func (localJobs) Evidence(ctx context.Context, name string) ([]role.Evidence, error) {
+	return local.Evidence(ctx, name)
 }
 
 func (localJobs) Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error) {

@@ -123,7 +123,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(
 		trainCommand(), evaluateCommand(), predictCommand(), runCommand(), listCommand(),
 		statusCommand(), dashboardCommand(), eventsCommand(), auditCommand(), whyCommand(), stacksCommand(),
-		logsCommand(),
+		dumpCommand(), logsCommand(),
 		waitCommand(), scaleCommand(), stopCommand(), suspendCommand(),
 		resumeCommand(), downloadCommand(),
 		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(),

@@ -143,8 +143,8 @@ func whyText(a *wire.Accounting) string {
 		b.WriteString("\n")
 	}
 	for _, s := range a.Slow {
-		fmt.Fprintf(&b, "worker-%d takes %.1f times the median step: %s, the others %s\n", s.Worker,
-			s.StepMs/s.MedianMs, step(s.StepMs), step(s.MedianMs))
+		slow := goodput.Slow{Worker: int(s.Worker), Step: s.StepMs, Median: s.MedianMs}
+		fmt.Fprintf(&b, "worker-%d %s\n", s.Worker, slow.Pace())
 	}
 	return b.String()
 }
@@ -184,9 +184,6 @@ func worked(ms int64) string {
 	}
 	return d.Round(time.Second).String()
 }
-
-// step returns the time of a step as text.
-func step(ms float64) string { return strconv.FormatFloat(ms, 'g', 3, 64) + " ms" }
 
 // percent returns a share as text.
 func shareOf(part, all int64) string { return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(all)) }

@@ -71,7 +71,8 @@ func trouble() role.View {
 		Epoch:  3,
 		Epochs: 5, RecordsDone: 268_800, RecordsTotal: 500_000, RecordsPerSecond: 1042, Loss: 0.4183, Workers: 4,
 		World:     7,
-		WorldSize: 3, Rollbacks: 1, Waiting: "rank 3 on worker-5, which makes no progress: sleep at data.py:12",
+		WorldSize: 3, Rollbacks: 1, StuckSinceUnixMs: ms(64 * time.Second),
+		Stuck: "rank 3 differs: sleep at data.py:12; ranks 0-2: all_reduce at train.py:41",
 		Problems: []string{"no space left on /mnt/checkpoints (12 KB of 200 GB are free); " +
 			"checkpoints are tried again"},
 		Checkpoint: &wire.Checkpoint{Dir: "/mnt/checkpoints/llm", Number: 12, Version: 8400, Records: 262_000,
@@ -115,8 +116,8 @@ func trouble() role.View {
 		Text: "checkpoint 13 was given up, and is tried again: write part 3: no space left on device"})
 	j.add(21*time.Second, journal.Entry{Kind: journal.PodLost, Pod: "worker-0", Incarnation: 1, Cause: "killed",
 		Text: "killed (signal 9)"})
-	j.add(4*time.Second, journal.Entry{Kind: "RankStuck", Pod: "worker-5",
-		Text: "rank 3 makes no progress for 60s: sleep at data.py:12"})
+	j.add(4*time.Second, journal.Entry{Kind: journal.Stuck, Ranks: []int{3}, Seconds: 60,
+		Text: "no progress for 1m: rank 3 differs: sleep at data.py:12; ranks 0-2: all_reduce at train.py:41"})
 	for i, state := range []string{"Deleted", "Failed", "Failed", "Running", "Running", "Running", "Pending"} {
 		p := &wire.PodStatus{Role: wire.Role_WORKER, Index: int32(i), State: state, Incarnation: 1,
 			StartedUnixMs: ms(starts[i] + 20*time.Second), Node: fmt.Sprint("gpu-", i%5)}

@@ -204,8 +204,8 @@ func TestJob(t *testing.T) {
 	s := show(t, "", trouble())
 	page := s.get("/job/llm-finetune")
 	wants(t, page, "Running", "53.8 %", "epoch 3 of 5, 268,800 of 500,000 records", "about 3 min 42 s left",
-		"rank 3 on worker-5, which makes no progress", "no space left on /mnt/checkpoints", "WorkersMissing",
-		`id="chart-loss"`, `id="chart-speed"`, `id="chart-workers"`, "accuracy", "RankStuck", "killed (signal 9)",
+		"rank 3 differs: sleep at data.py:12", "no space left on /mnt/checkpoints", "WorkersMissing",
+		`id="chart-loss"`, `id="chart-speed"`, `id="chart-workers"`, "accuracy", "Stuck", "killed (signal 9)",
 		"preempted: node gpu-7 is taken back", "Unschedulable", "returned to checkpoint 11", "step 8400 loss",
 		`href="/job/llm-finetune/log/worker-5"`, `action="/job/llm-finetune/stacks"`)
 	mark := regexp.MustCompile(`<line class="lost" [^>]*><title>worker-0, [^<]*: killed \(signal 9\)`)
@@ -216,7 +216,7 @@ func TestJob(t *testing.T) {
 		t.Errorf("asked %d times, or another page", s.asks)
 	}
 	list := s.get("/")
-	wants(t, list, `href="/job/llm-finetune"`, "54 %", "waits: rank 3")
+	wants(t, list, `href="/job/llm-finetune"`, "54 %", "no progress for 1 min 04 s: rank 3")
 	answer := s.request("GET", "/job/nothing")
 	if answer.StatusCode != 404 {
 		t.Errorf("a job that is not there: %s", answer.Status)
@@ -235,7 +235,7 @@ func TestOptions(t *testing.T) {
 	wants(t, s.get(path+"?q=nothing+has+this"), "No event matches.")
 	wants(t, s.get(path+"?range=5m"), `aria-current="true">5m`, "14:25:00")
 	wants(t, s.get(path), "!1h</a>", `aria-current="true">all`, "13:48:00")
-	wants(t, s.get(path+"?band=99999999&range=x&pods=all&events=all"), "RankStuck")
+	wants(t, s.get(path+"?band=99999999&range=x&pods=all&events=all"), "Stuck")
 }
 
 // A log is the tail of one pod, without colours and control sequences.

@@ -123,15 +123,17 @@ type summary struct {
 	Started            moment
 	Elapsed            string
 	Waiting            string
-	Problems           []string
-	Done, Total        int64
-	Percent            float64
-	Progress           string
-	Left               string
-	Tiles              []tile
-	Conditions         []judgement
-	Runs               bool // it has processes of a program
-	Ended              bool
+	// since when it makes no progress, and where its ranks stand
+	Stuck       string
+	Problems    []string
+	Done, Total int64
+	Percent     float64
+	Progress    string
+	Left        string
+	Tiles       []tile
+	Conditions  []judgement
+	Runs        bool // it has processes of a program
+	Ended       bool
 }
 
 // stateClass returns the class of a job's state.
@@ -179,6 +181,9 @@ func summaryOf(v role.View, now time.Time) summary {
 		Type:  plainWord(cmp.Or(s.Strategy, s.Type)), Reason: plainWord(s.Reason), Waiting: plainWord(s.Waiting),
 		Done: s.RecordsDone, Total: s.RecordsTotal, Runs: s.Type == string(job.Run),
 		Ended: job.State(s.State).Ended()}
+	if s.Stuck != "" {
+		all.Stuck = plainWord("no progress for " + age(s.StuckSinceUnixMs, now) + ": " + s.Stuck)
+	}
 	if s.StartedUnixMs > 0 {
 		all.Started = momentOf(s.StartedUnixMs, now)
 		all.Elapsed = short(end.Sub(time.UnixMilli(s.StartedUnixMs)))

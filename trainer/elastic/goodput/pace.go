@@ -17,20 +17,22 @@ const (
 	MostSlow = 10
 )
 
-// halfLife is the time after which older steps count half, in ms.
-const halfLife = 30_000
+// halfLife is the time after which older steps count half, in ms, if there are enough of them.
+const halfLife = 5_000
 
-// pace is the time that a worker takes for a step, over about a minute.
+// pace is the time that a worker takes for a step, over about the last ten seconds, or ten steps.
 type pace struct {
-	steps, compute, peers int64
-	halved                int64
+	steps, compute, peers float64
+	halved                int64 // Unix time in ms
 }
 
 func (p *pace) add(steps, compute, peers, at int64) {
-	if at-p.halved >= halfLife {
+	if at-p.halved >= halfLife && p.steps >= 2*SlowSteps {
 		p.steps, p.compute, p.peers, p.halved = p.steps/2, p.compute/2, p.peers/2, at
 	}
-	p.steps, p.compute, p.peers = p.steps+max(0, steps), p.compute+max(0, compute), p.peers+max(0, peers)
+	p.steps += float64(max(0, steps))
+	p.compute += float64(max(0, compute))
+	p.peers += float64(max(0, peers))
 }
 
 // measure finds the least wait of a worker for the others.
@@ -41,7 +43,7 @@ func (a *Account) measure() {
 		if s.cause != Training || s.pace.steps < SlowSteps {
 			continue
 		}
-		if wait := float64(s.pace.peers) / float64(s.pace.steps); first || wait < a.least {
+		if wait := s.pace.peers / s.pace.steps; first || wait < a.least {
 			first, a.least = false, wait
 		}
 	}
@@ -59,7 +61,7 @@ func (a *Account) Slow() []Slow {
 	var all []Slow
 	for _, number := range a.all() {
 		if s := a.slots[number]; s.cause == Training && s.pace.steps >= SlowSteps && s.pace.compute > 0 {
-			all = append(all, Slow{Worker: number, Step: float64(s.pace.compute) / float64(s.pace.steps)})
+			all = append(all, Slow{Worker: number, Step: s.pace.compute / s.pace.steps})
 		}
 	}
 	return slow(all)

@@ -46,6 +46,10 @@ const (
 	Stuck Kind = "Stuck"
 	// it does again, or its processes have ended (Seconds)
 	Unstuck Kind = "Unstuck"
+	// a worker computes clearly slower than the others
+	WorkerSlow Kind = "WorkerSlow"
+	// and does no more (Seconds)
+	WorkerAtPace Kind = "WorkerAtPace"
 
 	EpochFinished    Kind = "EpochFinished"    // (Epoch, Records)
 	TrainingFinished Kind = "TrainingFinished" // (Version)
@@ -84,8 +88,9 @@ const (
 var weights = map[Kind]weight{
 	MasterLost: incident,
 	PodLost:    incident, PodFailed: incident, PodRejected: incident, PodReplaced: incident,
-	FailedCreate: warning, CheckpointFailed: warning, Waiting: warning, Stuck: warning, EvaluationWithdrawn: warning,
-	ProgramFailed: incident, TrainingStartedOver: incident, TrainingRolledBack: incident,
+	FailedCreate: warning, CheckpointFailed: warning, Waiting: warning, Stuck: warning, WorkerSlow: warning,
+	EvaluationWithdrawn: warning,
+	ProgramFailed:       incident, TrainingStartedOver: incident, TrainingRolledBack: incident,
 	CheckpointDamaged: incident, QuotaReturned: incident,
 	TrainingFailed: incident, TrainingStopped: incident,
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/goodput"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
@@ -60,6 +61,13 @@ var (
 	restarts = ofJob(Counter, "program_restarts_total",
 		"Failures of a program that count against --max_restarts.")
 
+	askedSeconds = ofJob(Gauge, "workers_wanted_seconds",
+		"Time of all workers that were asked for, since the start of the job: it is trained or lost.")
+	trainedSeconds = ofJob(Gauge, "trained_seconds",
+		"Time in which workers did useful work. It falls after a rollback, by what was lost with the model.")
+	lostSeconds = ofJob(Gauge, "lost_seconds", "Time that workers lost, by cause, as elasticdl why tells it.", "cause")
+	slowWorkers = ofJob(Gauge, "slow_workers", "Workers that compute clearly slower than the others.")
+
 	checkpointTime = ofJob(Gauge, "checkpoint_timestamp_seconds",
 		"Unix time at which the newest checkpoint was written; absent if there is none.")
 	checkpointRecords = ofJob(Gauge, "checkpoint_records", "Records in the newest checkpoint, over all epochs.")
@@ -103,8 +111,7 @@ func (m *Master) samples(add adder) {
 	v.job(add)
 	v.journal(add)
 	v.workers(add)
-	// the seconds that workers lost, by cause, belong here as elasticdl_job_lost_seconds_total
-	// once the status has them
+	v.time(add)
 	if v.more.Restored {
 		v.progress(add)
 		v.counters(add)
@@ -202,6 +209,24 @@ func (v *view) workers(add adder) {
 		add(worldSize, float64(s.WorldSize))
 		add(generation, float64(s.World))
 	}
+}
+
+// time adds where the time of the workers went.
+func (v *view) time(add adder) {
+	a := v.status.Accounting
+	if a == nil {
+		return
+	}
+	add(askedSeconds, float64(a.WantedMs)/1000)
+	add(trainedSeconds, float64(a.TrainingMs)/1000)
+	lost := make(map[string]int64)
+	for _, l := range a.Lost {
+		lost[l.Cause] = l.Ms
+	}
+	for _, c := range goodput.Causes() {
+		add(lostSeconds, float64(lost[c.String()])/1000, c.String())
+	}
+	add(slowWorkers, float64(len(a.Slow)))
 }
 
 func (v *view) progress(add adder) {

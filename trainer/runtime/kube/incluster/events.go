@@ -27,7 +27,7 @@ var reported = map[journal.Kind]bool{
 	journal.CheckpointFailed: true, journal.QuotaReturned: true, journal.PodFailed: true,
 	journal.PodRejected: true, journal.PodReplaced: true, journal.FailedCreate: true,
 	journal.ProgramFailed: true, journal.MasterLost: true, journal.JobSuspended: true, journal.JobScaled: true,
-	journal.Stuck: true, journal.Unstuck: true,
+	journal.Stuck: true, journal.Unstuck: true, journal.WorkerSlow: true,
 	journal.TrainingSucceeded: true, journal.TrainingFailed: true, journal.TrainingStopped: true,
 }
 

@@ -1,0 +1,10 @@
+package role
+
+// Evidence is one file of what a runtime knows of a job, for people who look for a fault. It may
+// have secrets.
+type Evidence struct {
+	// path in an archive, such as cluster/pods.json
+	Name  string
+	Value any   // with a form in JSON
+	Why   error // why it could not be read; nil: it was
+}
