@@ -55,6 +55,7 @@ var played = []play{
 	{page: "docs/from-torchrun.md", by: byPages},
 	{page: "docs/jobs.md", by: "cmd/elasticdl/cli TestStories, cmd/elasticdl/cli TestJobStories, " +
 		"test/e2e TestGKETutorial"},
+	{page: "docs/debug-dump.md", by: "cmd/elasticdl/cli TestJobStories, test/e2e TestDashboard"},
 	{page: "docs/why.md", by: "cmd/elasticdl/cli TestJobStories"},
 	{page: "docs/json.md", by: "cmd/elasticdl/cli TestJobStories"},
 	{page: "docs/json.md", begins: "kubectl wait", by: "test/e2e TestTheTruthIsTold"},
