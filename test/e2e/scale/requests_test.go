@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"maps"
 	"net/http"
@@ -32,7 +33,7 @@ func TestAPIRequests(t *testing.T) {
 	s := open(t)
 	calls := count(t)
 	job := &play{name: "requests", minibatches: 170 * workers, batch: 2, perTask: 8, each: time.Second,
-		server: calls.server}
+		server: calls}
 	s.submit(job, fmt.Sprintf("--num_workers=%d", workers))
 	s.until("certificates of all pods", 2*time.Minute, func() bool { return job.certified.Load() >= workers })
 	s.pass(10 * time.Second) // the events of the start
@@ -78,7 +79,8 @@ func (s *theatre) pass(d time.Duration) {
 
 // counter is an API server that passes all requests on, and counts them.
 type counter struct {
-	server string
+	url         string
+	certificate []byte // PEM
 
 	mu sync.Mutex
 	// by verb and resource, as in "PATCH pods/status"
@@ -107,7 +109,8 @@ func count(t *testing.T) *counter {
 		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true},
 	}
 	c := &counter{requests: make(map[string]int)}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	// client-go sends tokens by TLS only
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.mu.Lock()
 		c.requests[kindOf(r)]++
 		c.mu.Unlock()
@@ -117,7 +120,8 @@ func count(t *testing.T) *counter {
 		server.CloseClientConnections() // of watches
 		server.Close()
 	})
-	c.server = server.URL
+	c.url = server.URL
+	c.certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	return c
 }
 

@@ -84,8 +84,8 @@ type play struct {
 	ledger  *Ledger
 	// kubeconfig of its master
 	config string
-	// URL of the API server for its launcher and its master; empty: that of the cluster
-	server  string
+	// API server for its launcher and its master; nil: that of the cluster
+	server  *counter
 	resumed bool
 
 	// number of pods to which the master has issued a certificate
@@ -382,9 +382,9 @@ func (s *theatre) authorize(ctx context.Context, job *play, account string) erro
 	for _, c := range config.Contexts {
 		c.AuthInfo, c.Namespace = "job", s.namespace
 	}
-	if job.server != "" {
+	if job.server != nil {
 		for _, c := range config.Clusters {
-			c.Server, c.CertificateAuthority, c.CertificateAuthorityData = job.server, "", nil
+			c.Server, c.CertificateAuthority, c.CertificateAuthorityData = job.server.url, "", job.server.certificate
 		}
 	}
 	return clientcmd.WriteToFile(*config, job.config)
