@@ -158,9 +158,11 @@ func (s *submitter) may(verb, resource string) {
 			continue
 		}
 		eventually(s.t, want+" to "+permission, patience, func() bool {
+			verb, resource, _ := strings.Cut(permission, " ")
+			resource, part, _ := strings.Cut(resource, "/")
 			// it exits with an error if the answer is "no"
-			out, _ := s.namespace.try("kubectl",
-				slices.Concat([]string{"auth", "can-i", "--kubeconfig=" + s.kubeconfig}, strings.Fields(permission))...)
+			out, _ := s.namespace.try("kubectl", "auth", "can-i", "--kubeconfig="+s.kubeconfig, verb, resource,
+				"--subresource="+part)
 			return strings.TrimSpace(out) == want
 		})
 	}
