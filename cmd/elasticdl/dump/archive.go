@@ -27,7 +27,11 @@ func (d *Dump) Save(file string) error {
 	if err != nil {
 		return err
 	}
-	err = d.write(out, strings.TrimSuffix(filepath.Base(file), ".tar.gz"))
+	directory := strings.TrimSuffix(filepath.Base(file), ".tar.gz")
+	if strings.Trim(directory, ".") == "" {
+		directory = "debug-dump"
+	}
+	err = d.write(out, directory)
 	if err = errors.Join(err, out.Sync(), out.Close()); err == nil {
 		// unlike a rename it replaces no file
 		err = os.Link(out.Name(), file)

@@ -130,7 +130,7 @@ func (d *Dump) redact(ctx context.Context, files []File) error {
 			continue
 		}
 		text := f.Text
-		if trees[i] != nil {
+		if trees[i] != nil || strings.HasSuffix(f.Name, ".json") { // null is a value, too
 			text = encode(r.Tree(trees[i]))
 		} else {
 			text = []byte(r.Text(string(text)))

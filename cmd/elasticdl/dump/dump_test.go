@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -128,6 +129,31 @@ func TestSaveReplacesNothing(t *testing.T) {
 	left, err := os.ReadDir(directory)
 	if err != nil || len(left) != 1 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// Whatever the archive's name is, its files are in a directory. A value that is null is JSON.
+func TestArchiveHasDirectory(t *testing.T) {
+	d, err := Read(t.Context(), Manifest{}, []Part{{"all", time.Minute, func(context.Context) ([]File, error) {
+		return []File{{Name: "cluster/nodes.json", Value: []*int(nil)}, {Name: "machine/launcher.json"}}, nil
+	}}}, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"...tar.gz", "..tar.gz", ".tar.gz"} {
+		file := filepath.Join(t.TempDir(), name)
+		if err := d.Save(file); err != nil {
+			t.Fatal(err)
+		}
+		list, err := exec.Command("tar", "-tzPf", file).Output()
+		if err != nil || !strings.HasPrefix(string(list), "debug-dump/manifest.json\n") {
+			t.Errorf("%s: %s, %v", name, list, err)
+		}
+	}
+	for i, text := range d.texts {
+		if string(text) != "null\n" {
+			t.Errorf("%s: %q", d.Files[i].Name, text)
+		}
 	}
 }
 
