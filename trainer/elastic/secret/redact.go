@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -32,9 +33,14 @@ const (
 func (r *Redactor) Known(name, value string) {
 	value = strings.TrimSpace(value)
 	shortest := shortestOther
-	if named(name) || Looks("", value) != "" {
+	switch {
+	case Looks("", value) != "":
 		shortest = shortestSecret
-	} else if harmless.MatchString(value) {
+	case suspect(name):
+		if shortest = shortestSecret; plain.MatchString(value) || place(name, value) {
+			return
+		}
+	case harmless.MatchString(value), uid.MatchString(value) && strings.HasSuffix(name, "UID"):
 		return
 	}
 	for _, v := range append(strings.Split(value, "\n"), value) {
@@ -52,14 +58,31 @@ func (r *Redactor) Known(name, value string) {
 	}
 }
 
+var (
+	// plain matches values that tell nothing, whatever their name. An address of a secret's name
+	// may be that of a webhook.
+	plain = regexp.MustCompile(`^[-+]?[0-9]*\.?[0-9]+$|^(?i:true|false|yes|no|on|off|none|null)$`)
+	uid   = regexp.MustCompile(`^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+	// suspects matches the end of names that may be those of a secret
+	suspects = regexp.MustCompile(`(?i)(?:^|[^a-z])(?:` + secretNames + `|[a-z]*(?:token|secret)|_?auth|sas|pat)$`)
+	shell    = regexp.MustCompile(`^-[a-z]*c$`)
+	dashes   = regexp.MustCompile(`^--?[A-Za-z]`)
+)
+
+// suspect reports whether a name may be that of a secret.
+func suspect(name string) bool {
+	return (named(name) || suspects.MatchString(name)) && !counted.MatchString(name)
+}
+
 // spellings returns a value as programs write it: plainly, in JSON, in a URL, in base64.
 func spellings(v string) []string {
 	quoted, _ := json.Marshal(v) // a string has a JSON form
-	var plain bytes.Buffer
-	e := json.NewEncoder(&plain)
+	var unescaped bytes.Buffer
+	e := json.NewEncoder(&unescaped)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(v)
-	all := []string{v, strings.Trim(string(quoted), `"`), strings.Trim(strings.TrimSpace(plain.String()), `"`),
+	all := []string{v, strings.Trim(string(quoted), `"`), strings.Trim(strings.TrimSpace(unescaped.String()), `"`),
+		strings.ReplaceAll(v, "/", `\/`), strings.ReplaceAll(v, "'", `'\''`), strings.ReplaceAll(v, "'", `\'`),
 		url.QueryEscape(v), url.PathEscape(v),
 		strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(v)), "="),
 		strings.TrimRight(base64.URLEncoding.EncodeToString([]byte(v)), "=")}
@@ -99,15 +122,24 @@ func (r *Redactor) walk(key string, v any, learn bool) any {
 		return r.list(key, v, learn)
 	case map[string]any:
 		return r.fields(key, v, learn)
+	case json.Number, float64:
+		if suspect(key) && !ofToken.MatchString(key) && !learn {
+			return r.mask(key)
+		}
 	}
 	return v
 }
 
 // text returns a string that is under a key.
 func (r *Redactor) text(key, v string, learn bool) string {
-	if named(key) && !empty(v) {
+	if suspect(key) && !empty(v) {
 		return r.value(key, v, learn)
 	}
+	return r.inner(key, v, learn)
+}
+
+// inner returns a string that is no secret as a whole.
+func (r *Redactor) inner(key, v string, learn bool) string {
 	if nested := strings.TrimSpace(v); strings.HasPrefix(nested, "{") || strings.HasPrefix(nested, "[") {
 		d := json.NewDecoder(strings.NewReader(nested))
 		d.UseNumber()
@@ -120,9 +152,23 @@ func (r *Redactor) text(key, v string, learn bool) string {
 		}
 	}
 	if learn {
+		secrets(v, func(name, value string) { r.Known(words(name), strings.Trim(value, `\"' `)) })
 		return v
 	}
 	return r.Text(v)
+}
+
+// words returns the name in what is before a secret in a text.
+func words(before string) string {
+	all := strings.FieldsFunc(before, func(c rune) bool {
+		return c != '_' && c != '-' && (c > 'z' || c < '0' || !wordByte(byte(c)))
+	})
+	for _, word := range slices.Backward(all) {
+		if suspect(word) {
+			return strings.TrimLeft(word, "-")
+		}
+	}
+	return "secret"
 }
 
 // encode returns a value as JSON in one line.
@@ -140,6 +186,7 @@ func encode(tree any) string {
 func (r *Redactor) value(name, v string, learn bool) string {
 	if learn {
 		r.Known(name, v)
+		r.inner("", v, learn)
 		return v
 	}
 	if masked(v) {
@@ -153,6 +200,9 @@ func (r *Redactor) value(name, v string, learn bool) string {
 func (r *Redactor) fields(key string, m map[string]any, learn bool) map[string]any {
 	out := make(map[string]any, len(m))
 	of, isVariable := m["name"].(string)
+	if key, ok := m["key"].(string); !isVariable && ok && suspect(key) {
+		of, isVariable = key, true
+	}
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		value, isText := m[name].(string)
 		switch {
@@ -163,7 +213,7 @@ func (r *Redactor) fields(key string, m map[string]any, learn bool) map[string]a
 				out[name] = r.value(name, value, learn)
 			}
 		case references(key): // names of secrets, not values
-			out[name] = m[name]
+			out[name] = r.walk("", m[name], learn)
 		default:
 			out[name] = r.walk(name, m[name], learn)
 		}
@@ -174,7 +224,8 @@ func (r *Redactor) fields(key string, m map[string]any, learn bool) map[string]a
 // variables reports whether the object under a key has the values of environment variables.
 func variables(key string) bool {
 	key = strings.ToLower(key)
-	return key == "env" || key == "envs" || key == "environ" || key == "environment"
+	return key == "env" || key == "envs" || key == "environ" || key == "environment" ||
+		key == "env_vars" || key == "envvars" || key == "environment_variables"
 }
 
 // references reports whether the object under a key has only references to secrets.
@@ -191,20 +242,30 @@ func (r *Redactor) list(key string, all []any, learn bool) []any {
 			out[i], before = r.walk("", v, learn), ""
 			continue
 		}
-		if named(before) && !strings.HasPrefix(word, "-") && !empty(word) {
+		switch {
+		case suspect(before) && !dashes.MatchString(word) && !empty(word):
 			out[i], before = r.value(before, word, learn), ""
+			continue
+		case i > 0 && shell.MatchString(str(all[i-1])): // a script
+			out[i], before = r.inner(key, word, learn), ""
+			continue
+		case i > 1 && str(all[i-1]) == "login" && str(all[i-2]) == "wandb" && !dashes.MatchString(word):
+			out[i], before = r.value("login", word, learn), ""
 			continue
 		}
 		before = ""
 		name, value, pair := strings.Cut(word, "=")
+		if strings.ContainsAny(name, " \t\n;") {
+			name, value, pair = word, "", false
+		}
 		bare := strings.TrimLeft(name, "-")
 		switch {
-		case !pair && bare != name:
+		case !pair && dashes.MatchString(word) && !strings.ContainsAny(word, " \t\n:"):
 			before = bare
 			out[i] = word
 		case pair && variables(bare) && bare != name:
 			out[i] = name + "=" + r.pairs(value, learn)
-		case pair && named(bare) && !empty(value):
+		case pair && (suspect(bare) || variables(key)) && !empty(value):
 			out[i] = name + "=" + r.value(bare, value, learn)
 		default:
 			out[i] = r.text(key, word, learn)
@@ -213,17 +274,25 @@ func (r *Redactor) list(key string, all []any, learn bool) []any {
 	return out
 }
 
+// str returns a text, "" if a value is none.
+func str(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
 // pairs returns the values of --envs: A=b,C=d. A comma may be in a value.
 func (r *Redactor) pairs(list string, learn bool) string {
 	var out []string
+	last := "" // name
 	for part := range strings.SplitSeq(list, ",") {
 		name, value, ok := strings.Cut(part, "=")
 		switch {
 		case ok && !empty(value):
+			last = name
 			out = append(out, name+"="+r.value(name, value, learn))
 		case !ok && len(out) > 0: // the rest of the value before
 			if learn {
-				r.Known(name, part)
+				r.Known(last, part)
 			}
 		default:
 			out = append(out, part)
