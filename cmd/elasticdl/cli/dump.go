@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/elasticdl/elasticdl/cmd/elasticdl/dump"
+	"github.com/elasticdl/elasticdl/trainer/elastic/secret"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
 	"github.com/elasticdl/elasticdl/trainer/runtime/role"
@@ -145,11 +146,22 @@ func (d *dumping) read(ctx context.Context, now time.Time) (*dump.Dump, error) {
 				Read: d.logs("logs/previous", role.LogOptions{Tail: dumpLogLines, Previous: true})})
 		}
 	}
-	return dump.Read(ctx, about, parts, func(step string) {
-		if step != "" {
-			fmt.Fprintf(d.notes, "debug-dump: %s\n", step)
+	known := make(map[string]string)
+	if !ofCluster { // its processes have inherited the environment of the command that started it
+		known = inherited(os.Environ())
+	}
+	return dump.Read(ctx, about, parts, known, func(step string) { fmt.Fprintf(d.notes, "debug-dump: %s\n", step) })
+}
+
+// inherited returns the variables of an environment whose names are those of secrets.
+func inherited(environ []string) map[string]string {
+	all := make(map[string]string)
+	for _, variable := range environ {
+		if name, value, _ := strings.Cut(variable, "="); secret.Looks(name, value) != "" {
+			all[name] = value
 		}
-	})
+	}
+	return all
 }
 
 // Each of these reads one part of a dump.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/secret"
+	"github.com/elasticdl/elasticdl/trainer/runtime/role"
 )
 
 // Part is a part of a dump, with one file or several.
@@ -70,9 +71,10 @@ type Dump struct {
 	texts [][]byte // of the files of the manifest
 }
 
-// Read reads all parts of a dump, and removes their secrets. progress is called before each step.
-// The error is the end of ctx.
-func Read(ctx context.Context, about Manifest, parts []Part, progress func(step string)) (*Dump, error) {
+// Read reads all parts of a dump, and removes their secrets, and those that known has by their
+// names. progress is called before each step. The error is the end of ctx.
+func Read(ctx context.Context, about Manifest, parts []Part, known map[string]string,
+	progress func(step string)) (*Dump, error) {
 	d := &Dump{Manifest: about}
 	d.Missing, d.Files, d.Redacted = []Missing{}, []Entry{}, map[string]int{}
 	var files []File
@@ -88,7 +90,7 @@ func Read(ctx context.Context, about Manifest, parts []Part, progress func(step 
 		files = append(files, found...)
 	}
 	progress("removing secrets")
-	if err := d.redact(ctx, files); err != nil {
+	if err := d.redact(ctx, files, known); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -109,8 +111,11 @@ func read(ctx context.Context, p Part) ([]File, error) {
 
 // redact adds files without their secrets. All of them are read before: one may have a secret that
 // only the structure of another tells.
-func (d *Dump) redact(ctx context.Context, files []File) error {
+func (d *Dump) redact(ctx context.Context, files []File, known map[string]string) error {
 	var r secret.Redactor
+	for name, value := range known {
+		r.Known(name, value)
+	}
 	trees := make([]any, len(files))
 	for i := range files {
 		f := &files[i]
@@ -173,10 +178,7 @@ func treeOf(v any) (tree any, err error) {
 	if err != nil {
 		return nil, err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	err = decoder.Decode(&tree)
-	return tree, err
+	return role.Tree(text)
 }
 
 // encode returns a value as indented JSON.

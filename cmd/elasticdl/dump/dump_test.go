@@ -19,12 +19,13 @@ import (
 )
 
 // planted are secrets, and where they are in the files of a job.
-var planted = []string{"hunter2-of-a-variable", "hunter2 of an argument", "hunter2ofaurl", "hunter2-of-a-log"}
+var planted = []string{"hunter2-of-a-variable", "hunter2 of an argument", "hunter2ofaurl", "hunter2-of-a-log",
+	"hunter2-inherited"}
 
 func plant(_ context.Context) ([]File, error) {
 	return []File{
 		{Name: "logs/worker-0.log", Text: []byte("connect amqp://me:" + planted[2] + "@queue\nPASSWORD=" + planted[3] +
-			"\nthe variable is " + planted[0] + "\n")},
+			"\nalso " + planted[4] + "\nthe variable is " + planted[0] + "\n")},
 		{Name: "machine/job.json", Value: map[string]any{"envs": map[string]any{"DB": planted[0]},
 			"command": []any{"main.py", "--api_key", planted[1]}, "name": "mnist"}},
 		{Name: "status.txt", Text: []byte("main.py --api_key " + planted[1])},
@@ -70,7 +71,7 @@ func unpack(t *testing.T, file string) map[string]string {
 
 func TestArchiveHasNoSecret(t *testing.T) {
 	var steps []string
-	d, err := Read(t.Context(), Manifest{Job: "mnist"}, []Part{{"all", time.Minute, plant}},
+	d, err := Read(t.Context(), Manifest{Job: "mnist"}, []Part{{"all", time.Minute, plant}}, map[string]string{"HF_TOKEN": "hunter2-inherited"},
 		func(step string) { steps = append(steps, step) })
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +110,7 @@ func TestArchiveHasNoSecret(t *testing.T) {
 
 // A file is not replaced, and an archive that cannot be written leaves none.
 func TestSaveReplacesNothing(t *testing.T) {
-	d, err := Read(t.Context(), Manifest{}, nil, func(string) {})
+	d, err := Read(t.Context(), Manifest{}, nil, nil, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func TestSaveReplacesNothing(t *testing.T) {
 func TestArchiveHasDirectory(t *testing.T) {
 	d, err := Read(t.Context(), Manifest{}, []Part{{"all", time.Minute, func(context.Context) ([]File, error) {
 		return []File{{Name: "cluster/nodes.json", Value: []*int(nil)}, {Name: "machine/launcher.json"}}, nil
-	}}}, func(string) {})
+	}}}, nil, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +168,7 @@ func TestPartsHaveLimits(t *testing.T) {
 		quick := Part{"status", time.Minute, func(context.Context) ([]File, error) {
 			return []File{{Name: "status.txt", Text: []byte("running\n")}}, nil
 		}}
-		d, err := Read(t.Context(), Manifest{}, []Part{slow, quick}, func(string) {})
+		d, err := Read(t.Context(), Manifest{}, []Part{slow, quick}, nil, func(string) {})
 		if err != nil || len(d.Files) != 2 || len(d.Missing) != 1 ||
 			d.Missing[0] != (Missing{"logs", "it took too long: more than 1m0s"}) {
 			t.Errorf("%+v, %v", d, err)
@@ -175,7 +176,7 @@ func TestPartsHaveLimits(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		interrupted := errors.New("interrupted")
 		time.AfterFunc(time.Second, func() { cancel(interrupted) })
-		if _, err := Read(ctx, Manifest{}, []Part{slow, quick}, func(string) {}); err != interrupted {
+		if _, err := Read(ctx, Manifest{}, []Part{slow, quick}, nil, func(string) {}); err != interrupted {
 			t.Errorf("%v, want the cause", err)
 		}
 	})

@@ -25,7 +25,7 @@ type Redactor struct {
 // Shortest values that are removed everywhere. Shorter ones occur in other words.
 const (
 	shortestSecret = 6 // of a name that is a secret's
-	shortestOther  = 8
+	shortestOther  = 12
 )
 
 // Known makes the redactor remove a value everywhere. The value may be too short, or too usual, to
@@ -40,7 +40,8 @@ func (r *Redactor) Known(name, value string) {
 		if shortest = shortestSecret; plain.MatchString(value) || place(name, value) {
 			return
 		}
-	case harmless.MatchString(value), uid.MatchString(value) && strings.HasSuffix(name, "UID"):
+	case harmless.MatchString(value), uid.MatchString(value) && strings.HasSuffix(name, "UID"),
+		!digit.MatchString(value) || !letter.MatchString(value): // the name of a data set, a level
 		return
 	}
 	for _, v := range append(strings.Split(value, "\n"), value) {
@@ -64,9 +65,10 @@ var (
 	plain = regexp.MustCompile(`^[-+]?[0-9]*\.?[0-9]+$|^(?i:true|false|yes|no|on|off|none|null)$`)
 	uid   = regexp.MustCompile(`^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 	// suspects matches the end of names that may be those of a secret
-	suspects = regexp.MustCompile(`(?i)(?:^|[^a-z])(?:` + secretNames + `|[a-z]*(?:token|secret)|_?auth|sas|pat)$`)
-	shell    = regexp.MustCompile(`^-[a-z]*c$`)
-	dashes   = regexp.MustCompile(`^--?[A-Za-z]`)
+	digit, letter = regexp.MustCompile(`[0-9]`), regexp.MustCompile(`[A-Za-z]`)
+	suspects      = regexp.MustCompile(`(?i)(?:^|[^a-z])(?:` + secretNames + `|[a-z]*(?:token|secret)|_?auth|sas|pat)$`)
+	shell         = regexp.MustCompile(`^-[a-z]*c$`)
+	dashes        = regexp.MustCompile(`^--?[A-Za-z]`)
 )
 
 // suspect reports whether a name may be that of a secret.

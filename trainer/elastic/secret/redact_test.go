@@ -261,9 +261,11 @@ func TestLearned(t *testing.T) {
 		"number": {`{"envs": {"EOS_TOKEN": "128001"}}`, "id 128001", "id 128001"},
 		"slash": {`{"envs": {"S_KEY": "", "AWS_SECRET_ACCESS_KEY": "/aB3cdEFgh"}}`, "use /aB3cdEFgh",
 			"use [redacted AWS_SECRET_ACCESS_KEY]"},
+		"name of a data set": {`{"envs": {"DATASET": "imagenet", "SPLIT": "training-split", "N": "v2"}}`,
+			"imagenet training-split v2", "imagenet training-split v2"},
 		"UID": {`{"env": [{"name": "ELASTICDL_UID", "value": "01234567-89ab-cdef-0123-456789abcdef"}]}`,
 			"of 01234567-89ab-cdef-0123-456789abcdef", "of 01234567-89ab-cdef-0123-456789abcdef"},
-		"trace": {`{"envs": {"X": "it'shunter2"}}`, `+ X='it'\''shunter2'`, "+ X='[redacted X]'"},
+		"trace": {`{"envs": {"X": "it'shunter2-of-x"}}`, `+ X='it'\''shunter2-of-x'`, "+ X='[redacted X]'"},
 	} {
 		r := new(Redactor)
 		r.Learn(tree(t, c.tree))
@@ -272,8 +274,8 @@ func TestLearned(t *testing.T) {
 		}
 	}
 	r := new(Redactor)
-	r.Known("KEYS", "first-line-of-it\nsecond-line-of-it")
-	if got := r.Text("> second-line-of-it"); got != "> [redacted KEYS]" {
+	r.Known("KEYS", "first-line-1-of-it\nsecond-line-2-of-it")
+	if got := r.Text("> second-line-2-of-it"); got != "> [redacted KEYS]" {
 		t.Errorf("a line of a value: %q", got)
 	}
 }

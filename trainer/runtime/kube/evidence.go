@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -147,11 +146,11 @@ func readable(m *core.ConfigMap) any {
 	}
 	data := make(map[string]any, len(m.Data))
 	for key, text := range m.Data {
-		var value any
-		if json.Unmarshal([]byte(text), &value) != nil {
-			value = text
+		if value, err := role.Tree([]byte(text)); err == nil {
+			data[key] = value
+		} else {
+			data[key] = text
 		}
-		data[key] = value
 	}
 	return map[string]any{"name": m.Name, "uid": m.UID, "resourceVersion": m.ResourceVersion,
 		"created": m.CreationTimestamp, "annotations": m.Annotations, "data": data}

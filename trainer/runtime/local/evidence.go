@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"encoding/json"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -31,7 +30,7 @@ func Evidence(_ context.Context, name string) ([]role.Evidence, error) {
 		}
 		e := role.Evidence{Name: "machine/" + strings.TrimSuffix(file, ".json") + ".json", Why: err}
 		if err == nil {
-			e.Why = json.Unmarshal(text, &e.Value)
+			e.Value, e.Why = role.Tree(text)
 		}
 		all = append(all, e)
 	}

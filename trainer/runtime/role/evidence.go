@@ -1,5 +1,10 @@
 package role
 
+import (
+	"bytes"
+	"encoding/json"
+)
+
 // Evidence is one file of what a runtime knows of a job, for people who look for a fault. It may
 // have secrets.
 type Evidence struct {
@@ -7,4 +12,12 @@ type Evidence struct {
 	Name  string
 	Value any   // with a form in JSON
 	Why   error // why it could not be read; nil: it was
+}
+
+// Tree returns the value of a JSON text, with numbers as they are written.
+func Tree(text []byte) (v any, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	err = d.Decode(&v)
+	return v, err
 }
