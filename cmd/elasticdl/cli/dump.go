@@ -147,7 +147,8 @@ func (d *dumping) read(ctx context.Context, now time.Time) (*dump.Dump, error) {
 		}
 	}
 	known := make(map[string]string)
-	if !ofCluster { // its processes have inherited the environment of the command that started it
+	// its processes have inherited the environment of the command that started it
+	if !ofCluster {
 		known = inherited(os.Environ())
 	}
 	return dump.Read(ctx, about, parts, known, func(step string) { fmt.Fprintf(d.notes, "debug-dump: %s\n", step) })

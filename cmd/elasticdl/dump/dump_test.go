@@ -71,7 +71,8 @@ func unpack(t *testing.T, file string) map[string]string {
 
 func TestArchiveHasNoSecret(t *testing.T) {
 	var steps []string
-	d, err := Read(t.Context(), Manifest{Job: "mnist"}, []Part{{"all", time.Minute, plant}}, map[string]string{"HF_TOKEN": "hunter2-inherited"},
+	d, err := Read(t.Context(), Manifest{Job: "mnist"}, []Part{{"all", time.Minute, plant}},
+		map[string]string{"HF_TOKEN": "hunter2-inherited"},
 		func(step string) { steps = append(steps, step) })
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ type Evidence struct {
 	Why   error // why it could not be read; nil: it was
 }
 
-// Tree returns the value of a JSON text, with numbers as they are written.
+// Tree returns the value of a JSON text, with all digits of its numbers.
 func Tree(text []byte) (v any, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
