@@ -46,7 +46,7 @@ var faults = []fault{
 		inject: func(w *watched) { w.signal(w.worker(1), syscall.SIGKILL) }, within: 10 * time.Second,
 		page:   `PodLost worker-1 .*killed \(signal 9\)`,
 		metric: `elasticdl_job_pods_lost_total\{cause="killed",job_name="kill",role="worker"\} 1`,
-		event:  `PodLost +worker-1 .*signal 9`, status: `worker-1 .*signal 9`,
+		event:  `PodLost +worker-1: .*signal 9`, status: `worker-1 .*signal 9`,
 		reason: `start .*processes start`, cause: "start",
 	},
 	{
@@ -69,7 +69,7 @@ var faults = []fault{
 		inject: func(w *watched) { w.brake(w.worker(1)) }, within: 10 * time.Second,
 		page:   `Problem worker-1 takes .* times the median step`,
 		metric: `elasticdl_job_slow_workers\{job_name="slow"\} 1`,
-		event:  `WorkerSlow +worker-1 takes .* times the median step`,
+		event:  `WorkerSlow +worker-1: takes .* times the median step`,
 		status: `Problem: +worker-1 takes .* times the median step`,
 		reason: `worker-1 takes .* times the median step`, cause: "slowest_rank",
 	},
