@@ -43,7 +43,7 @@ func train(more ...string) []string {
 var faults = []fault{
 	{
 		name: "kill", job: train("--num_ps_pods=1", "--distribution_strategy=ParameterServerStrategy"),
-		inject: func(w *watched) { w.signal(w.worker(1), syscall.SIGKILL) }, within: 10 * time.Second,
+		inject: func(w *watched) { w.signal(w.worker(1), syscall.SIGKILL) }, within: limit,
 		page:   `PodLost worker-1 .*killed \(signal 9\)`,
 		metric: `elasticdl_job_pods_lost_total\{cause="killed",job_name="kill",role="worker"\} 1`,
 		event:  `PodLost +worker-1: .*signal 9`, status: `worker-1 .*signal 9`,
@@ -51,7 +51,7 @@ var faults = []fault{
 	},
 	{
 		name: "stuck", job: []string{"run", "--num_workers=2", "--min_workers=2", "--", "python3", "TEST/stuck.py"},
-		within: time.Minute,
+		within: 3 * limit,
 		prepare: func(w *watched) {
 			w.write("stuck.py", "import os, time\n\ndef wait():\n    time.sleep(1000000)\n\n"+
 				"print('begins', flush=True)\nwait() if os.environ['RANK'] == '1' else os.read(os.pipe()[0], 1)\n")
@@ -66,7 +66,7 @@ var faults = []fault{
 			"--training_data=DATA",
 			"--num_epochs=10000", "--minibatch_size=64", "--num_workers=3",
 			"--distribution_strategy=AllreduceStrategy"},
-		inject: func(w *watched) { w.brake(w.worker(1)) }, within: 10 * time.Second,
+		inject: func(w *watched) { w.brake(w.worker(1)) }, within: limit,
 		page:   `Problem worker-1 takes .* times the median step`,
 		metric: `elasticdl_job_slow_workers\{job_name="slow"\} 1`,
 		event:  `WorkerSlow +worker-1: takes .* times the median step`,
@@ -76,7 +76,7 @@ var faults = []fault{
 	{
 		name: "full", job: append(train("--num_ps_pods=1", "--distribution_strategy=ParameterServerStrategy",
 			"--checkpoint_dir=TEST/disk/checkpoints", "--output=TEST/model"), "--num_epochs=1"),
-		prepare: func(w *watched) { w.mount("disk", "64k") }, within: 10 * time.Second,
+		prepare: func(w *watched) { w.mount("disk", "64k") }, within: limit,
 		page:   `Waits for .*no space left`,
 		metric: `elasticdl_job_journal_entries_total\{job_name="full",kind="CheckpointFailed"\} [1-9]`,
 		event:  `CheckpointFailed .*no space left`, status: `Waits for: .*no space left`,

@@ -44,6 +44,8 @@ type program struct {
 	// all states were lost, and no process has reported yet with which state the program continues;
 	// nil: no such loss
 	lost *loss
+	// the newest state that a process has begun with while no data set was declared; nil: none
+	begun *wire.Origin
 	// processes keep their state from one world to the next
 	keeps bool
 	// moved is the time at which a process last completed a round, or a world was formed, by the
@@ -138,10 +140,12 @@ func (g *program) declare(d *wire.Dataset) error {
 		g.work.dataset = nil
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
+	read := g.ledger != nil
 	if err := g.rewind(); err != nil {
 		g.work.dataset = nil
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
+	g.continues(read)
 	g.Log.Info("The program trains on " + described(d))
 	g.host.remember() // before any record is leased
 	g.waiters.wake()

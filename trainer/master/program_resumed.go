@@ -41,9 +41,30 @@ func (g *program) rested(records int64) {
 	}
 }
 
+// continues handles the first declaration of a data set in a job that was resumed: its book has the
+// records of the job before, and the queue has none. If the program has not read its checkpoint
+// yet, the records in that are credited again, and their epochs end again.
+func (g *program) continues(read bool) {
+	begun := g.begun
+	g.begun = nil
+	records := g.work.book.Records()
+	if read || records == 0 || g.work.queue.Stats().Done > 0 {
+		return
+	}
+	g.work.book.Set(new(ledger.Ledger))
+	g.rested(records)
+	// the queue can count the records of each ledger now
+	if err := g.begunWith(begun); err != nil {
+		g.Log.Warn("The state that the program began with is not of its data set", "reason", err)
+	}
+}
+
 // begunWith handles what the first rank of a world has begun with that has no source: all ranks
 // take its state.
 func (g *program) begunWith(o *wire.Origin) error {
+	if o != nil && g.work.dataset == nil {
+		g.begun = o
+	}
 	if o == nil || g.lost == nil || o.Generation <= g.lost.After {
 		return nil
 	}

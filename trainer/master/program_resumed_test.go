@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/audit"
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -196,6 +198,95 @@ func TestProgramWithoutStateSaysNoWorkerWasLost(t *testing.T) {
 			t.Errorf("%q", s.RollbackReason)
 		}
 	})
+}
+
+// The audit of a program that was resumed has each record once: whether its processes have read
+// their checkpoint before they come to a world or in it, before they declare their records or
+// after, and also if they have read none.
+func TestResumedProgramIsProved(t *testing.T) {
+	for name, c := range map[string]struct {
+		arrival *wire.Arrival
+		origin  *wire.Origin
+		early   bool // the origin comes before the declaration
+		ends    journal.Kind
+	}{
+		"read before the world": {arrival: &wire.Arrival{Round: 5, Version: 5, Ledger: had(1, 4, 2, 4)}},
+		"read in the world": {arrival: &wire.Arrival{Round: -1},
+			origin: &wire.Origin{Generation: 1, Version: 5, Ledger: had(1, 4, 2, 4)}, ends: journal.TrainingResumed},
+		"read before the declaration": {arrival: &wire.Arrival{Round: -1}, early: true,
+			origin: &wire.Origin{Generation: 1, Version: 5, Ledger: had(1, 4, 2, 4)}, ends: journal.TrainingResumed},
+		"less was saved": {arrival: &wire.Arrival{Round: -1},
+			origin: &wire.Origin{Generation: 1, Version: 5, Ledger: had(1, 4)}, ends: journal.TrainingRolledBack},
+		"nothing was read": {arrival: &wire.Arrival{Round: -1}, origin: &wire.Origin{Generation: 1},
+			ends: journal.TrainingStartedOver},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := reign(t, runJob(0))
+				a, b := r.peer(0), r.peer(1)
+				for _, p := range []*peer{a, b} {
+					p.enters("1 [0 1] from []")
+				}
+				trainMost(r.world)
+				time.Sleep(time.Second)
+				r.ends(Leave, ErrLeft)
+				a.close()
+				b.close()
+				past, err := ReadJournal(r.memory.read())
+				if err != nil || past.Book.Open.Records != 8 {
+					t.Fatalf("%d records: %v", past.Book.Open.Records, err)
+				}
+
+				resumed := reign(t, func(c *Config) {
+					runJob(0)(c)
+					c.Journal = past
+				})
+				p := resumed.stranger(0)
+				go p.live(resumed.MasterClient)
+				c.arrival.Crew = &wire.Crew{Processes: 1}
+				p.arrive(c.arrival)
+				time.Sleep(20 * time.Second)
+				p.nextWorld()
+				report := func() {
+					if c.origin != nil {
+						p.says(origin(c.origin))
+					}
+				}
+				if c.early {
+					report()
+				}
+				for range 3 {
+					lease, err := resumed.asks(0, &wire.Dataset{Size: 12, Epochs: 1, Task: 4})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if report != nil && !c.early {
+						report()
+					}
+					report = nil
+					if lease.Kind != wire.TaskKind_TRAINING {
+						break
+					}
+					resumed.done(0, lease)
+				}
+				time.Sleep(time.Second)
+				resumed.ends(Leave, ErrLeft)
+				p.close()
+				now, err := ReadJournal(resumed.memory.read())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := audit.Check(audit.Evidence{State: "Running", Program: true,
+					Journal: now}); got.Verdict != audit.Proved ||
+					got.Applied != 12 {
+					t.Errorf("%+v", got)
+				}
+				if c.ends != "" && now.Totals.Kinds[c.ends] != 1 {
+					t.Errorf("no %s: %v", c.ends, now.Totals.Kinds)
+				}
+			})
+		})
+	}
 }
 
 // A master that was lost with all workers does not know how many records its predecessor had

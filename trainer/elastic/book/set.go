@@ -16,7 +16,7 @@ func (b *Book) Set(l *ledger.Ledger) {
 	}
 	settled := b.whole(l)
 	if b.Return == nil {
-		b.Return = &Return{From: b.credited()}
+		b.Return = &Return{From: b.Records()}
 	}
 	if settled < b.Finished() {
 		b.cutLines(settled)
@@ -28,7 +28,7 @@ func (b *Book) Set(l *ledger.Ledger) {
 	b.keepFaults(settled, l)
 	b.page(settled+1, l)
 	before := b.Return.Undone
-	b.Return.Undone = max(0, b.Return.From-b.credited())
+	b.Return.Undone = max(0, b.Return.From-b.Records())
 	b.Undone += b.Return.Undone - before
 	b.Returned += int64(sign(b.Return.Undone) - sign(before))
 }
@@ -66,8 +66,8 @@ func (b *Book) whole(l *ledger.Ledger) int {
 	}
 }
 
-// credited returns the number of records in the book.
-func (b *Book) credited() int64 {
+// Records returns the number of records in the book.
+func (b *Book) Records() int64 {
 	n := b.Open.Records
 	for _, l := range b.Lines {
 		n += l.Records
