@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -145,9 +146,7 @@ func (d *Dump) redact(ctx context.Context, files []File, known map[string]string
 	for i := range d.Missing {
 		d.Missing[i].Why = r.Text(d.Missing[i].Why)
 	}
-	for what, n := range r.Removed() {
-		d.Redacted[what] = n
-	}
+	maps.Copy(d.Redacted, r.Removed())
 	d.sort()
 	return nil
 }

@@ -187,7 +187,7 @@ func (a *account) step() bool {
 
 // check compares the sums with those of the model.
 func (a *account) check() {
-	if got := a.b.credited(); got != a.records() {
+	if got := a.b.Records(); got != a.records() {
 		a.t.Fatalf("%d records in the book, want %d", got, a.records())
 	}
 	if a.b.Finished() != a.epoch-1 {
