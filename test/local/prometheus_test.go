@@ -88,7 +88,9 @@ func TestPrometheus(t *testing.T) {
 	p.Until(t, `elasticdl_job_pods_lost_total{role="worker",cause="killed"} == 1`)
 	p.Until(t, `elasticdl_job_pods_replaced_total == 1 and elasticdl_job_records_done > 0`)
 	p.Until(t, `count(up == 1) == 7`)
-	fell, err := p.Query(`resets({__name__=~"elasticdl_job_.*_total|elasticdl_job_recovery_seconds_count"}[10m]) > 0`)
+	// resets drops the names of metrics, which are a label before
+	const counters = `{__name__=~"elasticdl_job_.*_total|elasticdl_job_recovery_seconds_count"}`
+	fell, err := p.Query(`resets(label_replace(` + counters + `, "metric", "$1", "__name__", "(.+)")[10m:500ms]) > 0`)
 	if err != nil || len(fell) > 0 {
 		t.Errorf("counters that fell: %v, %v", fell, err)
 	}
