@@ -3,12 +3,10 @@
 package e2e
 
 import (
-	"archive/tar"
 	"bufio"
-	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/cookiejar"
 	"os"
@@ -80,28 +78,23 @@ func TestDashboard(t *testing.T) {
 // unpacked returns the files of a dump.
 func unpacked(t *testing.T, file string) map[string]string {
 	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	if out, err := exec.Command("tar", "-xzf", file, "-C", dir, "--strip-components=1").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	files := make(map[string]string)
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if err == io.EOF {
-			return files
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
 		}
-		text, readErr := io.ReadAll(r)
-		if err = errors.Join(err, readErr); err != nil {
-			t.Fatal(err)
-		}
-		_, name, _ := strings.Cut(h.Name, "/")
-		files[name] = string(text)
+		text, err := os.ReadFile(path)
+		files[strings.TrimPrefix(path, dir+"/")] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	return files
 }
 
 // dashboard is a page that a command serves.

@@ -189,7 +189,8 @@ func TestAccountOfRing(t *testing.T) {
 			t.Errorf("slow are %v", slow)
 		}
 		if got := w.look().Problems; len(got) != 1 ||
-			!strings.HasPrefix(got[0], "worker-1 takes 2.") {
+			!strings.HasPrefix(got[0], "worker-1 takes ") ||
+			!strings.Contains(got[0], " times the median step: 100 ms, the others ") {
 			t.Errorf("problems: %q", got)
 		}
 		tick(2, 500, 500)

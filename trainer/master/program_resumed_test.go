@@ -24,6 +24,20 @@ func trainMost(w *world) {
 	}
 }
 
+// reignMost is a master of a program that has trained on 8 of its 12 records. It has left.
+func reignMost(t *testing.T) (r *reigned, a, b *peer) {
+	t.Helper()
+	r = reign(t, runJob(0))
+	a, b = r.peer(0), r.peer(1)
+	for _, p := range []*peer{a, b} {
+		p.enters("1 [0 1] from []")
+	}
+	trainMost(r.world)
+	time.Sleep(time.Second)
+	r.ends(Leave, ErrLeft)
+	return r, a, b
+}
+
 // losesAll trains a program on 8 of its 12 records, and loses all its workers. It returns the next
 // worker, which has not arrived yet, and what happens from then on.
 func losesAll(t *testing.T) (w *world, next *peer, happened func() []Event) {
@@ -222,14 +236,7 @@ func TestResumedProgramIsProved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				r := reign(t, runJob(0))
-				a, b := r.peer(0), r.peer(1)
-				for _, p := range []*peer{a, b} {
-					p.enters("1 [0 1] from []")
-				}
-				trainMost(r.world)
-				time.Sleep(time.Second)
-				r.ends(Leave, ErrLeft)
+				r, a, b := reignMost(t)
 				a.close()
 				b.close()
 				past, err := ReadJournal(r.memory.read())
@@ -294,14 +301,7 @@ func TestResumedProgramIsProved(t *testing.T) {
 // not heard it.
 func TestNextMasterSaysWhatTheProgramResumedFrom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := reign(t, runJob(0))
-		a, b := r.peer(0), r.peer(1)
-		for _, p := range []*peer{a, b} {
-			p.enters("1 [0 1] from []")
-		}
-		trainMost(r.world)
-		time.Sleep(time.Second)
-		r.ends(Leave, ErrLeft)
+		r, _, _ := reignMost(t)
 		for i := range 2 {
 			r.kill(worker(i))
 		}

@@ -40,12 +40,12 @@ func dumpCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "debug-dump JOB",
-		Short: "Write what is known of a job into one archive, without secrets",
-		Long: "Write what is known of a job into one archive, without secrets: its status, events, audit, lost " +
+		Short: "Collect the evidence about a job in one archive, without secrets",
+		Long: "Collect the evidence about a job in one archive, without secrets: its status, events, audit, lost " +
 			"time, curves, stacks, the ends of all logs, its settings, and its objects or files.\n\n" +
 			"Values of environment variables, and whatever looks like a secret, are replaced with [redacted]. " +
-			"Names of hosts, users and paths stay. Secrets of Kubernetes are not read. The job is not disturbed; " +
-			"it may have ended. manifest.json, in the archive, lists its files and what could not be read.",
+			"Names of hosts, users and paths stay. Secrets of Kubernetes are not read. The job may have " +
+			"ended. If it runs, its stacks are taken as by elasticdl stacks. manifest.json, in the archive, lists its files and what could not be read.",
 		Example: "  elasticdl debug-dump test-mnist\n  elasticdl debug-dump test-mnist " +
 			"--file=mnist.tar.gz --log_mib=8",
 		Args:              words(1, 1),
@@ -105,7 +105,7 @@ func newFile(file string) error {
 	return nil
 }
 
-// dumping reads what is known of a job.
+// dumping collects the evidence about a job.
 type dumping struct {
 	home  home
 	job   string
@@ -119,9 +119,9 @@ const (
 	dumpLate = 5 * time.Minute
 )
 
-// read reads a dump. It is an error if there is no such job.
+// read reads a dump. It is an error if there is no such job, or the cluster does not answer.
 func (d *dumping) read(ctx context.Context, now time.Time) (*dump.Dump, error) {
-	if _, err := d.home.Status(ctx, d.job); missing(err) {
+	if _, err := d.home.Status(ctx, d.job); missing(err) || errors.Is(err, kube.ErrUnreachable) {
 		return nil, err
 	}
 	about := dump.Manifest{APIVersion: apiVersion, Job: d.job, Place: "this machine", Created: now.UTC(),
@@ -147,7 +147,7 @@ func (d *dumping) read(ctx context.Context, now time.Time) (*dump.Dump, error) {
 		}
 	}
 	known := make(map[string]string)
-	// its processes have inherited the environment of the command that started it
+	// its processes have inherited the environment of a command such as this one
 	if !ofCluster {
 		known = inherited(os.Environ())
 	}
@@ -278,7 +278,6 @@ func dumpText(file string, m dump.Manifest) string {
 		fmt.Fprintf(&b, "  redacted   %s values: %s\n", logline.Thousands(int64(removed)),
 			oneLine(strings.Join(names, ", ")))
 	}
-	b.WriteString("  Look into it before you send it: names of hosts and users, paths, and what your program " +
-		"logs are in it.\n")
+	b.WriteString("  Read it before you send it: it has names of hosts and users, paths, and log lines.\n")
 	return b.String()
 }

@@ -34,7 +34,7 @@ type File struct {
 	Text  []byte
 	// Left is the number of bytes before Text that were left out
 	Left int64
-	// Why it could not be read; then it has no contents
+	// Why it could not be read, or not whole
 	Why error
 }
 
@@ -120,12 +120,12 @@ func (d *Dump) redact(ctx context.Context, files []File, known map[string]string
 	trees := make([]any, len(files))
 	for i := range files {
 		f := &files[i]
-		if f.Value == nil || f.Why != nil {
+		if f.Value == nil {
 			continue
 		}
-		if trees[i], f.Why = treeOf(f.Value); f.Why == nil {
-			r.Learn(trees[i])
-		}
+		tree, err := treeOf(f.Value)
+		trees[i], f.Why = tree, cmp.Or(f.Why, err)
+		r.Learn(tree)
 	}
 	for i, f := range files {
 		if ctx.Err() != nil {
@@ -133,7 +133,9 @@ func (d *Dump) redact(ctx context.Context, files []File, known map[string]string
 		}
 		if f.Why != nil {
 			d.Missing = append(d.Missing, Missing{f.Name, f.Why.Error()})
-			continue
+			if trees[i] == nil && len(f.Text) == 0 {
+				continue
+			}
 		}
 		text := f.Text
 		if trees[i] != nil || strings.HasSuffix(f.Name, ".json") { // null is a value, too

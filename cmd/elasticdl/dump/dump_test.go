@@ -30,6 +30,7 @@ func plant(_ context.Context) ([]File, error) {
 			"command": []any{"main.py", "--api_key", planted[1]}, "name": "mnist"}},
 		{Name: "status.txt", Text: []byte("main.py --api_key " + planted[1])},
 		{Name: "cluster/nodes.json", Why: errors.New("forbidden: " + planted[0])},
+		{Name: "cluster/events.json", Value: []string{"Killing"}, Why: errors.New("only the first")},
 	}, fmt.Errorf("of it a part: %s", planted[0])
 }
 
@@ -101,7 +102,7 @@ func TestArchiveHasNoSecret(t *testing.T) {
 			t.Errorf("%s lacks %q:\n%s", name, want, files[name])
 		}
 	}
-	if len(files) != 4 || len(d.Missing) != 2 || d.Redacted["DB"] != 4 {
+	if len(files) != 5 || len(d.Missing) != 3 || d.Redacted["DB"] != 4 {
 		t.Errorf("%d files, missing %v, redacted %v", len(files), d.Missing, d.Redacted)
 	}
 	if want := []string{"all", "removing secrets"}; !slices.Equal(steps, want) {

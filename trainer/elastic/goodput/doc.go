@@ -63,5 +63,5 @@
 //  5. An Account has a bounded size: one entry for each worker that is asked for, and [MostMarks].
 //  6. A worker is slow if its own computing for one step takes more than [SlowTimes] times the
 //     median of the other workers, and [SlowLeast] more than it, over at least [SlowSteps] steps of
-//     about the last minute.
+//     about the last ten seconds.
 package goodput

@@ -80,5 +80,10 @@ func TestLooks(t *testing.T) {
 		if why := Looks(c.name, c.value); why != c.why {
 			t.Errorf("%s=%s: %q, want %q", c.name, c.value, why, c.why)
 		}
+		// a value that is refused by its form is removed from texts, too
+		if text := "got " + c.value + " here"; c.why != "" && c.why != "by its name" &&
+			new(Redactor).Text(text) == text {
+			t.Errorf("%q stays in a text", c.value)
+		}
 	}
 }

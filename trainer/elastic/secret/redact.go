@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Redactor removes secrets from texts and JSON values. In its place
-// stands "[redacted KIND]". Values to remove everywhere are learned first, by [Redactor.Learn] and
-// [Redactor.Known]. The zero value is ready to use.
+// Redactor removes secrets from texts and JSON values. In the place of each stands "[redacted
+// KIND]". Values to remove everywhere are learned first, by [Redactor.Learn] and [Redactor.Known].
+// The zero value is ready to use.
 type Redactor struct {
 	// names of values to remove everywhere
 	values map[string]string
@@ -62,13 +62,13 @@ func (r *Redactor) Known(name, value string) {
 var (
 	// plain matches values that tell nothing, whatever their name. An address of a secret's name
 	// may be that of a webhook.
-	plain = regexp.MustCompile(`^[-+]?[0-9]*\.?[0-9]+$|^(?i:true|false|yes|no|on|off|none|null)$`)
-	uid   = regexp.MustCompile(`^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
-	// suspects matches the end of names that may be those of a secret
+	plain         = regexp.MustCompile(`^[-+]?[0-9]*\.?[0-9]+$|^(?i:true|false|yes|no|on|off|none|null)$`)
+	uid           = regexp.MustCompile(`^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 	digit, letter = regexp.MustCompile(`[0-9]`), regexp.MustCompile(`[A-Za-z]`)
-	suspects      = regexp.MustCompile(`(?i)(?:^|[^a-z])(?:` + secretNames + `|[a-z]*(?:token|secret)|_?auth|sas|pat)$`)
-	shell         = regexp.MustCompile(`^-[a-z]*c$`)
-	dashes        = regexp.MustCompile(`^--?[A-Za-z]`)
+	// suspects matches the end of names that may be those of a secret
+	suspects = regexp.MustCompile(`(?i)(?:^|[^a-z])(?:` + secretNames + `|[a-z]*(?:token|secret)|_?auth|sas|pat)$`)
+	shell    = regexp.MustCompile(`^-[a-z]*c$`)
+	dashes   = regexp.MustCompile(`^--?[A-Za-z]`)
 )
 
 // suspect reports whether a name may be that of a secret.

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -109,7 +110,7 @@ func each[T any](ctx context.Context, c *Client, kind string, names map[string]b
 	get func(context.Context, string, meta.GetOptions) (*T, error)) (found []*T, err error) {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if len(found) == mostNodes {
-			break
+			return found, fmt.Errorf("only the first %d of %d", mostNodes, len(names))
 		}
 		o, err := once(ctx, c.limit(), func(ctx context.Context) (*T, error) {
 			return absent(get(ctx, name, meta.GetOptions{}))
@@ -135,6 +136,9 @@ func (c *Client) eventsOf(ctx context.Context, uids map[string]bool) ([]core.Eve
 	events := slices.DeleteFunc(list.Items, func(e core.Event) bool { return !uids[string(e.InvolvedObject.UID)] })
 	for i := range events {
 		events[i].ManagedFields = nil
+	}
+	if list.Continue != "" {
+		return events, fmt.Errorf("the namespace has more than %d events, of which these are the first", mostEvents)
 	}
 	return events, nil
 }

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -64,7 +65,7 @@ func (d dir) files() ([]file, error) {
 			return nil
 		}
 		if len(all) == mostFiles {
-			return fs.SkipAll
+			return fmt.Errorf("only the first %d files", mostFiles)
 		}
 		name, _ := filepath.Rel(string(d), path) // path is in d
 		all = append(all, file{name, info.Mode().String(), info.Size(), info.ModTime()})

@@ -10,8 +10,9 @@ import (
 type Evidence struct {
 	// path in an archive, such as cluster/pods.json
 	Name  string
-	Value any   // with a form in JSON
-	Why   error // why it could not be read; nil: it was
+	Value any // with a form in JSON
+	// why it could not be read, or not whole; nil: it was
+	Why error
 }
 
 // Tree returns the value of a JSON text, with all digits of its numbers.
