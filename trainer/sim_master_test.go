@@ -12,6 +12,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -20,10 +21,12 @@ import (
 // masters is the masters of a job, one after the other, and what they leave for the next one. The
 // simulation's mutex guards it.
 type masters struct {
-	reign  *reign    // the present one, nil while there is none
-	number int       // of the last
-	record []byte    // of the last
-	deaf   time.Time // until then nothing can be written
+	reign  *reign // the present one, nil while there is none
+	number int    // of the last
+	record []byte // of the last
+	// of the job before it was resumed
+	past journal.Snapshot
+	deaf time.Time // until then nothing can be written
 	// no record that has this text can be written; "": each can
 	unwritable string
 	away       time.Duration // what passes until the next one
@@ -190,7 +193,7 @@ func (r *reign) run(ctx context.Context, former []byte, resume bool) (*wire.JobS
 		Self: speak.Self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: r.number,
 			ModelGeneration: 1}), Users: true,
 		Job: r.job, Resume: resume, Training: training, Validation: validation,
-		Former: former, Memory: r, Metric: metric,
+		Former: former, Memory: r, Metric: metric, Journal: r.past,
 		Listener: r.network.listen(r.host, masterAddress), Pods: r, Dial: r.network.dial(r.host),
 		Log: r.log(fmt.Sprintf("master-%d", r.number)),
 		OnEvent: func(e master.Event) {

@@ -46,11 +46,11 @@ type fakeProcess struct {
 	handles bool
 
 	// what laws look at; the simulation's mutex guards it
-	role
+	standing
 }
 
-// role is the role of a process in its job.
-type role struct {
+// standing is the place of a process in its job: its world, and its rank there.
+type standing struct {
 	// its world, and its rank and the number of ranks there; 0: it is in none
 	generation int64
 	rank, size int
@@ -79,7 +79,8 @@ func (m *machine) newProcess(g *group, position program.Position, local int, for
 		m.program.living = living
 		delete(m.absent, local)
 		if position.Generation > 0 && !m.program.packaged {
-			p.role = role{generation: position.Generation, rank: position.FirstRank + local, size: position.WorldSize}
+			p.standing = standing{generation: position.Generation, rank: position.FirstRank + local,
+				size: position.WorldSize}
 		}
 	})
 	return p

@@ -273,7 +273,7 @@ func (s *session) enter(m told) bool {
 	s.mu.Unlock()
 	s.worldSettled = m.Settled
 	s.book.void(m.Floor)
-	s.note(func() { s.process.role = role{generation: m.Generation, rank: m.Rank, size: m.Size} })
+	s.note(func() { s.process.standing = standing{generation: m.Generation, rank: m.Rank, size: m.Size} })
 	s.spring(enters, s.process.host.name)
 	if s.isRecalled() {
 		return false

@@ -26,6 +26,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/runtime/role"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/store/safetensors"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -282,7 +283,7 @@ func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
 	}
 	if s.stopped == 0 || status.State == string(job.Stopped) {
 		if s.stopped > 0 {
-			s.resume()
+			s.resume(t, status)
 		}
 		status, err = s.runOnce(ctx, s.stopped > 0)
 	}
@@ -292,8 +293,14 @@ func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
 	return status, err
 }
 
-// resume changes what may change of a job that is resumed. Nothing of it runs.
-func (s *simulation) resume() {
+// resume changes what may change of a job that is resumed, and keeps its journal. Nothing of it
+// runs.
+func (s *simulation) resume(t *testing.T, last *wire.JobStatus) {
+	past, err := master.ReadJournal(s.record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.past = role.Concluded(past, last)
 	r := rand.New(rand.NewPCG(s.job.Seed, 8))
 	if s.hasServers() {
 		s.job.NumPS = 1 + r.IntN(3)

@@ -81,6 +81,9 @@ type savedProgram struct {
 	verdict.Snapshot
 	Dataset *dataset `json:"dataset,omitempty"`
 	Lost    *loss    `json:"lost,omitempty"`
+	// of the state that the last world began with, while no data set is declared
+	Ledger *ledger.Ledger `json:"ledger,omitempty"`
+	Begun  *savedOrigin   `json:"begun,omitempty"`
 
 	Claims []*vouched `json:"claims,omitempty"`
 }
@@ -94,8 +97,18 @@ type dataset struct {
 	Task    int64  `json:"task"`
 }
 
+// savedOrigin is a [wire.Origin] in a record.
+type savedOrigin struct {
+	Generation int64  `json:"generation"`
+	Version    int64  `json:"version,omitempty"`
+	Ledger     []byte `json:"ledger,omitempty"`
+}
+
 func (g *program) save() *savedProgram {
-	s := &savedProgram{Snapshot: g.judge.Snapshot(), Lost: g.lost}
+	s := &savedProgram{Snapshot: g.judge.Snapshot(), Lost: g.lost, Ledger: g.ledger}
+	if o := g.begun; o != nil {
+		s.Begun = &savedOrigin{Generation: o.Generation, Version: o.Version, Ledger: o.Ledger}
+	}
 	for _, v := range g.claims {
 		c := *v
 		s.Claims = append(s.Claims, &c)
@@ -114,7 +127,10 @@ func (g *program) restore(s *savedProgram) (err error) {
 	if g.judge, err = verdict.Restore(verdictPolicy(g.Job), s.Snapshot); err != nil {
 		return err
 	}
-	g.lost, g.claims = s.Lost, s.Claims
+	g.lost, g.claims, g.ledger = s.Lost, s.Claims, s.Ledger
+	if o := s.Begun; o != nil {
+		g.begun = &wire.Origin{Generation: o.Generation, Version: o.Version, Ledger: o.Ledger}
+	}
 	if d := s.Dataset; d != nil {
 		return g.work.declare(&wire.Dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed,
 			Task: d.Task})

@@ -64,6 +64,10 @@ func (g *program) continues(read bool) {
 func (g *program) begunWith(o *wire.Origin) error {
 	if o != nil && g.work.dataset == nil {
 		g.begun = o
+		if g.work.book.Records() > 0 {
+			// the declaration needs it, and it is reported once
+			g.host.remember()
+		}
 	}
 	if o == nil || g.lost == nil || o.Generation <= g.lost.After {
 		return nil

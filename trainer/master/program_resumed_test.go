@@ -137,7 +137,7 @@ func TestProgramSaysWhatItResumedFrom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w, p, happened := losesAll(t)
-				c.arrival.Crew = &wire.Crew{Processes: 1}
+				c.arrival.Process, c.arrival.Crew = 7, &wire.Crew{Processes: 1}
 				p.arrive(c.arrival)
 				time.Sleep(20 * time.Second)
 				if c.waits {
@@ -222,12 +222,17 @@ func TestResumedProgramIsProved(t *testing.T) {
 		arrival *wire.Arrival
 		origin  *wire.Origin
 		early   bool // the origin comes before the declaration
+		lost    bool // and the master is lost in between
 		ends    journal.Kind
 	}{
 		"read before the world": {arrival: &wire.Arrival{Round: 5, Version: 5, Ledger: had(1, 4, 2, 4)}},
 		"read in the world": {arrival: &wire.Arrival{Round: -1},
 			origin: &wire.Origin{Generation: 1, Version: 5, Ledger: had(1, 4, 2, 4)}, ends: journal.TrainingResumed},
 		"read before the declaration": {arrival: &wire.Arrival{Round: -1}, early: true,
+			origin: &wire.Origin{Generation: 1, Version: 5, Ledger: had(1, 4, 2, 4)}, ends: journal.TrainingResumed},
+		"read before the world, the master is lost": {lost: true,
+			arrival: &wire.Arrival{Round: 5, Version: 5, Ledger: had(1, 4, 2, 4)}},
+		"read before the declaration, the master is lost": {arrival: &wire.Arrival{Round: -1}, early: true, lost: true,
 			origin: &wire.Origin{Generation: 1, Version: 5, Ledger: had(1, 4, 2, 4)}, ends: journal.TrainingResumed},
 		"less was saved": {arrival: &wire.Arrival{Round: -1},
 			origin: &wire.Origin{Generation: 1, Version: 5, Ledger: had(1, 4)}, ends: journal.TrainingRolledBack},
@@ -250,7 +255,7 @@ func TestResumedProgramIsProved(t *testing.T) {
 				})
 				p := resumed.stranger(0)
 				go p.live(resumed.MasterClient)
-				c.arrival.Crew = &wire.Crew{Processes: 1}
+				c.arrival.Process, c.arrival.Crew = 7, &wire.Crew{Processes: 1}
 				p.arrive(c.arrival)
 				time.Sleep(20 * time.Second)
 				p.nextWorld()
@@ -262,7 +267,18 @@ func TestResumedProgramIsProved(t *testing.T) {
 				if c.early {
 					report()
 				}
-				for range 3 {
+				if c.lost {
+					resumed.ends(Leave, ErrLeft)
+					p.close()
+					resumed.follow()
+					p = resumed.stranger(0) // the next master hears no origin
+					p.beat.Generation = 1
+					go p.live(resumed.MasterClient)
+					p.arrive(&wire.Arrival{Works: true, Generation: 1, Process: 7, Crew: c.arrival.Crew})
+					time.Sleep(20 * time.Second)
+				}
+				leases := 0
+				for ; ; leases++ {
 					lease, err := resumed.asks(0, &wire.Dataset{Size: 12, Epochs: 1, Task: 4})
 					if err != nil {
 						t.Fatal(err)
@@ -275,6 +291,9 @@ func TestResumedProgramIsProved(t *testing.T) {
 						break
 					}
 					resumed.done(0, lease)
+				}
+				if want := map[bool]int{false: 3, true: 1}[c.arrival.Round > 0]; leases != want {
+					t.Errorf("%d tasks are leased, want %d", leases, want)
 				}
 				time.Sleep(time.Second)
 				resumed.ends(Leave, ErrLeft)
