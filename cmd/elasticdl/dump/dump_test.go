@@ -214,6 +214,36 @@ func TestLogs(t *testing.T) {
 	}
 }
 
+// A line that is too long keeps its end: no secret whose name is cut off, and no part of one. All
+// that is left out is counted.
+func TestLongLine(t *testing.T) {
+	const secret = "hunter2-of-a-long-line"
+	for _, before := range []int{0, 500_000} {
+		for after := longestLine - 2000; after < longestLine+100; after += 7 {
+			line := strings.Repeat("ab ", before/3) + `"password": "` + secret + `" ` + strings.Repeat("cd ",
+				after/3) + "\n"
+			l := &Logs{Most: 1 << 20}
+			for part := range slices.Chunk([]byte("[worker-0] "+line), 32<<10) {
+				l.Write(part)
+			}
+			f := l.Files("logs")[0]
+			text := string(f.Text)
+			n := len(text) + int(f.Left)
+			if f.Left > 0 && (strings.Contains(text, "hunter") || strings.Contains(text, "line")) {
+				t.Fatalf("%d bytes after it, the rest begins with %.60q", after, text)
+			}
+			if f.Name != "logs/worker-0.log" || n != len(line) || len(text) < longestLine/2 {
+				t.Fatalf("%s: %d bytes and %d left out, want %d", f.Name, len(text), f.Left, len(line))
+			}
+		}
+	}
+	l := &Logs{Most: 1 << 20} // a line without spaces
+	l.Write([]byte("[worker-0] " + strings.Repeat("Q", 1<<20) + "\n"))
+	if f := l.Files("logs")[0]; len(f.Text)+int(f.Left) != 1<<20+1 || len(f.Text) > 1 {
+		t.Errorf("%d bytes and %d left out", len(f.Text), f.Left)
+	}
+}
+
 func FuzzLogs(f *testing.F) {
 	f.Add("[worker-0] a\n", "b\n[master] c")
 	f.Fuzz(func(t *testing.T, a, b string) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"maps"
 	"slices"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/secret"
 )
 
 // Logs splits the log of a job, in which each line begins with "[POD] ", into one for each pod. It
@@ -13,6 +15,7 @@ type Logs struct {
 
 	pods map[string]*last
 	part []byte // of a line
+	gap  int64  // bytes that were removed from that part
 	held int64
 }
 
@@ -26,15 +29,24 @@ type last struct {
 // longestLine is the maximum number of bytes of a line that are kept together.
 const longestLine = 64 << 10
 
+// longestName is the maximum number of bytes of the name of a pod, with its brackets and the space.
+const longestName = 67
+
+// nameless is the number of bytes that are removed after a cut in a line, and the rest of the word
+// there: it may be a secret, whose name is before the cut.
+const nameless = 1 << 10
+
 // Write implements [io.Writer].
 func (l *Logs) Write(text []byte) (int, error) {
 	n := len(text)
 	for len(text) > 0 {
 		end := bytes.IndexByte(text, '\n') + 1
 		if end == 0 {
-			if l.part = append(l.part, text...); len(l.part) > 2*longestLine {
-				l.add(l.part)
-				l.part = l.part[:0]
+			if l.part = append(l.part, text...); len(l.part) > 4*longestLine {
+				// the pod stands at the beginning
+				n := len(l.part) - 2*longestLine
+				l.part = slices.Delete(l.part, longestName, n)
+				l.gap += int64(n - longestName)
 			}
 			break
 		}
@@ -47,7 +59,7 @@ func (l *Logs) Write(text []byte) (int, error) {
 func (l *Logs) add(line []byte) {
 	pod, text := "job", line
 	if rest, ok := bytes.CutPrefix(line, []byte("[")); ok {
-		if name, rest, ok := bytes.Cut(rest, []byte("] ")); ok && len(name) < 64 && safe(string(name)) &&
+		if name, rest, ok := bytes.Cut(rest, []byte("] ")); ok && len(name) < longestName-3 && safe(string(name)) &&
 			!bytes.ContainsAny(name, "/ ") {
 			pod, text = string(name), rest
 		}
@@ -60,16 +72,26 @@ func (l *Logs) add(line []byte) {
 		p = new(last)
 		l.pods[pod] = p
 	}
-	if len(text) > longestLine {
-		p.left += int64(len(text) - longestLine)
-		text = text[len(text)-longestLine:]
+	if n := len(text); n > longestLine {
+		text = lineRest(text[n-longestLine:])
+		p.left += l.gap + int64(n-len(text))
 	}
+	l.gap = 0
 	p.lines = append(p.lines, bytes.Clone(text))
 	p.bytes += int64(len(text))
 	l.held += int64(len(text))
 	for l.held > l.Most {
 		l.drop()
 	}
+}
+
+// lineRest returns what may be kept of the rest of a line: without secrets, whose names may be cut
+// off. It ends with the line.
+func lineRest(text []byte) []byte {
+	rest := []byte(new(secret.Redactor).Text(string(text)))
+	rest = rest[min(nameless, len(rest)-1):]
+	space := bytes.IndexAny(rest, " \t\n")
+	return rest[max(0, space):]
 }
 
 // drop drops the first eighth of the longest log, and at least a line.

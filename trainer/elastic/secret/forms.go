@@ -74,6 +74,9 @@ var scans = []scan{
 		`(?i)\bcurl\b[^\n]*?[ \t](?:-u|--user|--proxy-user)[ \t=]+["']?[^\s:"']+:(?P<secret>[^\s"']+)`),
 		[]string{"curl"}, 0},
 	{"login", regexp.MustCompile(
+		`(?i)\b(?:mysql|mariadb)[a-z-]*\b[^\n]*?[ \t"'\[,]-p(?P<secret>[^\s"',\]]{4,})`),
+		[]string{"mysql", "mariadb"}, 0},
+	{"login", regexp.MustCompile(
 		`(?i)username\\*["'][ \t]*:[^\n]{1,80}\bkey\\*["'][ \t]*:[ \t]*\\*["'](?P<secret>[0-9a-f]{32,})`),
 		[]string{"username"}, 0},
 	{"auth", regexp.MustCompile(`(?i)["']_?auth\\*["'][ \t]*:[ \t]*\\*["'](?P<secret>[0-9A-Za-z+/=_-]{8,})`),

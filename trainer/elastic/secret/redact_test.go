@@ -112,6 +112,9 @@ func TestTextHasNoSecret(t *testing.T) {
 		"escaped url":     {`"postgres:\/\/me:` + password + `@db"`, password, ""},
 		"percent url": {"u=postgres%3A%2F%2Fme%3A" + "hunter2%40db", "hunter2",
 			"u=postgres%3A%2F%2Fme%3A[redacted password of a URL]%40db"},
+		"mysql": {"+ mysqldump -h db -ume -p" + password + " x", password,
+			"+ mysqldump -h db -ume -p[redacted login] x"},
+		"mysql words": {"['mysql', '-p" + password + "', 'x']", password, "['mysql', '-p[redacted login]', 'x']"},
 		"mysql of Go": {"me:" + password + "@tcp(db:3306)/x", password, ""},
 		"escaped &": {`"https://b/k?a=1\u0026X-Amz-Signature=0123456789abcdef\u0026b=2"`,
 			"0123456789", `"https://b/k?a=1\u0026X-Amz-Signature=[redacted parameter of a URL]\u0026b=2"`},
@@ -171,6 +174,7 @@ func TestTextKeepsOthers(t *testing.T) {
 		"KeyError: 'tokens' in dict(key='loss'); sorted(a, key=len)",
 		"open /var/run/secrets/kubernetes.io/serviceaccount/token: no such file; /run/token: permission denied",
 		"SyntaxError: unexpected token: ')' first token: 'hello'",
+		"mysql -h db -P 3306 -p", "connects to mysql on port 3306", "mysql --protocol=tcp", "mkdir -p /data/mysql",
 		"docker run -u 1000:1000 x; curl -u 1000:1000 y",
 	} {
 		if got := new(Redactor).Text(text); got != text {
