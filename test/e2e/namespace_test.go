@@ -55,7 +55,7 @@ func createNamespace(t *testing.T, on pair) *namespace {
 		if t.Failed() && *keep {
 			return
 		}
-		if err := command("kubectl", "delete", "namespace", name, "--timeout=3m"); err != nil {
+		if err := command("kubectl", "delete", "namespace", name, "--timeout=10m"); err != nil {
 			t.Error(err)
 		}
 	})
