@@ -21,6 +21,10 @@
 // a forked process may crash where a fresh one does not. If one does soon after its start, all
 // others are started by Exec, and [Exit].Forked has the master not count it.
 //
+// Modules that start threads are imported by standbys: processes like the fork server that import
+// everything, and become the processes of the next start instead of forking them. They are fresh
+// processes, as those by Exec are.
+//
 //	agent ──orders, stdio──> fork server ──fork──> helper ──fork──> rank 0, rank 1, …
 //	  ^                                              └ exits: the ranks become children of the agent
 //	  └────────────── waits for each rank itself ──────────────────────┘

@@ -120,6 +120,14 @@ func (o *Options) environ(p Position, local int, errorFile string, torch torchVe
 	return e
 }
 
+// own are variables with a value of their own for each process, or each world. A module that reads
+// one while it is imported must not be imported before a process has it.
+var own = []string{
+	"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
+	"ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
+	"TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", ErrorFileVariable,
+}
+
 // readAtStart are the prefixes of variables that the interpreter, the loader or libraries read
 // once, when they start: the fork server must have the values for its children. TORCH_NCCL_* is
 // read when a group is made.

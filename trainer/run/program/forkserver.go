@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -42,10 +43,12 @@ const (
 // warning, as they do without the import.
 var errNoTorch = errors.New("the program's interpreter has no torch")
 
-// forkServer is a running fork server.
+// forkServer is a running fork server, or a standby: a process that has imported the same, and
+// becomes one process of the program instead of forking it.
 type forkServer struct {
 	env     environ
 	learned []string
+	standby bool
 	// closed when it is known whether it can fork
 	ready chan struct{}
 	// closed when it has ended
@@ -55,11 +58,17 @@ type forkServer struct {
 	mu sync.Mutex
 	// why it cannot fork; set before ready is closed
 	err error
-	// name of a module that must not be imported before a fork: it starts threads, or uses a GPU
+	// name of a module that must not be imported before a fork: it starts threads, uses a GPU, or
+	// reads what each process has its own of
 	bad string
+	// a standby must not import it, either
+	always bool
+	// it is a process of the program: fork, or the owner of that process, waits for it
+	taken atomic.Bool
 	// when it became ready
 	since   time.Time
 	cmd     *exec.Cmd
+	pid     int
 	conn    *net.UnixConn
 	replies *bufio.Reader
 	errors  tail
@@ -67,13 +76,15 @@ type forkServer struct {
 
 // reply is a message of the fork server.
 type reply struct {
-	None  string `json:"none"`
-	Bad   string `json:"bad"`
-	Why   string `json:"why"`
-	Ready bool   `json:"ready"`
-	Error string `json:"error"`
-	Pids  []int  `json:"pids"`
-	Went  bool   `json:"went"`
+	None string `json:"none"`
+	Bad  string `json:"bad"`
+	Why  string `json:"why"`
+	// whatever imports it before a process begins
+	Always bool   `json:"always"`
+	Ready  bool   `json:"ready"`
+	Error  string `json:"error"`
+	Pids   []int  `json:"pids"`
+	Went   bool   `json:"went"`
 }
 
 // order asks the fork server to start processes.
@@ -98,7 +109,11 @@ type orderProcess struct {
 
 // startForkServer starts one in the background.
 func startForkServer(p *Program, env environ, learned []string) *forkServer {
-	f := &forkServer{env: env, learned: learned, ready: make(chan struct{}), dead: make(chan struct{})}
+	return (&forkServer{env: env, learned: learned}).start(p)
+}
+
+func (f *forkServer) start(p *Program) *forkServer {
+	f.ready, f.dead = make(chan struct{}), make(chan struct{})
 	if err := f.launch(p); err != nil {
 		f.err = fmt.Errorf("start a fork server: %w", err)
 		close(f.ready)
@@ -106,9 +121,8 @@ func startForkServer(p *Program, env environ, learned []string) *forkServer {
 		return f
 	}
 	go func() {
-		f.cmd.Wait()
-		children.forget(f.cmd.Process.Pid)
-		close(f.dead)
+		defer close(f.dead)
+		f.reap()
 	}()
 	go func() {
 		f.mu.Lock()
@@ -120,6 +134,17 @@ func startForkServer(p *Program, env environ, learned []string) *forkServer {
 		f.since = time.Now()
 	}()
 	return f
+}
+
+// reap returns when it has ended. Its owner waits for a process of the program.
+func (f *forkServer) reap() {
+	if f.standby {
+		if waitEnd(f.pid); f.taken.Load() {
+			return
+		}
+	}
+	f.cmd.Wait()
+	children.forget(f.pid)
 }
 
 func (f *forkServer) launch(p *Program) error {
@@ -158,6 +183,7 @@ func (f *forkServer) launch(p *Program) error {
 		f.conn.Close()
 		return err
 	}
+	f.pid = f.cmd.Process.Pid
 	return nil
 }
 
@@ -170,8 +196,8 @@ func (f *forkServer) load(p *Program) error {
 	f.conn.SetDeadline(time.Now().Add(importLimit))
 	r, err := f.ask(map[string]any{
 		"agent": os.Getpid(), "path": p.command.path, "orig": p.command.args, "env": f.env,
-		"learned": learned, "start": readAtStart, "early": p.early(),
-		"devices": p.options.devices,
+		"learned": learned, "start": readAtStart, "early": p.early(), "own": own,
+		"devices": p.options.devices, "standby": f.standby,
 	}, nil)
 	switch {
 	case err != nil:
@@ -179,8 +205,8 @@ func (f *forkServer) load(p *Program) error {
 	case r.None != "":
 		return fmt.Errorf("%w: %s", errNoTorch, r.None)
 	case r.Bad != "":
-		f.bad = r.Bad
-		return fmt.Errorf("a fork server that has imported %s has %s", r.Bad, r.Why)
+		f.bad, f.always = r.Bad, r.Always
+		return fmt.Errorf("a process that has imported %s has %s", r.Bad, r.Why)
 	case !r.Ready:
 		return errors.New("the fork server did not report that it is ready")
 	}
@@ -233,8 +259,8 @@ func (f *forkServer) lost(err error) error {
 	return fmt.Errorf("the fork server failed: %w", err)
 }
 
-// fork starts the processes of a group.
-func (f *forkServer) fork(p *Program, g *Group, learn string) error {
+// fork starts processes. A standby becomes the only one.
+func (f *forkServer) fork(p *Program, processes []*process, learn string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	children.starting.RLock() // until the processes are known
@@ -245,7 +271,7 @@ func (f *forkServer) fork(p *Program, g *Group, learn string) error {
 		o.Argv[0] = "-m"
 	}
 	var fds []int
-	for i, it := range g.processes {
+	for i, it := range processes {
 		process := orderProcess{Env: it.env, Typed: it.typed != nil, Boot: it.bootstrap(), Signal: int(stackSignal)}
 		if it.stacks != nil {
 			process.Stacks = it.stacks.path()
@@ -261,10 +287,11 @@ func (f *forkServer) fork(p *Program, g *Group, learn string) error {
 	}
 	f.conn.SetDeadline(time.Now().Add(orderLimit))
 	r, err := f.ask(o, fds)
-	if err == nil && r.Error == "" && len(r.Pids) != len(g.processes) {
-		err = fmt.Errorf("the fork server started %d of %d processes", len(r.Pids), len(g.processes))
+	if err == nil && r.Error == "" && len(r.Pids) != len(processes) {
+		err = fmt.Errorf("the fork server started %d of %d processes", len(r.Pids), len(processes))
 	}
 	if err == nil && r.Error == "" {
+		f.taken.Store(f.standby)
 		for _, pid := range r.Pids {
 			p.guard.watch(pid)
 		}
@@ -272,8 +299,12 @@ func (f *forkServer) fork(p *Program, g *Group, learn string) error {
 		// with 1.
 		var run reply
 		if run, err = f.ask(map[string]bool{"go": true}, nil); err == nil && run.Went {
-			for i, it := range g.processes {
+			for i, it := range processes {
 				it.started(r.Pids[i])
+			}
+			if f.standby {
+				f.cmd.Process.Release()
+				f.conn.Close()
 			}
 			return nil
 		} else if err == nil {
@@ -286,6 +317,7 @@ func (f *forkServer) fork(p *Program, g *Group, learn string) error {
 		waitEnd(pid)
 		reap(pid)
 		p.guard.forget(pid)
+		children.forget(pid)
 	}
 	if err != nil {
 		return err
@@ -302,8 +334,21 @@ func (f *forkServer) close() {
 	select {
 	case <-f.dead:
 	case <-time.After(time.Second): // it is importing
-		f.cmd.Process.Kill()
+		f.end()
 		<-f.dead
+	}
+}
+
+// end kills it, unless it is a process of the program.
+func (f *forkServer) end() {
+	select {
+	case <-f.ready: // it may become one now
+		f.mu.Lock()
+		defer f.mu.Unlock()
+	default: // it is importing, and the mutex is held
+	}
+	if !f.taken.Load() {
+		f.cmd.Process.Kill()
 	}
 }
 

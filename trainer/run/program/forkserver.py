@@ -1,10 +1,13 @@
 """Fork the processes of a training program from one that has imported torch.
 
+Or be one of them, if this is a standby: it has imported what the script imports, threads or not.
+
 The agent starts this with a socket as descriptor 3 and sends JSON lines:
 
   {"agent": pid, "path": executable, "orig": [argument, ...], "env": {...}, "learned": [module, ...],
    "start": [beginning of a variable that is read early, ...], "early": file,
-   "devices": [beginning of a path, ...]}                      first; answered by "ready",
+   "own": [variable that differs between processes, ...],
+   "devices": [beginning of a path, ...], "standby": bool}     first; answered by "ready",
                                                                or by "none" or "bad" and the end
   {"script"|"module": ..., "argv": [...], "orig": [...],
    "processes": [{"env": {...}, "learn": file,
@@ -16,7 +19,7 @@ The agent starts this with a socket as descriptor 3 and sends JSON lines:
   {"go": true}                                                 after "pids": the processes run;
                                                                answered by "went"
 
-A process comes from a helper, which exits, so that the agent becomes its parent. It runs only after
+A standby takes one order, of one process, which it becomes. A forked process comes from a helper, which exits, so that the agent becomes its parent. It runs only after
 "go", when the agent knows it. Python 3.8 and later; ASCII only.
 """
 
@@ -86,6 +89,46 @@ def title(arguments):
         pass  # it keeps the name of the fork server
 
 
+def yields():
+    """Run at the lowest priority, and be the first to end if memory is short.
+
+    Return the values before, for raises; None: the system would not let it.
+    """
+    pid = os.fork()
+    if pid == 0:
+        try:
+            first = lower()
+            raises(first)
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    if os.waitpid(pid, 0)[1] != 0:
+        return None
+    return lower()
+
+
+def lower():
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    with open("/proc/self/oom_score_adj") as file:
+        oom = file.read()
+    os.setpriority(os.PRIO_PROCESS, 0, 19)
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+    return nice, oom
+
+
+def raises(first):
+    """Run, with all threads, as before lower, which has returned first."""
+    nice, oom = first
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write(oom)
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            os.setpriority(os.PRIO_PROCESS, int(thread), nice)
+        except ProcessLookupError:
+            pass
+
+
 def threads():
     """Count threads.
 
@@ -104,9 +147,15 @@ def hazard():
 
     None: there is nothing.
     """
-    n = threads()
-    if n > 1:
-        return "%d threads" % n
+    n = 1 if STANDBY else threads()
+    return "%d threads" % n if n > 1 else device()
+
+
+def device():
+    """Return the device that this process uses, which another process, or this one later, may need.
+
+    None: there is none.
+    """
     for fd in os.listdir("/proc/self/fd"):
         try:
             path = os.readlink("/proc/self/fd/" + fd)
@@ -198,18 +247,24 @@ def load(hello):
             importlib.import_module(name)
         except Exception:
             pass  # a build without it
+    own = set(hello["own"])
     # a hazard that torch brings is reported at each order
     for name in () if hazard() else hello["learned"]:
         if not installed(name):
             continue
+        before = set(READ)
         try:
             importlib.import_module(name)
         except BaseException:
             # the script may have handled that, or prepared it
             pass
+        early = sorted((READ - before) & own)
+        if early:
+            tell(bad=name, always=True, why="read %s, which each process has its own of" % early[0])
+            os._exit(0)
         why = hazard()
         if why:
-            tell(bad=name, why=why)
+            tell(bad=name, always=device() is not None, why=why)
             os._exit(0)
     HIDDEN.extend(hidden())
     tell(ready=True)
@@ -374,21 +429,50 @@ def start(order, fds):
     return None
 
 
+def become(order, fds):
+    """Be the process that the agent has ordered. Return its number, None after a refusal."""
+    why = refusal(order)
+    if why:
+        tell(error=why, pids=[])
+        for fd in fds:
+            os.close(fd)
+        return None
+    tell(pids=[os.getpid()])
+    receive()
+    if FIRST:
+        raises(FIRST)
+    tell(went=True)
+    sock.close()
+    take(order["processes"][0], 0, fds)
+    adopt(order["processes"][0])
+    return 0
+
+
 def settle(process, index, fds, go):
     """Set descriptors as the agent ordered, wait for "go", then set the environment."""
     sock.close()
-    for stream in range(3):
-        os.dup2(fds[3 * index + stream], stream)
-    for fd in fds:
-        os.close(fd)
-    if process.get("typed"):
-        libc.ioctl(0, TIOCSCTTY, 0)
+    take(process, index, fds)
     if os.read(go, 1) != b"g":
         os._exit(1)
     os.close(go)
     libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != AGENT:
         os._exit(1)
+    adopt(process)
+
+
+def take(process, index, fds):
+    """Take the standard streams of a process."""
+    for stream in range(3):
+        os.dup2(fds[3 * index + stream], stream)
+    for fd in fds:
+        os.close(fd)
+    if process.get("typed"):
+        libc.ioctl(0, TIOCSCTTY, 0)
+
+
+def adopt(process):
+    """Set the environment and the name of a process."""
     env = process["env"]
     # with what an interpreter needs that begins again
     process["start"] = dict(env, **process["boot"])
@@ -594,7 +678,7 @@ def serve():
     """Obey the agent. Return in a process that was forked: what to run."""
     while True:
         order, fds = receive()
-        index = start(order, fds)
+        index = become(order, fds) if STANDBY else start(order, fds)
         if index is not None:
             return order, order["processes"][index]
 
@@ -602,6 +686,9 @@ def serve():
 hello = receive()[0]
 AGENT, GIVEN, OWN, DEVICES = hello["agent"], hello["env"], dict(os.environ), tuple(hello["devices"])
 ORIG, PATH, START, EARLY = hello["orig"], hello["path"], tuple(hello["start"]), hello["early"]
-title(ORIG + ["[fork server]"])
+STANDBY = hello["standby"]
+title(ORIG + ["[standby]" if STANDBY else "[fork server]"])
+if STANDBY:
+    FIRST = yields()
 load(hello)
 run(*serve())

@@ -473,7 +473,7 @@ func TestThreads(t *testing.T) {
 func TestForkServerLearns(t *testing.T) {
 	user := t.TempDir()
 	b := newForkBench(t, Options{Command: []string{"main.py"}, Env: []string{"PYTHONUSERBASE=" + user},
-		learnAfter: 300 * time.Millisecond}, map[string]string{
+		root: withMemory(t, 1), learnAfter: 300 * time.Millisecond}, map[string]string{
 		"mine.py": "import os; maker = os.getpid()",
 		"main.py": `
 import os, sys, sysconfig, time
@@ -546,8 +546,8 @@ time.sleep(1000)
 		t.Errorf("%q by %v", got, g.Method())
 	}
 	for _, want := range []string{
-		"module=opener.part reason=\"a fork server that has imported opener.part has " + device + " open\"",
-		"module=starter reason=\"a fork server that has imported starter has CUDA initialized\"",
+		"module=opener.part reason=\"a process that has imported opener.part has " + device + " open\"",
+		"module=starter reason=\"a process that has imported starter has CUDA initialized\"",
 	} {
 		if strings.Count(b.log.String(),
 			"level=INFO msg=\"the fork server does not import a module: each process that needs it does\" "+want) != 1 {

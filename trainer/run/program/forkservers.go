@@ -2,6 +2,7 @@ package program
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,12 +62,15 @@ type forkServers struct {
 	learn string
 	// modules that a fork server imports in addition to torch
 	learned []string
-	closed  chan struct{}
+	// modules that a standby imports: also those that start threads
+	studied  []string
+	standbys standbys
+	closed   chan struct{}
 }
 
 func newForkServers(p *Program) *forkServers {
 	return &forkServers{p: p, logged: make(map[string]bool), closed: make(chan struct{}),
-		off: p.forkable(), learn: filepath.Join(p.logs, "modules"), learned: known}
+		off: p.forkable(), learn: filepath.Join(p.logs, "modules"), learned: known, studied: known}
 }
 
 // want returns a fork server with that environment: the current one, or a new one.
@@ -144,6 +148,11 @@ func (s *forkServers) watch(f *forkServer) {
 // forgo removes what a fork server must not import, and logs why. The mutex is held.
 func (s *forkServers) forgo(f *forkServer) {
 	s.learned = without(s.learned, f.bad)
+	if f.always {
+		s.studied = without(s.studied, f.bad)
+	} else {
+		s.standbys.of = cmp.Or(s.standbys.of, f.bad)
+	}
 	s.p.options.Log.Info("the fork server does not import a module: each process that needs it does",
 		"module", f.bad, "reason", f.err)
 }
@@ -157,6 +166,14 @@ func (s *forkServers) start(ctx context.Context, g *Group) error {
 	if err != nil {
 		return err
 	}
+	switch s.become(ctx, g, env) {
+	case 0:
+	case len(g.processes):
+		g.method = Exec
+		return nil
+	default:
+		return errStandby
+	}
 	for range mostDeaths + 1 { // one that dies now is not the last
 		f, err := s.ready(ctx, env)
 		if err != nil {
@@ -165,7 +182,8 @@ func (s *forkServers) start(ctx context.Context, g *Group) error {
 		s.mu.Lock()
 		learn := s.learn
 		s.mu.Unlock()
-		if err = f.fork(s.p, g, learn); err == nil {
+		if err = f.fork(s.p, g.processes, learn); err == nil {
+			g.method = Fork
 			s.study(learn)
 			return nil
 		}
@@ -203,6 +221,8 @@ func (s *forkServers) early() error {
 	}
 	return s.off
 }
+
+var errStandby = errors.New("a standby process failed")
 
 var errShortLived = errors.New("fork servers end too soon after their start")
 
@@ -283,6 +303,8 @@ func (s *forkServers) crashed(e Exit, age time.Duration) {
 		}
 		s.off = fmt.Errorf("rank %d crashed (%s) %v after it was forked, which may not happen to a "+
 			"fresh process", e.Rank, unix.SignalName(syscall.Signal(e.Signal)), age.Round(time.Millisecond))
+		s.standbys.of = "torch"
+		s.prepare(standbyPause)
 	}
 }
 
@@ -308,12 +330,13 @@ func (s *forkServers) study(file string) {
 			return
 		}
 		s.mu.Lock()
-		s.learned = slices.Concat(s.learned, learned)
+		s.learned, s.studied = slices.Concat(s.learned, learned), slices.Concat(s.studied, learned)
 		old, off := s.current, s.off
 		s.mu.Unlock()
 		if old != nil && off == nil {
 			s.succeed(old)
 		}
+		s.prepare(0)
 	})
 }
 
@@ -387,11 +410,14 @@ func readModules(path string) []string {
 func (s *forkServers) close() {
 	s.mu.Lock()
 	close(s.closed)
-	current := s.current
-	s.current = nil
+	current, waits := s.current, s.standbys.servers
+	s.current, s.standbys.servers = nil, nil
 	s.mu.Unlock()
 	if current != nil {
 		current.close()
+	}
+	for _, f := range waits {
+		f.close()
 	}
 	s.work.Wait()
 	os.Remove(filepath.Join(s.p.logs, "modules"))

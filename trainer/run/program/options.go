@@ -80,6 +80,8 @@ type Options struct {
 	learnAfter time.Duration
 	// overrides the variable devices; nil: it does not
 	devices []string
+	// directory that has /proc and /sys, for the memory that is left; "": that of the system
+	root string
 }
 
 // invocation is the parsed command line of the program.

@@ -271,7 +271,6 @@ func (p *Program) startGroup(ctx context.Context, g *Group) error {
 	if p.server != nil {
 		err := p.server.start(ctx, g)
 		if err == nil {
-			g.method = Fork
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -281,6 +280,9 @@ func (p *Program) startGroup(ctx context.Context, g *Group) error {
 	}
 	g.method = Exec
 	for _, it := range g.processes {
+		if it.pid != 0 { // a standby
+			continue
+		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
