@@ -17,7 +17,8 @@
 // the import, seconds of CPU for each process. Programs that are not Python scripts, and
 // interpreters without torch, are started by Exec; so is everything once the fork server cannot be
 // trusted, and the log says why. A fork is safe from a process that has one thread and no GPU open,
-// nor CUDA initialized: the fork server looks after each import and before each fork. Nevertheless
+// nor CUDA initialized: the fork server looks after each import and before each fork. Threads of
+// libraries that are prepared for forks do not count: their names are known. Nevertheless
 // a forked process may crash where a fresh one does not. If one does soon after its start, all
 // others are started by Exec, and [Exit].Forked has the master not count it.
 //

@@ -469,7 +469,8 @@ func TestThreads(t *testing.T) {
 }
 
 // The second fork server imports the modules that the program imports from site-packages, also from
-// those of another environment that a .pth file adds, except modules that start threads.
+// those of another environment that a .pth file adds, except modules that start threads; but a
+// thread without which its library works does not matter.
 func TestForkServerLearns(t *testing.T) {
 	user := t.TempDir()
 	b := newForkBench(t, Options{Command: []string{"main.py"}, Env: []string{"PYTHONUSERBASE=" + user},
@@ -477,19 +478,29 @@ func TestForkServerLearns(t *testing.T) {
 		"mine.py": "import os; maker = os.getpid()",
 		"main.py": `
 import os, sys, sysconfig, time
-names = ("heavy", "heavy.part", "layered", "threaded", "mine", "wave")
+names = ("heavy", "heavy.part", "layered", "threaded", "mine", "wave", "arrow")
 text = "import os; maker = os.getpid()\n"
 where = sysconfig.get_path("purelib", "posix_user")
 os.makedirs(where + "/heavy", exist_ok=True)
 with open(where + "/heavy/__init__.py", "w") as f: f.write(text)
 with open(where + "/heavy/part.py", "w") as f: f.write(text)
 with open(where + "/threaded.py", "w") as f: f.write(text + "import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()")
+with open(where + "/arrow.py", "w") as f: f.write(text + """
+import ctypes, threading, time
+def work():
+    ctypes.CDLL(None).prctl(15, b"jemalloc_bg_thd", 0, 0, 0)
+    named.set()
+    time.sleep(1000)
+named = threading.Event()
+threading.Thread(target=work, daemon=True).start()
+named.wait()
+""")
 other = os.environ["PYTHONUSERBASE"] + "/other/site-packages"
 os.makedirs(other, exist_ok=True)
 with open(other + "/layered.py", "w") as f: f.write(text)
 with open(where + "/other.pth", "w") as f: f.write(other + "\n")
 sys.path += [where, other]
-import heavy.part, layered, threaded, mine, wave
+import heavy.part, layered, arrow, threaded, mine, wave
 print([n for n in names if getattr(sys.modules[n], "maker", os.getpid()) != os.getpid()], flush=True)
 try: import absent
 except ImportError: pass
@@ -506,7 +517,7 @@ time.sleep(1000)
 		return strings.HasSuffix(strings.TrimPrefix(b.out.String(), first), "\n")
 	})
 	if got := strings.TrimPrefix(b.out.String(), first); first != "[]\n" ||
-		got != "['heavy', 'heavy.part', 'layered']\n" || g.Method() != Fork {
+		got != "['heavy', 'heavy.part', 'layered', 'arrow']\n" || g.Method() != Fork {
 		t.Errorf("first %q, then %q by %v", first, got, g.Method())
 	}
 }

@@ -126,7 +126,7 @@ func TestStandby(t *testing.T) {
 		b.awaitStandbys(n)
 		g = b.next(g, n)
 		got := b.lines(n + 1)[n]
-		if got != fmt.Sprintf("made ['plain', 'threaded'] nice %s {%s} oom %s rank %d session True ppid True " +
+		if got != fmt.Sprintf("made ['plain', 'threaded'] nice %s {%s} oom %s rank %d session True ppid True "+
 			"name True", low,
 			want[1], want[2], n) || g.Method() != Exec {
 			t.Errorf("start %d by %v: %s", n, g.Method(), got)
@@ -172,8 +172,10 @@ func TestStandbyIsKilled(t *testing.T) {
 		}
 		b.server.mu.Unlock()
 	}
-	await(t, "the end of standbys", func() bool { return strings.Contains(b.log.String(),
-		"There is no standby process") })
+	await(t, "the end of standbys", func() bool {
+		return strings.Contains(b.log.String(),
+			"There is no standby process")
+	})
 	g = b.next(g, 1)
 	if got := b.lines(2)[1]; !strings.HasPrefix(got, "made []") || g.Method() != Fork {
 		t.Errorf("by %v: %s", g.Method(), got)
