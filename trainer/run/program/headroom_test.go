@@ -11,10 +11,11 @@ func TestHeadroom(t *testing.T) {
 		files map[string]string
 		want  int64
 	}{
-		"nothing is known":  {nil, math.MaxInt64},
-		"no control group":  {map[string]string{"proc/meminfo": meminfo}, 8_000_000 << 10},
-		"no limit":          {group2("/", "max", "1", ""), 8_000_000 << 10},
-		"a limit":           {group2("/pod", "1000000", "400000", "anon 3\ninactive_file 50000\nactive_file 7\n"), 650_000},
+		"nothing is known": {nil, math.MaxInt64},
+		"no control group": {map[string]string{"proc/meminfo": meminfo}, 8_000_000 << 10},
+		"no limit":         {group2("/", "max", "1", ""), 8_000_000 << 10},
+		"a limit": {group2("/pod", "1000000", "400000", "anon 3\ninactive_file 50000\nactive_file 7\n"),
+			650_000},
 		"of an outer group": {group2("/pod/../pod/", "5000", "1000", ""), 4000},
 		"over its limit":    {group2("/pod", "5000", "9000", ""), 0},
 		"of the host's path, seen in a container": {map[string]string{"proc/meminfo": meminfo,

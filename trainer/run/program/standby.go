@@ -44,8 +44,8 @@ const (
 	standbyLook = 2 * time.Second
 	// standbyRetry is the time between two looks whether there is room for a standby.
 	standbyRetry = 20 * time.Second
-	// standbyReserve is the memory that is left beside a standby, in bytes. It ends if less than
-	// half of it is left.
+	// standbyReserve is the memory that a standby leaves to others, in bytes. It ends if less than
+	// half of that is left.
 	standbyReserve = 512 << 20
 )
 
