@@ -20,7 +20,8 @@ The agent starts this with a socket as descriptor 3 and sends JSON lines:
                                                                answered by "went"
 
 A standby takes one order, of one process, which it becomes. A forked process comes from a helper,
-which exits, so that the agent becomes its parent. It runs only after "go", when the agent knows it. Python 3.8 and later; ASCII only.
+which exits, so that the agent becomes its parent. It runs only after "go", when the agent knows it.
+Python 3.8 and later; ASCII only.
 """
 
 import sys

@@ -32,7 +32,8 @@ func TestHeadroom(t *testing.T) {
 			"sys/fs/cgroup/memory/x/memory.usage_in_bytes": "3000",
 			"sys/fs/cgroup/memory/x/memory.stat":           "inactive_file 1\ntotal_inactive_file 500\n"}, 4500},
 		"no numbers": {map[string]string{"proc/meminfo": "MemAvailable: much kB\nMemAvailable:\n",
-			"proc/self/cgroup": "0::/\nx\n::\n", "sys/fs/cgroup/memory.max": "7e3", "sys/fs/cgroup/memory.current": "-5"},
+			"proc/self/cgroup":         "0::/\nx\n::\n",
+			"sys/fs/cgroup/memory.max": "7e3", "sys/fs/cgroup/memory.current": "-5"},
 			math.MaxInt64},
 	} {
 		root := t.TempDir()
