@@ -55,7 +55,7 @@
 //     it finds by their environment.
 //  3. A line of output is written whole: lines of different ranks are not mixed.
 //  4. A script finds the same world under Fork and Exec: sys.argv, sys.path, __main__, directory,
-//     environment, one thread. A handler of SIGRTMIN+9 is there under both.
+//     environment, one thread. A handler of SIGURG is there under both.
 //  5. A request for stacks ends no process, and no process but a rank gets its signal. It takes 2 s
 //     at most, and names the reason if there are no stacks.
 //

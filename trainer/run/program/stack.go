@@ -27,9 +27,9 @@ var stacksSource string
 var startExecSource string
 
 const (
-	// stackSignal has the interpreter write its stacks: SIGRTMIN+9 of glibc. C libraries use 32 to
-	// 34, programs USR1 and USR2.
-	stackSignal = syscall.Signal(43)
+	// stackSignal has the interpreter write its stacks. A process that has no handler for it, as
+	// one that has just called exec, ignores it: that is the signal's default. Few programs use it.
+	stackSignal = syscall.SIGURG
 	// stackLimit is the time that a process has to write its stacks.
 	stackLimit = 2 * time.Second
 	// stackMost limits the text of one process, in bytes. The end is kept, as the main thread is

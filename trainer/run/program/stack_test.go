@@ -126,7 +126,7 @@ func TestNoStack(t *testing.T) {
 	}{
 		"exec":    {"up()\nos.execv('/bin/sleep', ['sleep', '1000'])", Replaced},
 		"closed":  {"os.closerange(3, 4096)\nup()\ntime.sleep(1000)", Closed},
-		"blocked": {"signal.pthread_sigmask(signal.SIG_BLOCK, [43])\nup()\ntime.sleep(1000)", Blocked},
+		"blocked": {"signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGURG])\nup()\ntime.sleep(1000)", Blocked},
 		"ending": {"libc = ctypes.CDLL(None)\nlibc.on_exit(ctypes.cast(libc.pause, ctypes.c_void_p), None)\nup()",
 			Finished},
 		"its descriptor reused": {"os.closerange(3, 4096)\nfor fd in range(500, 600): " +
@@ -154,7 +154,8 @@ func TestNoStack(t *testing.T) {
 
 // A script that has its own handler of the signal gets it once. After that the agent knows.
 func TestStackOfAnotherHandler(t *testing.T) {
-	eachStart(t, begin+"signal.signal(43, lambda *_: print('mine', flush=True))\nup()\nwhile True: time.sleep(1000)",
+	eachStart(t, begin+"signal.signal(signal.SIGURG, lambda *_: print('mine', flush=True))\nup()\n"+
+		"while True: time.sleep(1000)",
 		func(t *testing.T, b *bench, g *Group) {
 			for range 3 {
 				if s := b.stack(g, 0); s.Why != Deaf || s.Text != "" {
@@ -392,7 +393,7 @@ func TestParseStatus(t *testing.T) {
 		"SigPnd:\t0000000000000001\nShdPnd:\t0000000000000002\nSigBlk:\t0000000000000004\n" +
 		"SigIgn:\t0000000001001000\nSigCgt:\t0000040100000002\n"
 	want := status{state: 't', tracer: 12, pending: 1, blocked: 4, caught: 0x40100000002}
-	if s, ok := parseStatus(good); !ok || s != want || s.caught&maskOf(stackSignal) == 0 {
+	if s, ok := parseStatus(good); !ok || s != want || s.caught&maskOf(syscall.Signal(43)) == 0 {
 		t.Errorf("%+v, %v", s, ok)
 	}
 	for _, bad := range []string{"", "State:\tS\n", strings.Replace(good, "0000040100000002", "x", 1),

@@ -8,10 +8,9 @@ was started by exec. Python 3.8 and later; ASCII only.
 def register_stacks(path, number, lowest=500):
     """Have the signal write the stacks of all threads to the file, without the interpreter's lock.
 
-    The file gets the descriptor's number first, which is the least free one from lowest on. Without
-    the handler, so also after a call of exec, the signal is ignored. A failure has no effect.
+    The file gets the descriptor's number first, which is the least free one from lowest on. A failure
+    has no effect.
     """
-    import _signal
     import faulthandler
     import os
 
@@ -28,7 +27,6 @@ def register_stacks(path, number, lowest=500):
                 except OSError:
                     pass  # the limit is lower
                 break
-        _signal.signal(number, _signal.SIG_IGN)
         faulthandler.register(number, file=fd, all_threads=True, chain=False)
         os.write(fd, b"%d\n" % fd)
     except Exception:
