@@ -161,7 +161,7 @@ func (a *account) accounting() *wire.Accounting {
 			s.Lost = append(s.Lost, &wire.LostTime{Cause: c.String(), Ms: ms})
 		}
 	}
-	for _, w := range a.Slow() {
+	for _, w := range a.slow.Reported() {
 		s.Slow = append(s.Slow, &wire.SlowWorker{Worker: int32(w.Worker), StepMs: w.Step, MedianMs: w.Median})
 	}
 	return s
