@@ -263,7 +263,6 @@ type worldMessage struct {
 	Size       int               `json:"size"`
 	LocalRank  int               `json:"local_rank"`
 	Source     int               `json:"source"`
-	Addrs      []string          `json:"addrs"`
 	Env        map[string]string `json:"env"`
 	Settled    int32             `json:"settled"`
 	Floor      int64             `json:"floor"`

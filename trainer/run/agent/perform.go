@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -126,12 +125,6 @@ func (a *agent) set(action supervise.Action) {
 // worldMessage returns the message that describes the world to a process.
 func (a *agent) worldMessage(act supervise.Enter) worldMessage {
 	w := a.world
-	var addrs []string
-	for _, m := range w.Members {
-		if host, _, err := net.SplitHostPort(m.Address); err == nil {
-			addrs = append(addrs, host)
-		}
-	}
 	env := map[string]string{
 		"RANK": strconv.Itoa(act.Rank), "WORLD_SIZE": strconv.Itoa(w.size),
 		"MASTER_ADDR": w.host, "MASTER_PORT": strconv.Itoa(w.port),
@@ -140,7 +133,7 @@ func (a *agent) worldMessage(act supervise.Enter) worldMessage {
 		"TORCHELASTIC_MAX_RESTARTS":  strconv.Itoa(act.Restarts.Max),
 	}
 	return worldMessage{Generation: w.Generation, Rank: act.Rank, Size: w.size, LocalRank: act.Local, Source: w.source,
-		Addrs: addrs, Env: env, Settled: w.Settled, Floor: w.Floor}
+		Env: env, Settled: w.Settled, Floor: w.Floor}
 }
 
 // origin returns the report of the state with which this world begins, given the arrival of the

@@ -53,7 +53,6 @@ class Link:
         self._number = 0
         self._ended = 0  # the newest world that has ended
         self._open = True
-        self.inode = os.fstat(self._socket.fileno()).st_ino
 
     def start(self) -> None:
         threading.Thread(target=self._read, name="elasticdl-agent", daemon=True).start()

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 import torch
 import torch.distributed as dist
 
-from . import cut, nccl, spent
+from . import nccl, spent
 from .doubt import AGENT_GONE, DOUBT, RESTART, Error, WorldChanged, leave
 from .group import MAKE, MESSAGES, Group, World
 from .leases import AgentSource, Book, Cut, DataSet, LocalSource, misfit
@@ -147,14 +147,12 @@ class Session:
             self.link.send("beat", round=self.round, spent=spent.report())
 
     def _forked(self) -> None:
-        """Detach a forked child: the connections remain the parent's alone."""
+        """Detach a forked child: it is no process of the job."""
         global _session
         if _session is not self:
             return
         if self.link:
             self.link.disown()
-        if self.group is not None:
-            cut.close(self.group.connections())
         _session = None
 
     def recalled(self) -> bool:
@@ -208,7 +206,7 @@ class Session:
             self.group = None
 
     def _alone(self) -> None:
-        group = Group(1, 0, 1, set(), set())
+        group = Group(1, 0, 1)
         self.world = World(formation=1, survivor=self.live)
         self._construct(group, dist.HashStore())
         self.source = -1
@@ -250,8 +248,7 @@ class Session:
         store = AgentStore(self.link, formation)
         if not self._meet(store):
             return False
-        group = Group(formation, self.world.rank, self.world.size, set(m.get("addrs", [])), {self.link.inode})
-        return self._construct(group, store)
+        return self._construct(Group(formation, self.world.rank, self.world.size), store)
 
     def _meet(self, store: AgentStore) -> bool:
         """Wait without a limit until all ranks are ready; return False if the world ends before."""
@@ -294,7 +291,6 @@ class Session:
             self._cv.wait_for(lambda: bool(done) or self.recalled(), MAKE.total_seconds() + 10)
         if done and done[0] is None and not self.recalled():
             group.publish()
-            group.freeze()
             return True
         why = str(done[0] if done else "timed out")
         if self.link is None:

@@ -250,7 +250,6 @@ class Agent:
                 size=len(arrived),
                 local_rank=p.number,
                 source=arrived.index(newest) if source >= 0 else -1,
-                addrs=["127.0.0.1"],
                 env={"WORLD_SIZE": len(arrived), "RANK": rank},
             )
 

@@ -32,7 +32,7 @@ def test_re_formed_in_the_process(job, manual):
     assert [r["formation"] for r in results] == [4, 4, 4] and hellos(agent) == {("nccl", True)}
     survivors = [p for p in agent.processes if p.code() == 0]
     # Two worlds have lost a member. The third ended between two rounds: there was nothing to abort.
-    assert [aborts(agent, p) for p in survivors] == [["elasticdl-cut"] * 2] * 2 + [[]], words(agent)
+    assert [aborts(agent, p) for p in survivors] == [["elasticdl-abort"] * 2] * 2 + [[]], words(agent)
     assert agent.worlds[-1]["round"] >= 2
 
 

@@ -74,7 +74,9 @@ MODELS = [
     [
         "permutation",
         "ledger",
-        "cut",
+        "ended",
+        "scripts_groups",
+        "stays_open",
         "nccl",
         "alone",
         "misfits",

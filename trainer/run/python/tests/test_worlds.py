@@ -104,6 +104,27 @@ def test_killed_and_frozen_beside_children_that_hold_the_sockets(job):
     assert [p.pid for p in agent.processes] == pids  # the survivors are the same processes
 
 
+def test_lost_in_a_group_of_the_scripts(job):
+    """A kill, a frozen process and a newcomer; the ranks of the survivors change."""
+    agent = job(4, 2000, script="subgroups.py")
+    assert agent.stepping(2), words(agent)
+    recovery(agent, lambda: agent.freeze(agent.alive()[0]))
+    recovery(agent, lambda: agent.kill(agent.alive()[0]))
+    recovery(agent, agent.start)
+    assert agent.worlds[-1]["members"] == [2, 3, 4]
+    results = ended(agent)
+    assert [(r["rank"], r["worlds"]) for r in results] == [(i, [1, 2, 3, 4]) for i in range(3)]
+
+
+@pytest.mark.parametrize("loss", ["kill", "freeze"])
+def test_lost_in_the_middle_of_large_messages(job, loss):
+    agent = job(3, "--size", 1500, "--rows", 1500000, "--batch", 64, "--manual", "--hold")
+    assert agent.stepping(2), words(agent)
+    for _ in range(2):
+        recovery(agent, lambda: getattr(agent, loss)(agent.alive()[-1]))
+    assert len(ended(agent)) == 1 and agent.formation == 3
+
+
 def test_a_second_is_killed_while_the_others_form_a_world(job):
     random.seed(2)
     agent = job(6, "--size", 4000, "--pause", 0.002, "--manual", "--hold")

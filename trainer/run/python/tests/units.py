@@ -10,7 +10,8 @@ from datetime import timedelta
 import torch
 
 import elasticdl
-from elasticdl import cut, leases, nccl, rounds, saving, session, states
+from elasticdl import abort, leases, nccl, rounds, saving, session, states
+from elasticdl import group as groups
 from elasticdl.group import Group
 
 
@@ -31,28 +32,85 @@ def ledger():
     assert "settled" in rounds.enter(had, [credit(0, 2, 4, 6)], 1)
 
 
-def cutting():
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(1)
-    mine = socket.create_connection(listener.getsockname())
-    peer, _ = listener.accept()
-    users = socket.socketpair()
-    tcp = cut.connections()
-    found = cut.sockets()
-    inode = os.fstat(mine.fileno()).st_ino
-    assert inode in found and tcp[inode] == "127.0.0.1"
-    assert os.fstat(listener.fileno()).st_ino not in tcp and os.fstat(users[0].fileno()).st_ino not in tcp
-    child = os.fork()
-    if child == 0:  # has copies of both ends
-        time.sleep(20)
-        os._exit(0)
-    assert cut.shut({inode}) == 1
-    peer.settimeout(5)
-    assert peer.recv(1) == b""  # at once, in spite of the copies
-    os.kill(child, 9)
-    users[0].send(b"x")
-    assert users[1].recv(1) == b"x"
+def ended():
+    """Check that an abort ends collectives that wait for a silent peer, on both sides, at once.
+
+    It does with connections of several network devices, too. Those of another group stay open.
+    """
+    for devices in ("lo", "lo,lo"):
+        os.environ["GLOO_SOCKET_IFNAME"] = devices
+        group, peer = gloo(1800)
+        other, more = gloo(1800)
+        works = [group.allreduce([torch.ones(4)]) for _ in range(2)]
+        assert abort.of_gloo([None, group, group]) == [group]
+        assert abort.abort(group) == "" and abort.abort(group) == ""
+        works += [peer.allreduce([torch.ones(4)]) for _ in range(2)]
+        for work in works:
+            try:
+                work.wait()
+            except RuntimeError as e:
+                assert any(word in str(e) for word in ("Connection", "closure", "Socket", "Broken pipe")), e
+                continue
+            raise AssertionError("the peer has taken no part")
+        both = [g.allreduce([torch.ones(4)]) for g in (other, more)]
+        assert all(work.wait() for work in both)
+
+
+def scripts_groups():
+    """Check that groups of the script are aborted with the world, also those that it makes later."""
+    group = Group(1, 0, 2)
+    group.gloo, world = gloo(1800)
+    group.data, group._store = group.gloo, torch.distributed.HashStore()
+    group.publish()
+    c10d = torch.distributed.distributed_c10d
+    table = c10d._world.pg_map if hasattr(c10d, "_world") else c10d._pg_map
+    peers = [world]
+
+    def made():
+        own, peer = gloo(1800)
+        peers.append(peer)
+        table[own] = ("gloo", None)  # as new_group does
+        return own
+
+    works = [group.gloo.allreduce([torch.ones(4)]), made().allreduce([torch.ones(4)])]
+    group.condemn(print)
+    works.append(made().allreduce([torch.ones(4)]))
+    for work in works:
+        try:
+            groups._plain_wait(work)
+        except RuntimeError:
+            continue
+        raise AssertionError("the peer has taken no part")
+    group.bury()
+    next_one, peer = gloo(1800)
+    table[next_one] = ("gloo", None)
+    time.sleep(0.1)
+    both = [g.allreduce([torch.ones(4)]) for g in (next_one, peer)]
+    assert all(work.wait() for work in both)
+
+
+def stays_open():
+    """Check that a process whose connections an abort does not close is not sure of its state."""
+    group, doubts = Group(1, 0, 2), []
+    group.gloo, peer = gloo(1800)
+    receive = torch.distributed.ProcessGroupGloo.recv
+
+    class Timeless:
+        def wait(self, timeout):
+            raise RuntimeError("Timed out waiting 1ms for recv operation to complete")
+
+    torch.distributed.ProcessGroupGloo.recv = lambda *_: Timeless()
+    abort._wait = lambda work, timeout: work.wait(timeout)
+    group.condemn(doubts.append)
+    end = time.time() + 5
+    while not doubts and time.time() < end:
+        time.sleep(0.01)
+    torch.distributed.ProcessGroupGloo.recv = receive
+    assert doubts == [
+        "aborting a group of gloo failed: the connection to rank 1 is open:"
+        " Timed out waiting 1ms for recv operation to complete"
+    ], doubts
+    group.bury()
 
 
 def aborting():
@@ -70,7 +128,7 @@ def aborting():
         def __getattr__(self, name):
             raise AssertionError("asked for " + name)
 
-    group = Group(1, 0, 2, set(), set())
+    group = Group(1, 0, 2)
     group.gloo, group.data, group.nccl = object(), Backend(), True
     group.condemn(print)
     group.condemn(print)
@@ -78,7 +136,7 @@ def aborting():
     while not Backend.calls and time.time() < end:
         time.sleep(0.01)
     assert Backend.calls == [("abort", False)], Backend.calls
-    group = Group(2, 0, 2, set(), set())
+    group = Group(2, 0, 2)
     group.gloo, group.data, group.nccl = object(), Backend(), True
     started, start = [], threading.Thread.start
     threading.Thread.start = lambda t: started.append(t)
@@ -156,12 +214,10 @@ def stuck_beside_nccl():
 
     No connection reports the end.
     """
-    group = Group(1, 0, 2, set(), set())
+    group = Group(1, 0, 2)
     group.gloo, peer = gloo(1800)
     group.nccl, group.data = True, type("Backend", (), {"abort": lambda self: None})()
-    group._store, cut.shut = torch.distributed.HashStore(), lambda inodes: 0
-    from elasticdl import group as groups
-
+    group._store, groups.abort = torch.distributed.HashStore(), lambda group: ""
     groups._watch(group)
     for wait in (lambda: rounds.Header(group, 0, 1, []).rows(), lambda: states._spread_bytes(group, 1, b"")):
         threading.Timer(0.3, group.condemn, [print]).start()
@@ -469,7 +525,7 @@ def store():
 def half_a_state():
     """Check that a rank whose source is lost keeps its own state, round and ledger."""
     session._session = s = session.Session("gloo", None)
-    s.group, peer = Group(5, 1, 2, set(), set()), None
+    s.group, peer = Group(5, 1, 2), None
     s.group.gloo, peer = gloo(5)
     s.source, s.round, s.ledger = 0, 1000, {(0, 0): 1000}
     model = torch.nn.Linear(1, 1)
@@ -547,7 +603,7 @@ class Late:
 def buried():
     """Check that a group whose destructor ends with the interpreter does not abort the process."""
     global late, peer
-    group = Group(1, 0, 2, set(), set())
+    group = Group(1, 0, 2)
     group.gloo, peer = gloo(1)
     group.data = group.gloo
     # of one rank only: it ends by its timeout, and the destructor waits for it
@@ -560,7 +616,7 @@ def unfinished():
     """Check that the interpreter's end waits for no peer in any group."""
     global peer
     first, peers = gloo(1800)
-    group = Group(1, 0, 2, set(), set())
+    group = Group(1, 0, 2)
     group.gloo = group.data = first
     group._store = torch.distributed.HashStore()
     group.publish()
@@ -571,7 +627,7 @@ def unfinished():
     own.allreduce([torch.ones(4)])
     del own
     group.bury()  # does not wait
-    last = Group(2, 0, 2, set(), set())
+    last = Group(2, 0, 2)
     last.gloo, more = gloo(1800)
     peer.append(more)
     last.data, last._store = last.gloo, torch.distributed.HashStore()
@@ -587,7 +643,9 @@ def unfinished():
     "unfinished": unfinished,
     "permutation": permutation,
     "ledger": ledger,
-    "cut": cutting,
+    "ended": ended,
+    "scripts_groups": scripts_groups,
+    "stays_open": stays_open,
     "nccl": aborting,
     "alone": alone,
     "misfits": misfits,
