@@ -194,7 +194,13 @@ func TestAddress(t *testing.T) {
 		t.Errorf("the list: %v", answer.Header)
 	}
 	if answer := s.request("GET", "/job/another"); answer.StatusCode != 404 {
-		t.Errorf("another job: %s", answer.Status)
+		t.Errorf("no such job: %s", answer.Status)
+	}
+	only := show(t, "another", trouble())
+	for _, path := range []string{"/job/llm-finetune", "/job/llm-finetune/log/worker-5"} {
+		if answer := only.request("GET", path); answer.StatusCode != 404 {
+			t.Errorf("%s of a server of another job: %s", path, answer.Status)
+		}
 	}
 }
 
