@@ -74,7 +74,7 @@ func (l *Logs) add(line []byte) {
 	}
 	if n := len(text); n > longestLine {
 		text = lineRest(text[n-longestLine:])
-		p.left += l.gap + int64(n-len(text))
+		p.left += l.gap + int64(max(0, n-len(text)))
 	}
 	l.gap = 0
 	p.lines = append(p.lines, bytes.Clone(text))
@@ -89,7 +89,8 @@ func (l *Logs) add(line []byte) {
 // off. It ends with the line.
 func lineRest(text []byte) []byte {
 	rest := []byte(new(secret.Redactor).Text(string(text)))
-	rest = rest[min(nameless, len(rest)-1):]
+	// marks may have made it longer
+	rest = rest[max(min(nameless, len(rest)-1), len(rest)-longestLine):]
 	space := bytes.IndexAny(rest, " \t\n")
 	return rest[max(0, space):]
 }

@@ -74,7 +74,7 @@ var scans = []scan{
 		`(?i)\bcurl\b[^\n]*?[ \t](?:-u|--user|--proxy-user)[ \t=]+["']?[^\s:"']+:(?P<secret>[^\s"']+)`),
 		[]string{"curl"}, 0},
 	{"login", regexp.MustCompile(
-		`(?i)\b(?:mysql|mariadb)[a-z-]*\b[^\n]*?[ \t"'\[,]-p(?P<secret>[^\s"',\]]{4,})`),
+		`(?i)\b(?:mysql|mariadb)[a-z-]*\b[^\n]*?[ \t"'\[,](?-i:-p)(?P<secret>[^\s"',\]]{4,})`),
 		[]string{"mysql", "mariadb"}, 0},
 	{"login", regexp.MustCompile(
 		`(?i)username\\*["'][ \t]*:[^\n]{1,80}\bkey\\*["'][ \t]*:[ \t]*\\*["'](?P<secret>[0-9a-f]{32,})`),

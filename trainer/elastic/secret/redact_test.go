@@ -174,7 +174,8 @@ func TestTextKeepsOthers(t *testing.T) {
 		"KeyError: 'tokens' in dict(key='loss'); sorted(a, key=len)",
 		"open /var/run/secrets/kubernetes.io/serviceaccount/token: no such file; /run/token: permission denied",
 		"SyntaxError: unexpected token: ')' first token: 'hello'",
-		"mysql -h db -P 3306 -p", "connects to mysql on port 3306", "mysql --protocol=tcp", "mkdir -p /data/mysql",
+		"mysql -h db -P 3306 -p", "mysql -P3306",
+		"connects to mysql on port 3306", "mysql --protocol=tcp", "mkdir -p /data/mysql",
 		"docker run -u 1000:1000 x; curl -u 1000:1000 y",
 	} {
 		if got := new(Redactor).Text(text); got != text {

@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -63,8 +62,8 @@ type forkServer struct {
 	bad string
 	// a standby must not import it, either
 	always bool
-	// it is a process of the program: fork, or the owner of that process, waits for it
-	taken atomic.Bool
+	// of a standby
+	life life
 	// when it became ready
 	since   time.Time
 	cmd     *exec.Cmd
@@ -72,6 +71,40 @@ type forkServer struct {
 	conn    *net.UnixConn
 	replies *bufio.Reader
 	errors  tail
+}
+
+// life is what a standby has become.
+type life struct {
+	mu sync.Mutex
+	// it is a process of the program: fork, or the owner of that process, waits for it
+	taken bool
+	// it has ended before
+	ended bool
+}
+
+// take makes it a process of the program, and returns false if it has ended.
+func (l *life) take() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.taken = !l.ended
+	return l.taken
+}
+
+// end notes its end, and returns false if it was a process of the program.
+func (l *life) end() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = !l.taken
+	return l.ended
+}
+
+// kill kills it, unless it is a process of the program.
+func (l *life) kill(p *os.Process) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.taken {
+		p.Kill()
+	}
 }
 
 // reply is a message of the fork server.
@@ -139,9 +172,10 @@ func (f *forkServer) start(p *Program) *forkServer {
 // reap returns when it has ended. Its owner waits for a process of the program.
 func (f *forkServer) reap() {
 	if f.standby {
-		if waitEnd(f.pid); f.taken.Load() {
+		if waitEnd(f.pid); !f.life.end() {
 			return
 		}
+		syscall.Kill(-f.pid, syscall.SIGKILL) // what its imports have started
 	}
 	f.cmd.Wait()
 	children.forget(f.pid)
@@ -290,8 +324,10 @@ func (f *forkServer) fork(p *Program, processes []*process, learn string) error 
 	if err == nil && r.Error == "" && len(r.Pids) != len(processes) {
 		err = fmt.Errorf("the fork server started %d of %d processes", len(r.Pids), len(processes))
 	}
+	if err == nil && r.Error == "" && f.standby && !f.life.take() {
+		return errors.New("the standby process has ended")
+	}
 	if err == nil && r.Error == "" {
-		f.taken.Store(f.standby)
 		for _, pid := range r.Pids {
 			p.guard.watch(pid)
 		}
@@ -340,17 +376,7 @@ func (f *forkServer) close() {
 }
 
 // end kills it, unless it is a process of the program.
-func (f *forkServer) end() {
-	select {
-	case <-f.ready: // it may become one now
-		f.mu.Lock()
-		defer f.mu.Unlock()
-	default: // it is importing, and the mutex is held
-	}
-	if !f.taken.Load() {
-		f.cmd.Process.Kill()
-	}
-}
+func (f *forkServer) end() { f.life.kill(f.cmd.Process) }
 
 // tail keeps the end of what is written to it.
 type tail struct {

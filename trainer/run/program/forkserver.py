@@ -91,43 +91,51 @@ def title(arguments):
 
 
 def yields():
-    """Run at the lowest priority, and be the first to end if memory is short.
+    """Run at the lowest priority, and be the first to end if memory is short, where that can be undone.
 
-    Return the values before, for raises; None: the system would not let it.
+    Return the functions that undo it.
     """
+    return [undo for undo in map(undoable, (nice, oom)) if undo]
+
+
+def undoable(change):
+    """Apply a change if this process may undo it, which a child tries. Return what undoes it, or None."""
     pid = os.fork()
     if pid == 0:
         try:
-            first = lower()
-            raises(first)
+            change()()
             os._exit(0)
         except BaseException:
             os._exit(1)
-    if os.waitpid(pid, 0)[1] != 0:
-        return None
-    return lower()
+    return change() if os.waitpid(pid, 0)[1] == 0 else None
 
 
-def lower():
-    nice = os.getpriority(os.PRIO_PROCESS, 0)
-    with open("/proc/self/oom_score_adj") as file:
-        oom = file.read()
+def nice():
+    first = os.getpriority(os.PRIO_PROCESS, 0)
     os.setpriority(os.PRIO_PROCESS, 0, 19)
-    with open("/proc/self/oom_score_adj", "w") as file:
+
+    def undo():
+        for thread in os.listdir("/proc/self/task"):
+            try:
+                os.setpriority(os.PRIO_PROCESS, int(thread), first)
+            except ProcessLookupError:
+                pass
+
+    return undo
+
+
+def oom():
+    path = "/proc/self/oom_score_adj"
+    with open(path) as file:
+        first = file.read()
+    with open(path, "w") as file:
         file.write("1000")
-    return nice, oom
 
+    def undo():
+        with open(path, "w") as file:
+            file.write(first)
 
-def raises(first):
-    """Run, with all threads, as before lower, which has returned first."""
-    nice, oom = first
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write(oom)
-    for thread in os.listdir("/proc/self/task"):
-        try:
-            os.setpriority(os.PRIO_PROCESS, int(thread), nice)
-        except ProcessLookupError:
-            pass
+    return undo
 
 
 # Names of the threads of libraries that survive a fork without them: their handlers of forks leave
@@ -458,8 +466,8 @@ def become(order, fds):
         return None
     tell(pids=[os.getpid()])
     receive()
-    if FIRST:
-        raises(FIRST)
+    for undo in YIELDED:
+        undo()
     tell(went=True)
     sock.close()
     take(order["processes"][0], 0, fds)
@@ -707,7 +715,6 @@ AGENT, GIVEN, OWN, DEVICES = hello["agent"], hello["env"], dict(os.environ), tup
 ORIG, PATH, START, EARLY = hello["orig"], hello["path"], tuple(hello["start"]), hello["early"]
 STANDBY = hello["standby"]
 title(ORIG + ["[standby]" if STANDBY else "[fork server]"])
-if STANDBY:
-    FIRST = yields()
+YIELDED = yields() if STANDBY else []
 load(hello)
 run(*serve())

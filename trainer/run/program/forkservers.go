@@ -214,6 +214,11 @@ func (s *forkServers) early() error {
 	defer s.mu.Unlock()
 	if s.off == nil {
 		s.off = fmt.Errorf("the program sets %s before the import that reads it", names)
+		s.standbys.off = s.off
+		for _, f := range s.standbys.servers {
+			s.work.Go(f.close)
+		}
+		s.standbys.servers = nil
 		if s.current != nil {
 			s.work.Go(s.current.close)
 			s.current = nil
@@ -342,8 +347,8 @@ func (s *forkServers) study(file string) {
 
 // succeed replaces a fork server as soon as another with more modules is ready.
 func (s *forkServers) succeed(old *forkServer) {
-	// each attempt may find another module that must not be imported
-	for range 5 {
+	// each attempt may find another module that must not be imported, and leaves its package out
+	for range mostLearned {
 		s.mu.Lock()
 		learned := slices.Clone(s.learned)
 		s.mu.Unlock()

@@ -15,11 +15,11 @@ import (
 
 // standbys are processes that have imported what the script imports, and become the processes of
 // the next start. They are for modules that start threads: a process with threads cannot be forked
-// safely, but can run the script itself. There are as many as the last start had processes, at most
-// [mostStandbys], and none while a fork server may import all.
+// safely, but can run the script itself. There are as many as the last start had processes; none if
+// these were more than [mostStandbys], and none while a fork server may import all.
 //
-// They import at the lowest priority, if the system lets them have the former one back, and are the
-// first processes that the kernel ends if memory is short.
+// They import at the lowest priority, if the system lets them have the former one back. The kernel
+// ends them first if memory is short, unless it ends the whole control group.
 type standbys struct {
 	// module that only they may import; "": there is none, and no standby
 	of string
@@ -34,6 +34,8 @@ type standbys struct {
 	deaths int
 	// why there will be no more; nil: there may be
 	off error
+	// they are being started
+	preparing bool
 }
 
 const (
@@ -42,6 +44,8 @@ const (
 	standbyPause = 5 * time.Second
 	// standbyLook is the time between two looks at the memory while a standby waits.
 	standbyLook = 2 * time.Second
+	// standbyWait is the time for which a start waits for standbys that import.
+	standbyWait = 5 * time.Second
 	// standbyRetry is the time between two looks whether there is room for a standby.
 	standbyRetry = 20 * time.Second
 	// standbyReserve is the memory that a standby leaves to others, in bytes. It ends if less than
@@ -53,7 +57,11 @@ const (
 // The caller need not hold the mutex.
 func (s *forkServers) prepare(after time.Duration) {
 	s.work.Go(func() {
-		for {
+		s.mu.Lock()
+		already := s.standbys.preparing
+		s.standbys.preparing = true
+		s.mu.Unlock()
+		for !already {
 			select {
 			case <-s.closed:
 				return
@@ -74,16 +82,21 @@ func (s *forkServers) prepare(after time.Duration) {
 	})
 }
 
-// beginStandby starts a standby. It returns nil if there are enough, or none is of use, or there is
-// no room.
+// beginStandby starts a standby. It returns nil if there are enough or none is of use, which ends
+// the preparation, or if there is no room.
 func (s *forkServers) beginStandby() (f *forkServer, room bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := &s.standbys
-	if b.of == "" || b.off != nil || len(b.servers) >= min(b.want, mostStandbys) || s.isClosed() {
+	if b.of == "" || b.off != nil || len(b.servers) >= b.want || b.want > mostStandbys || s.isClosed() {
+		b.preparing = false
 		return nil, true
 	}
-	if s.p.options.headroom() < standbyReserve+b.size {
+	size := b.size
+	if size == 0 {
+		size = s.p.largest()
+	}
+	if s.p.options.headroom() < standbyReserve+size {
 		return nil, false
 	}
 	f = (&forkServer{env: b.env, learned: s.studied, standby: true}).start(s.p)
@@ -114,6 +127,7 @@ func (s *forkServers) watchStandby(f *forkServer) {
 				continue
 			}
 			s.p.options.Log.Info("A standby process is ended: memory is short", "pid", f.pid)
+			s.measure(f)
 			f.end()
 			<-f.dead
 			if s.lostStandby(f, true) {
@@ -128,13 +142,39 @@ func (s *forkServers) watchStandby(f *forkServer) {
 	}
 }
 
+// largest returns the resident memory of the largest process of the program, in bytes: a standby
+// needs less.
+func (p *Program) largest() (size int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for g := range p.groups {
+		for _, it := range g.processes {
+			it.mu.Lock()
+			pid := it.pid
+			it.mu.Unlock()
+			size = max(size, residentOfPid(pid))
+		}
+	}
+	return size
+}
+
+func residentOfPid(pid int) int64 {
+	text, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "statm")) // it may have ended
+	return residentOf(text, int64(os.Getpagesize()))
+}
+
+// measure notes how large a standby is.
+func (s *forkServers) measure(f *forkServer) (size int64) {
+	size = residentOfPid(f.pid)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.standbys.size = max(s.standbys.size, size)
+	return size
+}
+
 // noteStandby logs that a standby is ready, and notes how large it is.
 func (s *forkServers) noteStandby(f *forkServer) {
-	text, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(f.pid), "statm"))
-	size := residentOf(text, int64(os.Getpagesize()))
-	s.mu.Lock()
-	s.standbys.size = size
-	s.mu.Unlock()
+	size := s.measure(f)
 	s.p.options.Log.Info("A standby process has imported what the program imports, for the next start",
 		"pid", f.pid, "mb", size>>20)
 }
@@ -170,6 +210,12 @@ func (s *forkServers) become(ctx context.Context, g *Group, env environ) int {
 	s.mu.Lock()
 	b := &s.standbys
 	b.want, b.env = len(g.processes), env
+	if more := len(b.servers) - b.want; more > 0 {
+		for _, f := range b.servers[b.want:] {
+			s.work.Go(f.close)
+		}
+		b.servers = slices.Delete(b.servers, b.want, len(b.servers))
+	}
 	b.servers = slices.DeleteFunc(b.servers, func(f *forkServer) bool {
 		other := f.env.atStart().difference(env.atStart()) != ""
 		if other {
@@ -186,25 +232,28 @@ func (s *forkServers) become(ctx context.Context, g *Group, env environ) int {
 	if len(servers) < len(g.processes) {
 		return 0
 	}
+	limited, cancel := context.WithTimeout(ctx, standbyWait)
+	defer cancel()
+	for _, f := range servers[:len(g.processes)] {
+		f.hurry()
+		if f.wait(limited) != nil {
+			return 0 // its watch handles its end
+		}
+	}
 	for i, it := range g.processes {
 		f := servers[i]
-		f.hurry()
-		err := s.attend(ctx, f)
+		err := f.fork(s.p, []*process{it}, "")
+		s.mu.Lock()
+		b.servers = slices.DeleteFunc(b.servers, func(other *forkServer) bool { return other == f })
 		if err == nil {
-			err = f.fork(s.p, []*process{it}, "")
+			b.deaths = 0
 		}
-		if ctx.Err() != nil {
-			return i
-		}
+		s.mu.Unlock()
 		if err != nil {
 			s.p.options.Log.Info("A standby process was not used", "reason", err)
 			s.work.Go(f.close)
 			return i
 		}
-		s.mu.Lock()
-		b.servers = slices.DeleteFunc(b.servers, func(other *forkServer) bool { return other == f })
-		b.deaths = 0
-		s.mu.Unlock()
 	}
 	return len(g.processes)
 }

@@ -146,13 +146,13 @@ class Group:
         called in a thread of its own, if a group cannot be aborted.
         """
         with self._lock:
-            if self._condemned:
+            if self._condemned or _ending.is_set():
                 return
             self._condemned = True
             # It may be buried before the thread runs.
             data = [self.data] if self.nccl and self.data is not None else []
             groups = [] if self._buried else of_gloo([self.gloo, *_world_groups()])
-        threading.Thread(target=self._abort, args=(data, groups, doubt), name="elasticdl-abort", daemon=True).start()
+            _go_inside(lambda: self._abort(data, groups, doubt), "elasticdl-abort")
 
     def _abort(self, data: List[Any], groups: List[Any], doubt: Callable[[str], object]) -> None:
         if data:
@@ -165,7 +165,7 @@ class Group:
             _abort_all(fresh, doubt)
             self._aborted = True
             fresh = [g for g in of_gloo(_world_groups()) if all(g is not known for known in groups)]
-            if self._buried:  # these may be groups of the next world
+            if self._buried or _ending.is_set():  # these may be groups of the next world
                 break
             groups += fresh
             if not fresh:
@@ -220,14 +220,16 @@ def _abort_all(groups: List[Any], doubt: Callable[[str], object]) -> None:
 
 
 _inside: List[threading.Thread] = []  # may be in C++ code
+_inside_lock = threading.Lock()
+_ending = threading.Event()  # the interpreter ends: nothing more is aborted
 
 
 def _go_inside(run: Callable[[], None], name: str) -> None:
     """Run C++ code that may take long in a thread of its own."""
-    _inside[:] = [t for t in _inside if t.is_alive()]
     t = threading.Thread(target=run, name=name, daemon=True)
-    t.start()
-    _inside.append(t)
+    with _inside_lock:
+        t.start()
+        _inside[:] = [other for other in _inside if other.is_alive()] + [t]
 
 
 @atexit.register
@@ -236,6 +238,7 @@ def _rest() -> None:
 
     A thread that takes too long is stopped, so that it does not return from C++ to Python.
     """
+    _ending.set()
     if _watched is not None:
         for kept in (_watched.gloo, _watched.data, *_world_groups()):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))  # its destructor would wait for peers
