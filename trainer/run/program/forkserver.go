@@ -61,9 +61,8 @@ type forkServer struct {
 	// reads what each process has its own of
 	bad string
 	// a standby must not import it, either
-	always bool
-	// of a standby
-	life life
+	always  bool
+	outcome outcome
 	// when it became ready
 	since   time.Time
 	cmd     *exec.Cmd
@@ -73,8 +72,8 @@ type forkServer struct {
 	errors  tail
 }
 
-// life is what a standby has become.
-type life struct {
+// outcome tells whether a standby has become a process of the program, or has ended.
+type outcome struct {
 	mu sync.Mutex
 	// it is a process of the program: fork, or the owner of that process, waits for it
 	taken bool
@@ -83,26 +82,26 @@ type life struct {
 }
 
 // take makes it a process of the program, and returns false if it has ended.
-func (l *life) take() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.taken = !l.ended
-	return l.taken
+func (o *outcome) take() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.taken = !o.ended
+	return o.taken
 }
 
 // end notes its end, and returns false if it was a process of the program.
-func (l *life) end() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ended = !l.taken
-	return l.ended
+func (o *outcome) end() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = !o.taken
+	return o.ended
 }
 
 // kill kills it, unless it is a process of the program.
-func (l *life) kill(p *os.Process) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.taken {
+func (o *outcome) kill(p *os.Process) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.taken {
 		p.Kill()
 	}
 }
@@ -172,7 +171,7 @@ func (f *forkServer) start(p *Program) *forkServer {
 // reap returns when it has ended. Its owner waits for a process of the program.
 func (f *forkServer) reap() {
 	if f.standby {
-		if waitEnd(f.pid); !f.life.end() {
+		if waitEnd(f.pid); !f.outcome.end() {
 			return
 		}
 		syscall.Kill(-f.pid, syscall.SIGKILL) // what its imports have started
@@ -324,7 +323,7 @@ func (f *forkServer) fork(p *Program, processes []*process, learn string) error 
 	if err == nil && r.Error == "" && len(r.Pids) != len(processes) {
 		err = fmt.Errorf("the fork server started %d of %d processes", len(r.Pids), len(processes))
 	}
-	if err == nil && r.Error == "" && f.standby && !f.life.take() {
+	if err == nil && r.Error == "" && f.standby && !f.outcome.take() {
 		return errors.New("the standby process has ended")
 	}
 	if err == nil && r.Error == "" {
@@ -376,7 +375,7 @@ func (f *forkServer) close() {
 }
 
 // end kills it, unless it is a process of the program.
-func (f *forkServer) end() { f.life.kill(f.cmd.Process) }
+func (f *forkServer) end() { f.outcome.kill(f.cmd.Process) }
 
 // tail keeps the end of what is written to it.
 type tail struct {
