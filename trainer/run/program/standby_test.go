@@ -120,7 +120,7 @@ func TestStandby(t *testing.T) {
 	b := newStandbyBench(t, Options{root: withMemory(t, 4096)})
 	g := b.start(1)
 	first := b.lines(1)[0]
-	want := regexp.MustCompile(`^made \[\] nice (\d+) \{\d+\} oom (-?\d+) rank 0 session True ppid True name `).
+	want := regexp.MustCompile(`^made \[\] nice (-?\d+) \{-?\d+\} oom (-?\d+) rank 0 session True ppid True name `).
 		FindStringSubmatch(first)
 	if want == nil {
 		t.Fatal(first)
