@@ -9,7 +9,8 @@ An abort does not end every wait in a collective. When a connection ends, gloo r
 operations whose message has not begun, but forgets the one whose message is in flight
 (``Pair::signalException`` omits the unbound buffers of ``tx_`` and ``rx_``). Such an operation
 would wait until the timeout of the collective. So no wait in gloo is longer than ``LOOK`` without a
-look at whether the group is aborted.
+look at whether the group is aborted. For a message of send or recv another thread waits: gloo
+treats the end of such a wait by its timeout as the loss of the peer.
 
 Each world has a new group. torch 2.14 and later can re-form a group (``_reconfigure``,
 experimental), but gloo's cannot be left whatever its peers do. Nothing ends the call if another
@@ -34,6 +35,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from datetime import timedelta
 from typing import Any, Callable, List, NamedTuple, Optional, Set
 
@@ -189,6 +191,32 @@ class Group:
             if over:
                 raise RuntimeError("the world changed, and a collective of gloo's did not end")
 
+    def wait_message(self, work: Any) -> bool:
+        """Wait for a message of send or recv.
+
+        For gloo the end of a wait by its timeout is the loss of the peer. So another thread waits.
+        Raise RuntimeError if it has failed, or has not ended although the group is aborted.
+        """
+        done = threading.Event()
+        failures: List[RuntimeError] = []
+
+        def run() -> None:
+            try:
+                _plain_wait(work)
+            except RuntimeError as e:
+                failures.append(e)
+            done.set()
+
+        _go_inside(run, "elasticdl-message")
+        over = False
+        while not done.wait(LOOK.total_seconds()):
+            if over:
+                raise RuntimeError("the world changed, and a message of gloo's did not end")
+            over = self._aborted
+        if failures:
+            raise failures[0]
+        return True
+
     def bury(self) -> None:
         """Drop the group without waiting for it. Main thread only.
 
@@ -296,6 +324,28 @@ def _watch(group: Group) -> None:
     global _watched
     _watched = group
     setattr(dist.Work, "wait", _wait)
+    for kind in (dist.ProcessGroup, dist.ProcessGroupGloo):
+        for name in ("send", "recv", "recv_anysource"):
+            plain = getattr(kind, name)
+            if not hasattr(plain, "elasticdl"):
+                setattr(kind, name, _noted(plain))
+
+
+#: Works of send and recv that were not waited for.
+_messages: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def _noted(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that notes its work as that of a message."""
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        work = plain(*args, **kwargs)
+        if work is not None:
+            _messages.add(work)
+        return work
+
+    setattr(method, "elasticdl", True)
+    return method
 
 
 def _wait(work: Any, timeout: timedelta = timedelta(0)) -> bool:
@@ -308,7 +358,7 @@ def _wait(work: Any, timeout: timedelta = timedelta(0)) -> bool:
     group = _watched
     if group is None or timeout or group.size == 1 or group.nccl:
         return bool(_plain_wait(work, timeout))
-    return group.wait(work)
+    return group.wait_message(work) if work in _messages else group.wait(work)
 
 
 def _gloo(store: Any, rank: int, size: int) -> Any:

@@ -76,6 +76,7 @@ MODELS = [
         "ledger",
         "ended",
         "scripts_groups",
+        "messages",
         "stays_open",
         "nccl",
         "alone",

@@ -89,6 +89,38 @@ def scripts_groups():
     assert all(work.wait() for work in both)
 
 
+def messages():
+    """Check that a message may be late, that the world lives on, and that an abort ends its wait."""
+    group = Group(1, 0, 2)
+    group.gloo, peer = gloo(1800)
+    group.data, group._store = group.gloo, torch.distributed.HashStore()
+    group.publish()
+    received = torch.zeros(4)
+
+    def late():
+        time.sleep(5 * groups.LOOK.total_seconds())
+        groups._plain_wait(peer.send([torch.ones(4)], 0, 3))
+
+    sender = threading.Thread(target=late)
+    sender.start()
+    assert torch.distributed.recv(received, src=1, tag=3) == 1 and received.sum() == 4
+    sender.join()
+    works = [pg.allreduce([received]) for pg in (group.gloo, peer)]
+    assert all(work.wait() for work in works)
+    # nobody receives it, and it does not fit into the buffers of the system
+    large = torch.distributed.isend(torch.ones(1 << 24), dst=1, tag=4)
+    never = torch.distributed.irecv(received, src=1, tag=5)
+    threading.Timer(0.3, group.condemn, [print]).start()
+    began = time.monotonic()
+    for work in (never, large):
+        try:
+            work.wait()
+        except RuntimeError:
+            continue
+        raise AssertionError("the peer has taken no part")
+    assert time.monotonic() - began < 20
+
+
 def stays_open():
     """Check that a process whose connections an abort does not close is not sure of its state."""
     group, doubts = Group(1, 0, 2), []
@@ -645,6 +677,7 @@ def unfinished():
     "ledger": ledger,
     "ended": ended,
     "scripts_groups": scripts_groups,
+    "messages": messages,
     "stays_open": stays_open,
     "nccl": aborting,
     "alone": alone,
