@@ -24,7 +24,7 @@ func trainMost(w *world) {
 	}
 }
 
-// reignMost is a master of a program that has trained on 8 of its 12 records. It has left.
+// reignMost returns a master of a program that has trained on 8 of its 12 records. It has left.
 func reignMost(t *testing.T) (r *reigned, a, b *peer) {
 	t.Helper()
 	r = reign(t, runJob(0))

@@ -91,15 +91,18 @@ def title(arguments):
 
 
 def yields():
-    """Run at the lowest priority, and be the first to end if memory is short, where that can be undone.
+    """Run at the lowest priority, and be the first to end if memory is short.
 
-    Return the functions that undo it.
+    Do only what can be undone. Return the functions that undo it.
     """
     return [undo for undo in map(undoable, (nice, oom)) if undo]
 
 
 def undoable(change):
-    """Apply a change if this process may undo it, which a child tries. Return what undoes it, or None."""
+    """Apply a change if this process may undo it, which a child tries.
+
+    Return what undoes it, or None.
+    """
     pid = os.fork()
     if pid == 0:
         try:
@@ -179,7 +182,7 @@ def hazard():
 
 
 def device():
-    """Return the device that this process uses, which another process, or this one later, may need.
+    """Return the device that this process uses, and that a rank may need.
 
     None: there is none.
     """

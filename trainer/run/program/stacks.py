@@ -8,8 +8,8 @@ was started by exec. Python 3.8 and later; ASCII only.
 def register_stacks(path, number, lowest=500):
     """Have the signal write the stacks of all threads to the file, without the interpreter's lock.
 
-    The file gets the descriptor's number first, which is the least free one from lowest on. A failure
-    has no effect, nor has the call if the signal has a handler.
+    The file gets the descriptor's number first, which is the least free one from lowest on. A
+    failure has no effect, nor has the call if the signal has a handler.
     """
     import faulthandler
     import os

@@ -36,6 +36,8 @@ type standbys struct {
 	off error
 	// they are being started
 	preparing bool
+	// the log says that there is no room
+	noRoom bool
 }
 
 const (
@@ -97,8 +99,14 @@ func (s *forkServers) beginStandby() (f *forkServer, room bool) {
 		size = s.p.largest()
 	}
 	if s.p.options.headroom() < standbyReserve+size {
+		if !b.noRoom {
+			s.p.options.Log.Info("There is no room for a standby process: restarts import again", "module", b.of,
+				"mb", (standbyReserve+size)>>20)
+		}
+		b.noRoom = true
 		return nil, false
 	}
+	b.noRoom = false
 	f = (&forkServer{env: b.env, learned: s.studied, standby: true}).start(s.p)
 	b.servers = append(b.servers, f)
 	return f, true

@@ -203,7 +203,7 @@ func TestStandbyNeedsMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(5 * b.options.learnAfter) // it has looked for room twice
+	await(t, "the look for room", func() bool { return strings.Contains(b.log.String(), "There is no room") })
 	if b.standbys() > 0 {
 		t.Error("there is a standby, and no room for it")
 	}
