@@ -23,6 +23,9 @@ import (
 //go:embed forkserver.py
 var forkServerSource string
 
+//go:embed standby.py
+var standbySource string
+
 // forkServerBoot is the Python code on the command line. The rest of the source comes through a
 // pipe, so that ps shows the program's arguments behind a short text.
 const forkServerBoot = `import os;` +
@@ -210,7 +213,7 @@ func (f *forkServer) launch(p *Program) error {
 	}
 	go func() {
 		defer sourceEnd.Close()
-		sourceEnd.WriteString(stacksSource + "\n\n" + forkServerSource)
+		sourceEnd.WriteString(stacksSource + "\n\n" + standbySource + "\n\n" + forkServerSource)
 	}()
 	if err := p.launch(f.cmd); err != nil {
 		f.conn.Close()
