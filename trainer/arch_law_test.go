@@ -102,8 +102,8 @@ var packages = map[string]struct {
 
 	"run": {shell, ""},
 	"run/agent": {shell,
-		"elastic/job elastic/leases elastic/ledger elastic/source elastic/supervise elastic/timing run/fetch " +
-			"run/program run/python run/tcpstore store/checkpoint store/outage wire wire/membership wire/rpc"},
+		"elastic/job elastic/leases elastic/ledger elastic/source elastic/stacks elastic/supervise " +
+			"elastic/timing run/fetch run/program run/python run/tcpstore store/checkpoint store/outage wire wire/membership wire/rpc"},
 	"run/fetch":    {shell, "download elastic/source store/checkpoint"},
 	"run/folder":   {shell, ""},
 	"run/program":  {shell, "console logline"},

@@ -352,6 +352,8 @@ func (g *group) Kill(local int, grace time.Duration)               { g.of(local)
 func (g *group) Wrote(local int) bool                              { return g.of(local).wrote() }
 func (g *group) Output(local int, secrets []string) program.Output { return program.Output{} }
 
+func (g *group) Place(int) (p program.Place) { return p }
+
 // Stack of a simulated process does not exist.
 func (g *group) Stack(_ context.Context, local int) program.Stack {
 	return program.Stack{Local: local, Pid: g.of(local).pid, Why: program.NotPython}

@@ -146,7 +146,8 @@ func (h *hang) ranks(all []*wire.ProcessStack) (ranks []stacks.Rank) {
 			if int(p.Worker) == m.Worker {
 				answered = true
 				if p.Rank >= 0 {
-					ranks = append(ranks, stacks.Rank{Rank: int(p.Rank), Text: p.Text, Why: p.Why, Call: p.Call})
+					ranks = append(ranks, stacks.Rank{Rank: int(p.Rank), Text: p.Text, Why: p.Why, Call: p.Call,
+						Looks: int(p.Looks), Moved: p.Moved})
 				}
 			}
 		}

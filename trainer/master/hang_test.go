@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
+	"github.com/elasticdl/elasticdl/trainer/elastic/stacks"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -86,7 +87,8 @@ func (p *pulses) beats(d time.Duration) {
 				p.answered[i] = reply.Stacks
 				p.asks++
 				_, err := p.ReportStacks(p.Context(), &wire.ReportStacksRequest{Worker: int32(i), Number: reply.Stacks,
-					Stacks: []*wire.ProcessStack{{Rank: r.Rank, Pid: r.Pid, Text: p.text[i], Call: "sleep"}}})
+					Stacks: []*wire.ProcessStack{{Rank: r.Rank, Pid: r.Pid, Text: p.text[i], Call: "sleep",
+						Looks: stacks.MostLooks}}})
 				if err != nil {
 					p.Error(err)
 				}

@@ -2594,7 +2594,12 @@ type ProcessStack struct {
 	// "no stacks: …"
 	Why string `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`
 	// the system call in which it waits, as in "futex"; empty: none, or not known
-	Call          string `protobuf:"bytes,7,opt,name=call,proto3" json:"call,omitempty"`
+	Call string `protobuf:"bytes,7,opt,name=call,proto3" json:"call,omitempty"`
+	// further looks that found its main thread where the text has it. Each counts only if the thread
+	// has used a processor since the look before, or waits
+	Looks int32 `protobuf:"varint,8,opt,name=looks,proto3" json:"looks,omitempty"`
+	// a further look has found it elsewhere
+	Moved         bool `protobuf:"varint,9,opt,name=moved,proto3" json:"moved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2676,6 +2681,20 @@ func (x *ProcessStack) GetCall() string {
 		return x.Call
 	}
 	return ""
+}
+
+func (x *ProcessStack) GetLooks() int32 {
+	if x != nil {
+		return x.Looks
+	}
+	return 0
+}
+
+func (x *ProcessStack) GetMoved() bool {
+	if x != nil {
+		return x.Moved
+	}
+	return false
 }
 
 type ReportStacksRequest struct {
@@ -5949,7 +5968,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\bgrace_ms\x18\x1e \x01(\x03R\agraceMs\x12\x17\n" +
 	"\astop_ms\x18\x1f \x01(\x03R\x06stopMs\x12\x16\n" +
 	"\x06stacks\x18  \x01(\x03R\x06stacks\x12#\n" +
-	"\x04hung\x182 \x03(\v2\x0f.elasticdl.HungR\x04hung\"\x9c\x01\n" +
+	"\x04hung\x182 \x03(\v2\x0f.elasticdl.HungR\x04hung\"\xc8\x01\n" +
 	"\fProcessStack\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12\x14\n" +
@@ -5957,7 +5976,9 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x03pid\x18\x04 \x01(\x05R\x03pid\x12\x12\n" +
 	"\x04text\x18\x05 \x01(\tR\x04text\x12\x10\n" +
 	"\x03why\x18\x06 \x01(\tR\x03why\x12\x12\n" +
-	"\x04call\x18\a \x01(\tR\x04call\"v\n" +
+	"\x04call\x18\a \x01(\tR\x04call\x12\x14\n" +
+	"\x05looks\x18\b \x01(\x05R\x05looks\x12\x14\n" +
+	"\x05moved\x18\t \x01(\bR\x05moved\"v\n" +
 	"\x13ReportStacksRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\x12/\n" +

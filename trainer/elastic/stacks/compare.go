@@ -18,6 +18,9 @@ type Rank struct {
 	// Call is the system call in which the main thread waits, as "sleep"; "": it runs, or the call
 	// is not known.
 	Call string
+	// Looks and Moved have what further looks have found: see the type Looks.
+	Looks int
+	Moved bool
 }
 
 // Group is the ranks that stand at one place.

@@ -43,9 +43,10 @@
 // evaluation after each epoch raises one alarm. A transfer of less than 32 KiB/s raises one, and so
 // does work on a GPU for which the ranks wait without using a processor.
 //
-// Of ranks that compute, the inquiry takes the stacks three times within some seconds. If one has
-// moved, that alarm is false, and is not stated. So an evaluation by one rank raises none, unless
-// it stays in one call for seconds.
+// Of ranks that compute, the inquiry takes the stacks three times within some seconds, each with up
+// to eight looks, which count only if the rank has run in between. If one has moved, that alarm is
+// false, and is not stated. So an evaluation by one rank raises none, unless it stays in one call,
+// or at one line, for seconds. Of a rank that gets no processor nothing is stated.
 //
 // Some hangs look like work, and are not found:
 //

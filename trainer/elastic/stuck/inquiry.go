@@ -17,11 +17,13 @@ type Policy struct {
 }
 
 const (
-	// samples is the number of times that the stacks are taken of ranks that compute: if they
-	// change, the ranks work.
-	samples = 3
-	// mostAnswers limits the answers, if ranks that compute do not write their stacks in time: they
-	// may get no processor.
+	// enough is the number of looks that must find a rank that computes at one place: if it is
+	// found elsewhere, it works.
+	enough = 3 * stacks.MostLooks
+	// without is the least number of answers if a rank that computes has no stacks.
+	without = 3
+	// mostAnswers limits the answers, if a rank that computes writes no stacks in time: it may get
+	// no processor.
 	mostAnswers = 10
 	// between is the least time between two of them.
 	between = time.Second
@@ -37,12 +39,13 @@ type Inquiry struct {
 	suspicion *Suspicion
 	// the stacks are asked for, and were not answered yet
 	asks bool
-	// time of the last answer to this suspicion, their number, and that of those which have the
-	// stacks of all ranks that compute; 0: none
-	answered       time.Time
-	answers, whole int
-	// the stacks of computing ranks in the first answer
+	// time of the last answer to this suspicion, and their number
+	answered time.Time
+	answers  int
+	// by computing rank: its stack in the first answer that has one, and the looks that have found
+	// it there
 	first map[int][]stacks.Frame
+	looks map[int]int
 	// a debugger was found in the stacks: the suspicion is not stated
 	debugged bool
 	// nil: nothing is stated
@@ -153,24 +156,30 @@ func (q *Inquiry) forget(now time.Time, restarted bool) (did []Action) {
 	return did
 }
 
-// Answer takes the stacks that were asked for. Ranks without an answer have a reason.
+// Answer takes the stacks that were asked for. Ranks without an answer have a reason. An answer
+// without ranks, as of a world that has just ended, says nothing.
 func (q *Inquiry) Answer(now time.Time, ranks []stacks.Rank) []Action {
 	if !q.asks {
 		return nil // of a suspicion that holds no longer
 	}
-	q.asks, q.answered, q.answers = false, now, q.answers+1
+	q.asks, q.answered = false, now
+	if len(ranks) == 0 {
+		return nil
+	}
+	q.answers++
 	report := stacks.Compare(ranks)
 	if len(report.Debugged) > 0 {
 		return q.excuse(now)
 	}
 	if q.finding != nil {
-		return q.judge(now, report)
+		return q.judge(now, report, slices.ContainsFunc(ranks, func(r stacks.Rank) bool { return r.Moved }))
 	}
 	if len(q.suspicion.Computing) > 0 {
-		if q.works(ranks) {
+		works, certain := q.works(ranks)
+		if works {
 			return q.dismiss(now)
 		}
-		if q.whole < samples && q.answers < mostAnswers {
+		if !certain {
 			return nil
 		}
 	}
@@ -194,32 +203,33 @@ func (q *Inquiry) dismiss(now time.Time) []Action {
 	return q.forget(now, false)
 }
 
-// works reports whether a rank that computes stands elsewhere than in the first answer. It counts
-// the answer if no stack is missing that may come later.
-func (q *Inquiry) works(ranks []stacks.Rank) bool {
+// works reports whether a rank that computes stands elsewhere than in the first answer, and if none
+// does, whether each has been looked at often enough. A rank that gets no processor has not.
+func (q *Inquiry) works(ranks []stacks.Rank) (works, certain bool) {
 	if q.first == nil {
-		q.first = make(map[int][]stacks.Frame)
+		q.first, q.looks = make(map[int][]stacks.Frame), make(map[int]int)
 	}
-	whole := true
+	certain = true
 	for _, r := range ranks {
 		if !slices.Contains(q.suspicion.Computing, r.Rank) {
 			continue
 		}
 		main, ok := stacks.Parse(r.Text).Main()
 		if !ok {
-			whole = whole && r.Text == "" && r.Why != "" && !strings.Contains(r.Why, "did not answer")
+			never := r.Text == "" && r.Why != "" && !strings.Contains(r.Why, "did not answer")
+			certain = certain && (q.answers >= mostAnswers || never && q.answers >= without ||
+				q.looks[r.Rank] >= enough)
 			continue
 		}
 		before, seen := q.first[r.Rank]
-		if seen && !slices.Equal(before, main.Frames) {
-			return true
+		if r.Moved || seen && !slices.Equal(before, main.Frames) {
+			return true, true
 		}
 		q.first[r.Rank] = main.Frames
+		q.looks[r.Rank] += r.Looks
+		certain = certain && q.looks[r.Rank] >= enough
 	}
-	if whole {
-		q.whole++
-	}
-	return false
+	return false, certain
 }
 
 // differ returns the ranks that differ by their stacks, or else by their use of processors.
@@ -230,15 +240,17 @@ func (q *Inquiry) differ(r stacks.Report) []int {
 	return q.suspicion.Differ
 }
 
-// judge decides who is killed, by new stacks. If the ranks have moved since, none is.
-func (q *Inquiry) judge(now time.Time, report stacks.Report) []Action {
+// judge decides who is killed, by new stacks. If the ranks have moved since, or move now, none is.
+func (q *Inquiry) judge(now time.Time, report stacks.Report, moves bool) []Action {
 	lines := linesOf(report)
 	for rank, at := range lines {
-		if before, ok := q.lines[rank]; ok && (before.File != at.File || before.Line != at.Line) {
-			q.lines, q.since = lines, now
-			q.finding = &Finding{Since: q.finding.Since, Differ: q.differ(report), Text: text(report, q.suspicion)}
-			return nil
-		}
+		before, ok := q.lines[rank]
+		moves = moves || ok && (before.File != at.File || before.Line != at.Line)
+	}
+	if moves {
+		q.lines, q.since = lines, now
+		q.finding = &Finding{Since: q.finding.Since, Differ: q.differ(report), Text: text(report, q.suspicion)}
+		return nil
 	}
 	q.killed = true
 	k := Kill{Ranks: q.differ(report), Why: make(map[int]string)}

@@ -91,7 +91,7 @@ func (m *inquest) answer() {
 		if m.debugged && i == 0 {
 			text = "Current thread 0x01 (most recent call first):\n  File \"/usr/lib/python3/pdb.py\", line 1 in x\n"
 		}
-		ranks = append(ranks, stacks.Rank{Rank: i, Text: text, Call: "sleep"})
+		ranks = append(ranks, stacks.Rank{Rank: i, Text: text, Call: "sleep", Looks: stacks.MostLooks})
 	}
 	m.do(func(q *Inquiry) []Action { return q.Answer(m.now, ranks) })
 }
@@ -159,7 +159,13 @@ func story(kill time.Duration, seconds int, cores []float64, at func(second, ran
 			asked = false
 			var ranks []stacks.Rank
 			for i := range cores {
-				r := stacks.Rank{Rank: i, Text: at(second, i), Call: "receive"}
+				r := stacks.Rank{Rank: i, Text: at(second, i), Call: "receive", Looks: stacks.MostLooks}
+				if lacks, ok := strings.CutPrefix(r.Text, "starved\n"); ok {
+					r.Text, r.Looks = lacks, 0
+				}
+				if moved, ok := strings.CutPrefix(r.Text, "moved\n"); ok {
+					r.Text, r.Looks, r.Moved = moved, 1, true
+				}
 				if r.Text == "" {
 					r.Why = "no stacks: not a Python program"
 				}
@@ -186,6 +192,25 @@ func TestDebuggerIsAskedOnce(t *testing.T) {
 		}
 	}
 	if asks != 1 {
+		t.Errorf("asked %d times", asks)
+	}
+}
+
+// An answer without ranks states nothing, and the stacks are asked for again.
+func TestAnswerWithoutRanks(t *testing.T) {
+	q, asks := NewInquiry(Policy{}), 0
+	for second := 0; second < 60; second += 2 {
+		now := start.Add(time.Duration(second) * time.Second)
+		for _, a := range q.Observe(now, Observation{Ranks: []Sample{{Quiet: -1}}}) {
+			if _, ok := a.(Ask); ok {
+				asks++
+			}
+			if did := q.Answer(now, nil); len(did) > 0 {
+				t.Errorf("%+v", did)
+			}
+		}
+	}
+	if asks != 7 {
 		t.Errorf("asked %d times", asks)
 	}
 }
@@ -244,12 +269,41 @@ func TestInquiries(t *testing.T) {
 			}
 			return dump("train.py", 41)
 		}, []string{"50: rank 0 differs: receive at loop.py:3; ranks 1, 2: receive at train.py:41, [0]"}},
+		"one computes in two lines, and returns to the first": {0, 2000, []float64{1, 0, 0},
+			func(second, rank int) string {
+				if rank == 0 && second%8 == 0 {
+					return "moved\n" + dump("loop.py", 3)
+				} else if rank == 0 {
+					return dump("loop.py", 3)
+				}
+				return dump("train.py", 41)
+			}, nil},
+		"one gets no processor, and stands still": {0, 2000, []float64{1, 0, 0}, func(second, rank int) string {
+			if rank == 0 {
+				return "starved\n" + dump("loop.py", 3)
+			}
+			return dump("train.py", 41)
+		}, nil},
+		"one gets no processor for a time": {0, 200, []float64{1, 0, 0}, func(second, rank int) string {
+			if rank == 0 && second < 100 {
+				return "starved\n" + dump("loop.py", 3)
+			} else if rank == 0 {
+				return dump("loop.py", 3)
+			}
+			return dump("train.py", 41)
+		}, []string{"104: rank 0 differs: receive at loop.py:3; ranks 1, 2: receive at train.py:41, [0]"}},
 		"they move before it is killed": {2 * time.Minute, 250, []float64{0, 0, 0}, func(second, rank int) string {
 			if rank == 1 {
 				return dump("data.py", 12+second/100)
 			}
 			return dump("train.py", 41)
 		}, []string{"46: rank 1 differs: receive at data.py:12; ranks 0, 2: receive at train.py:41, [1]"}},
+		"it moves when it is to be killed": {2 * time.Minute, 250, []float64{0, 0, 0}, func(second, rank int) string {
+			if rank == 1 && second > 100 {
+				return "moved\n" + dump("data.py", 12)
+			}
+			return dump("train.py", 41)
+		}, []string{"46: 3 ranks: receive at train.py:41, []"}},
 		"a debugger": {time.Minute, 500, []float64{0, 0, 0}, func(_, rank int) string {
 			return "Current thread 0x01 (most recent call first):\n  File \"/usr/lib/python3/pdb.py\", line 1 in x\n"
 		}, nil},

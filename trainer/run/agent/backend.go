@@ -87,4 +87,6 @@ type Group interface {
 	// Stack returns the Python stacks of the process of a local rank, in 2 s at most. It interrupts
 	// sleeps of the process.
 	Stack(ctx context.Context, local int) program.Stack
+	// Place returns what the kernel shows of the main thread of that process. It disturbs nothing.
+	Place(local int) program.Place
 }

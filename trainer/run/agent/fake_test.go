@@ -169,6 +169,8 @@ func (g *fakeGroup) Stack(ctx context.Context, local int) program.Stack {
 	return program.Stack{Local: local, Pid: g.pids[local], Why: program.Silent}
 }
 
+func (g *fakeGroup) Place(int) (p program.Place) { return p }
+
 // Kill ends a process at once, as it handles no signals. A frozen process ends after the grace, by
 // SIGKILL.
 func (g *fakeGroup) Kill(local int, grace time.Duration) {

@@ -20,6 +20,8 @@ type Place struct {
 	Call string
 	// Kernel is the function of the kernel in which it waits; "": it is not known.
 	Kernel string
+	// Ticks is the processor time of the thread so far, in hundredths of a second.
+	Ticks int64
 }
 
 // String describes the place: "sleeping (S) in sleep (hrtimer_nanosleep)".
@@ -64,6 +66,9 @@ func placeOf(pid int) Place {
 		return Place{}
 	}
 	p := Place{State: s.state}
+	if text, err := os.ReadFile(filepath.Join(taskOf(pid, pid), "stat")); err == nil {
+		p.Ticks, _ = parseTicks(text, ownTicks)
+	}
 	call, err := os.ReadFile(filepath.Join(dir, "syscall"))
 	if err == nil {
 		p.Call = callOf(string(call), runtime.GOARCH)

@@ -83,6 +83,17 @@ func (g *Group) Stack(ctx context.Context, local int) Stack {
 	return Stack{Local: local, Why: Ended}
 }
 
+// Place returns what the kernel shows of the main thread of the process with that local rank. It
+// disturbs nothing.
+func (g *Group) Place(local int) Place {
+	for _, it := range g.processes {
+		if _, lives := it.status(); it.local == local && lives {
+			return placeOf(it.pid)
+		}
+	}
+	return Place{}
+}
+
 func (it *process) stack(ctx context.Context) Stack {
 	ctx, cancel := context.WithTimeout(ctx, stackLimit)
 	defer cancel()

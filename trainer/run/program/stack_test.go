@@ -103,6 +103,10 @@ func TestStack(t *testing.T) {
 					}
 				}
 				b.lives(g)
+				if strings.HasSuffix(name, "computes") {
+					before := g.Place(0).Ticks
+					await(t, "processor time", func() bool { return g.Place(0).Ticks >= before+2 })
+				}
 				own, children := g.Pids()[0], 0
 				for _, p := range Processes() {
 					if p.Session == own && p.Pid != own && alive(p.Pid) {
@@ -415,7 +419,7 @@ func TestPlace(t *testing.T) {
 		}
 	}
 	for want, p := range map[string]Place{"ended": {}, "running (R)": {State: 'R'}, "(I)": {State: 'I'},
-		"sleeping (S) in sleep (hrtimer_nanosleep)": {'S', "sleep", "hrtimer_nanosleep"}} {
+		"sleeping (S) in sleep (hrtimer_nanosleep)": {'S', "sleep", "hrtimer_nanosleep", 7}} {
 		if p.String() != want {
 			t.Errorf("%q, want %q", p, want)
 		}

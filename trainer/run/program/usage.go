@@ -103,19 +103,32 @@ func parseRunning(pid int, text []byte) (p Running, ok bool) {
 	if !ok {
 		return p, false
 	}
-	// utime, stime, cutime, cstime, behind the command's name
-	const first, last = 11, 14
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	if len(fields) <= last {
-		return p, false
-	}
 	p = Running{Pid: pid, Parent: parent, Session: session}
-	for _, field := range fields[first : last+1] {
-		n, err := strconv.ParseInt(string(field), 10, 64)
-		if err != nil || n < 0 || p.Ticks+n < 0 {
-			return p, false
-		}
-		p.Ticks += n
+	p.Ticks, ok = parseTicks(text, allTicks)
+	return p, ok
+}
+
+const (
+	// ownTicks is the number of fields with the processor time of a process or thread: utime and
+	// stime.
+	ownTicks = 2
+	// allTicks adds cutime and cstime, the time of the children that it has waited for.
+	allTicks = 4
+)
+
+// parseTicks adds up fields of processor times in the text of a stat file of /proc.
+func parseTicks(text []byte, fields int) (ticks int64, ok bool) {
+	const first = 11 // behind the command's name
+	all := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	if len(all) < first+fields {
+		return 0, false
 	}
-	return p, true
+	for _, field := range all[first : first+fields] {
+		n, err := strconv.ParseInt(string(field), 10, 64)
+		if err != nil || n < 0 || ticks+n < 0 {
+			return 0, false
+		}
+		ticks += n
+	}
+	return ticks, true
 }
