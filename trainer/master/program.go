@@ -273,6 +273,21 @@ func (g *program) formed(members []*wire.Member) time.Duration {
 	return g.judge.Start(whole, now)
 }
 
+// ranks returns the generation of the newest world, and the number of processes that are left in
+// it.
+func (g *program) ranks() (generation int64, n int) {
+	world, _ := g.ring.meeting.World()
+	for _, m := range g.ring.meeting.Remaining() {
+		// of a member that worked when this master started nothing else is known
+		brought := 1
+		if p := g.ring.participants[m.Worker]; p != nil && p.arrival.GetCrew() != nil {
+			brought = int(p.arrival.Crew.Processes)
+		}
+		n += brought
+	}
+	return world.Generation, n
+}
+
 // finish notes that all processes of a worker have ended with 0 in a generation; in generation 0
 // none has. exhausted states that a master has answered them that no records are left.
 func (g *program) finish(worker int, generation int64, exhausted bool) {

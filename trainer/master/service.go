@@ -248,6 +248,8 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	if m.program != nil {
 		m.program.tells(r, reply, now)
 		reply.Stacks = m.stacks.asked()
+		world, ranks := m.program.ranks()
+		reply.World, reply.Ranks = world, int32(ranks)
 		c.processes = processesOf(c.processes, r.Processes, now)
 		c.reports, c.generation = r.Processes, r.Generation
 	}

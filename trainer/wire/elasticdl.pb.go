@@ -2459,6 +2459,9 @@ type HeartbeatReply struct {
 	// program: number of the newest request for the stacks of the processes, which the agent answers
 	// once by ReportStacks; 0: none
 	Stacks int64 `protobuf:"varint,32,opt,name=stacks,proto3" json:"stacks,omitempty"`
+	// program: generation of the newest world, and number of processes that are left in it
+	World int64 `protobuf:"varint,33,opt,name=world,proto3" json:"world,omitempty"`
+	Ranks int32 `protobuf:"varint,34,opt,name=ranks,proto3" json:"ranks,omitempty"`
 	// program: processes that the agent kills, each of which counts as a failure of the program.
 	// They are repeated until the agent reports none of them.
 	Hung          []*Hung `protobuf:"bytes,50,rep,name=hung,proto3" json:"hung,omitempty"`
@@ -2569,6 +2572,20 @@ func (x *HeartbeatReply) GetStopMs() int64 {
 func (x *HeartbeatReply) GetStacks() int64 {
 	if x != nil {
 		return x.Stacks
+	}
+	return 0
+}
+
+func (x *HeartbeatReply) GetWorld() int64 {
+	if x != nil {
+		return x.World
+	}
+	return 0
+}
+
+func (x *HeartbeatReply) GetRanks() int32 {
+	if x != nil {
+		return x.Ranks
 	}
 	return 0
 }
@@ -5955,7 +5972,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	" \x01(\tR\x05error\x12+\n" +
 	"\x06layout\x18\v \x03(\v2\x13.elasticdl.VariableR\x06layout\x12\x1c\n" +
 	"\toptimizer\x18\f \x01(\tR\toptimizer\x12\x14\n" +
-	"\x05slots\x18\r \x01(\x05R\x05slots\"\xdd\x02\n" +
+	"\x05slots\x18\r \x01(\x05R\x05slots\"\x89\x03\n" +
 	"\x0eHeartbeatReply\x12\x18\n" +
 	"\aunknown\x18\x01 \x01(\bR\aunknown\x12)\n" +
 	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12)\n" +
@@ -5967,7 +5984,9 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x03cut\x18\x06 \x01(\x03R\x03cut\x12\x19\n" +
 	"\bgrace_ms\x18\x1e \x01(\x03R\agraceMs\x12\x17\n" +
 	"\astop_ms\x18\x1f \x01(\x03R\x06stopMs\x12\x16\n" +
-	"\x06stacks\x18  \x01(\x03R\x06stacks\x12#\n" +
+	"\x06stacks\x18  \x01(\x03R\x06stacks\x12\x14\n" +
+	"\x05world\x18! \x01(\x03R\x05world\x12\x14\n" +
+	"\x05ranks\x18\" \x01(\x05R\x05ranks\x12#\n" +
 	"\x04hung\x182 \x03(\v2\x0f.elasticdl.HungR\x04hung\"\xc8\x01\n" +
 	"\fProcessStack\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x12\n" +

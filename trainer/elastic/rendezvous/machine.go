@@ -293,6 +293,15 @@ func (r *Rendezvous) Deadline() (time.Time, bool) {
 // left since.
 func (r *Rendezvous) World() (World, bool) { return r.world, r.world.Generation > 0 }
 
+// Remaining returns the members of the last world that have not left it, by rank; none if all have
+// finished.
+func (r *Rendezvous) Remaining() []Member {
+	if r.Over() {
+		return nil
+	}
+	return list(r.members)
+}
+
 // Waiting returns how many processes have arrived and wait for a world, and what they wait for, as
 // in "waiting for 2 of at least 3 workers" when one has arrived. The text is "" while the world
 // works: newcomers that wait then have no room, or join soon.

@@ -62,6 +62,10 @@ type Enter struct {
 	Restarts          Restarts
 }
 
+// Outside tells a process that has arrived early that others train: it comes when its model is
+// made. Rank and Size are those that it would have if it joined them now.
+type Outside struct{ Conn, Local, Rank, Size int }
+
 // Origin reports to the master what a world without a source begins with: the state with which the
 // process of a connection has arrived.
 type Origin struct{ Conn int }
@@ -210,6 +214,7 @@ func (Free) action()          {}
 func (Open) action()          {}
 func (Shut) action()          {}
 func (Enter) action()         {}
+func (Outside) action()       {}
 func (Origin) action()        {}
 func (Recall) action()        {}
 func (TellLeave) action()     {}
@@ -253,6 +258,10 @@ func (a Drain) String() string  { return fmt.Sprintf("drain connection %d", a.Co
 func (a Free) String() string   { return fmt.Sprintf("free the leases of connection %d", a.Conn) }
 func (a Open) String() string   { return fmt.Sprintf("open the store of world %d", a.Generation) }
 func (Shut) String() string     { return "shut the store" }
+
+func (a Outside) String() string {
+	return fmt.Sprintf("tell local rank %d that others train, and rank %d of %d", a.Local, a.Rank, a.Size)
+}
 
 func (a Enter) String() string {
 	return fmt.Sprintf("tell local rank %d its rank %d, restart %d of %d", a.Local, a.Rank, a.Restarts.Count,

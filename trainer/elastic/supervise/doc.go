@@ -68,6 +68,8 @@
 //  11. A worker whose processes were all killed from outside before they joined a world counts as
 //     lost, and as failed otherwise. A process that was killed counts as out of memory if the
 //     kernel's OOM killer has killed processes of its worker since their world began.
-//  12. The same calls return the same actions. After each call, Deadline is later than now or
+//  12. While others train, they do not wait for a process that has yet to make its model: it comes
+//     when it has. Until then it has a rank above theirs.
+//  13. The same calls return the same actions. After each call, Deadline is later than now or
 //     zero.
 package supervise

@@ -69,6 +69,15 @@ type Arrived struct {
 	Round int64
 	// the state was read from a checkpoint, and the process has trained in no world with it
 	Read bool
+	// it has yet to make its model, for which others that train must not wait
+	Early bool
+}
+
+// Others is the master's word how many processes are left in the newest world, which has a
+// generation; 0: there was none.
+type Others struct {
+	Generation int64
+	Ranks      int
 }
 
 // Done is the message of a process that has completed the training and needs no further world.
@@ -204,6 +213,7 @@ func (Started) event()      {}
 func (Exited) event()       {}
 func (Hello) event()        {}
 func (Arrived) event()      {}
+func (Others) event()       {}
 func (Done) event()         {}
 func (Doubted) event()      {}
 func (Met) event()          {}

@@ -43,7 +43,8 @@ func (s *Supervisor) greet(e Hello) {
 		return
 	}
 	before := p.conn
-	p.conn, p.waits = &connection{number: e.Conn, pid: e.Pid, keeps: e.KeepsState}, nil
+	p.conn = &connection{number: e.Conn, pid: e.Pid, keeps: e.KeepsState}
+	p.waits, p.early = nil, nil
 	s.do(Accept{e.Conn, p.local})
 	// a script that its command had started before
 	if before != nil {
@@ -88,7 +89,12 @@ func (s *Supervisor) arrived(e Arrived) {
 	if p == nil {
 		return
 	}
-	p.waits = &e
+	if e.Early && !p.member {
+		p.early = &e
+		s.decideEarly()
+		return
+	}
+	p.early, p.waits = nil, &e
 	switch {
 	case p.member && p.entered != s.world.Generation && s.phase == Recalling:
 		// the others wait for it, to make the round after which all leave
@@ -99,6 +105,32 @@ func (s *Supervisor) arrived(e Arrived) {
 		s.returned = true
 	case s.phase == Running:
 		s.enter(p)
+	}
+}
+
+// decideEarly answers the processes that have arrived before their model was made. While others
+// train they come again; otherwise they wait for a world like any.
+func (s *Supervisor) decideEarly() {
+	rank, size := s.others, s.others
+	for _, p := range s.procs {
+		if p.late() {
+			size++
+		}
+	}
+	for _, p := range s.procs {
+		if p.late() {
+			rank++
+		}
+		switch {
+		case !p.lives() || p.early == nil:
+		case s.others > 0:
+			p.early = nil
+			s.do(Outside{p.conn.number, p.local, rank - 1, size})
+		case s.knowsOthers:
+			e := *p.early
+			e.Early = false
+			s.arrived(e)
+		}
 	}
 }
 

@@ -125,6 +125,12 @@ func (m *model) perform(a Action) []Event {
 			m.Fatalf("%v: it does not wait for world %d", a, m.world)
 		}
 		p.world, p.heard, p.waits, p.recalled = m.world, m.world, false, false
+	case Outside:
+		p := m.conns[a.Conn]
+		if p == nil || m.live[p.pid] == nil || !p.waits || p.world > 0 || a.Rank < 1 || a.Rank >= a.Size {
+			m.Fatalf("%v: it has not arrived early", a)
+		}
+		p.waits = false
 	case Recall:
 		p := m.conns[a.Conn]
 		if p == nil || p.waits || p.done || a.Generation != m.world {
@@ -235,7 +241,7 @@ func (m *model) kill(a Kill) {
 				m.Fatalf("%v: it is stopped since %v, at %v", a, p.since, m.now)
 			}
 		}
-		p.killed, p.terminated = true, p.terminated || !m.frozen(p)
+		p.killed, p.terminated = true, p.terminated || !m.frozen(p) && !p.hung
 		return
 	}
 	p.terminated = true
@@ -254,7 +260,7 @@ func (m *model) arrive(a Arrive) {
 		if p.world > 0 && !p.waits {
 			m.Fatalf("%v: %d works in world %d, done %v", a, p.pid, p.world, p.done)
 		}
-		if p.keeps && p.waits && !p.terminated {
+		if p.keeps && p.waits && !p.terminated && m.s.ofConn(p.conn).early == nil {
 			with++
 		}
 	}

@@ -56,6 +56,15 @@ func (m *model) processMoves() map[string]func() bool {
 				Read: rapid.Bool().Draw(m.T, "read")})
 			return true
 		},
+		"arrive early": func() bool {
+			p := m.some(func(p *fakeProcess) bool { return works(p) && p.world == 0 && p.keeps })
+			if p == nil {
+				return false
+			}
+			p.waits = true
+			m.tell(Arrived{Conn: p.conn, Round: -1, Early: true})
+			return true
+		},
 		"done": func() bool {
 			p := m.some(works)
 			if p == nil || p.world == 0 {
@@ -186,6 +195,11 @@ func (m *model) masterMoves() map[string]func() bool {
 				m.Fatalf("%v: it was not killed", e)
 			}
 			p.judged = false
+			return true
+		},
+		"others": func() bool {
+			late := int64(rapid.IntRange(0, 1).Draw(m.T, "late"))
+			m.tell(Others{m.world - late, rapid.IntRange(0, 2).Draw(m.T, "ranks")})
 			return true
 		},
 		"leases": func() bool {

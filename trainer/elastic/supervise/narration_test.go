@@ -23,6 +23,8 @@ import (
 //	world 3 first=2 size=4          others have the ranks before and behind
 //	hello 0 [keeps=no]              a process uses the package, and keeps its state
 //	arrive 0 [round=7] [read=yes]   a process waits for a world, with 7 rounds in its state
+//	arrive 0 early=yes              a process waits for a world before it has made its model
+//	others 2 [later=1]              how many processes are left in this world, or in a later one
 //	done 0                          a process has completed the training
 //	met 0, round 0, doubt 0 "why"   other messages of a process, as in PROTOCOL.md
 //	account 0 "records"             which records are in the state of every rank
@@ -203,6 +205,8 @@ func (s *stage) event(c *narration.Command) Event {
 		return LeaveAsked{s.now.Add(c.Duration(0))}
 	case "stop":
 		return StopAsked{s.now.Add(c.Duration(0))}
+	case "others":
+		return Others{s.world.Generation + int64(c.IntOf("later", 0)), c.Int(0)}
 	case "hung":
 		return Hung{s.world.Generation, s.pid(c), c.Arg(1)}
 	case "leases":
@@ -238,7 +242,7 @@ func (s *stage) said(c *narration.Command) Event {
 		pid := s.pid(c)
 		return Hello{Conn: pid, Pid: pid, Leader: pid, KeepsState: c.Of("keeps", "yes") == "yes"}
 	case "arrive":
-		return Arrived{s.pid(c), round, c.Is("read")}
+		return Arrived{s.pid(c), round, c.Is("read"), c.Is("early")}
 	case "done":
 		return Done{s.pid(c)}
 	case "met":

@@ -19,6 +19,8 @@ type process struct {
 	conn *connection
 	// how it has arrived, while it waits for a world
 	waits *Arrived
+	// how it has arrived before its model was made, until that is answered
+	early *Arrived
 	// it is in the current world, or will be in the next one
 	member bool
 	// it needs no world any more

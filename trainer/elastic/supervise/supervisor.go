@@ -66,6 +66,9 @@ type Supervisor struct {
 	stopBy time.Time
 
 	current
+	// number of processes in the world, and whether it is known
+	others      int
+	knowsOthers bool
 	// processes that have failed on their own, since the last arrival
 	failed []*process
 	// of the last world: a process may have left it in the middle of a round
@@ -187,6 +190,11 @@ func (s *Supervisor) take(e Event) {
 		s.greet(e)
 	case Arrived:
 		s.arrived(e)
+	case Others:
+		if e.Generation >= s.world.Generation { // otherwise it was sent before this world
+			s.others, s.knowsOthers = e.Ranks, true
+			s.decideEarly()
+		}
 	case Closed:
 		s.closed(e.Conn)
 	case World:

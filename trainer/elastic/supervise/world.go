@@ -10,6 +10,7 @@ import (
 // assigned takes the next world.
 func (s *Supervisor) assigned(w World) {
 	s.current = current{world: w}
+	s.others, s.knowsOthers = w.Size, true
 	s.brokeOff = true // unless they leave it after a round
 	for _, p := range s.procs {
 		if p != nil {

@@ -77,6 +77,7 @@ func (a *agent) replied(reply *wire.HeartbeatReply, err error, now time.Time, ca
 	}
 	a.contact.answered(now, a.Self.Header().Master)
 	a.stacksAsked(reply.Stacks)
+	a.mail.put(supervise.Others{Generation: reply.World, Ranks: int(reply.Ranks)})
 	for _, h := range reply.Hung {
 		a.mail.put(supervise.Hung{Generation: h.Generation, Pid: int(h.Pid), Why: h.Why})
 	}

@@ -92,7 +92,7 @@ func (a *agent) hear(m message) supervise.Event {
 		return supervise.Closed{Conn: c.number}
 	case arriveMessage:
 		c.arrived = m
-		return supervise.Arrived{Conn: c.number, Round: m.Round, Read: m.Read}
+		return supervise.Arrived{Conn: c.number, Round: m.Round, Read: m.Read, Early: m.Early}
 	case doneMessage:
 		return supervise.Done{Conn: c.number}
 	case doubtMessage:

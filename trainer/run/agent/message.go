@@ -110,6 +110,8 @@ type arriveMessage struct {
 	stateRecords
 	// the state was read from the program's own checkpoint, and was not trained in a world since
 	Read bool `json:"read"`
+	// it has yet to make its model: if others train, it comes again when it has
+	Early bool `json:"early"`
 }
 
 // roundMessage reports that the process has completed a round.
@@ -268,6 +270,14 @@ type worldMessage struct {
 	Floor      int64             `json:"floor"`
 }
 
+// outsideMessage answers an early arriveMessage while others train. The rank and the size are those
+// that the process would have in their world.
+type outsideMessage struct {
+	Rank      int `json:"rank"`
+	Size      int `json:"size"`
+	LocalRank int `json:"local_rank"`
+}
+
 // recallMessage asks a process to leave its world, at once or after the current round.
 type recallMessage struct {
 	Generation int64 `json:"formation"`
@@ -294,12 +304,13 @@ type endMessage struct {
 	Why  string `json:"why"`
 }
 
-func (worldMessage) op() string  { return "world" }
-func (recallMessage) op() string { return "recall" }
-func (leaveMessage) op() string  { return "leave" }
-func (stopMessage) op() string   { return "stop" }
-func (askMessage) op() string    { return "account" }
-func (endMessage) op() string    { return "end" }
+func (worldMessage) op() string   { return "world" }
+func (outsideMessage) op() string { return "outside" }
+func (recallMessage) op() string  { return "recall" }
+func (leaveMessage) op() string   { return "leave" }
+func (stopMessage) op() string    { return "stop" }
+func (askMessage) op() string     { return "account" }
+func (endMessage) op() string     { return "end" }
 
 // reply is the answer to a request that has succeeded.
 type reply struct {

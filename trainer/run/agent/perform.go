@@ -83,6 +83,8 @@ func (a *agent) tell(action supervise.Action) {
 		delete(a.conns, act.Conn)
 	case supervise.Enter:
 		a.conns[act.Conn].say(a.worldMessage(act))
+	case supervise.Outside:
+		a.conns[act.Conn].say(outsideMessage{Rank: act.Rank, Size: act.Size, LocalRank: act.Local})
 	case supervise.Recall:
 		a.conns[act.Conn].say(recallMessage{Generation: act.Generation, Now: act.Now})
 	case supervise.TellLeave:

@@ -16,6 +16,9 @@ DOUBT = 81
 #: it again.
 RESTART = 83
 
+#: The reason why nothing is saved if a script declares no checkpoint.
+NO_CHECKPOINT = "the script declares no checkpoint: elasticdl.checkpoint(path) before elasticdl.init()"
+
 
 class WorldChanged(BaseException):
     """The exception that leaves the training loop because the world changed.

@@ -45,6 +45,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from . import nccl
 from .abort import abort, of_gloo
+from .outside import NoStore, Outside
 
 #: Timeout of a constructor, when all ranks are ready, and of a collective. The latter may be long,
 #: because the group is aborted when a peer is lost.
@@ -80,7 +81,8 @@ class World(NamedTuple):
     """The processes that train together, and the rank of this one.
 
     ``rank`` is in [0, ``size``), and ``local_rank`` is the rank on this machine. ``formation`` is
-    the generation: it rises with each world.
+    the generation: it rises with each world. It is 0 for a newcomer that has yet to join the others,
+    which train: then ``rank`` and ``size`` are those that it would have now.
     """
 
     rank: int = 0
@@ -377,21 +379,34 @@ def _gloo(store: Any, rank: int, size: int) -> Any:
 
 def _publish(gloo: Any, data: Any, store: Any, rank: int, size: int) -> Any:
     """Register the default group as init_process_group does, but without its barrier; return it."""
-    _unpublish()
     store = dist.PrefixStore("default", store)
     name = "gloo" if data is gloo else "cpu:gloo,cuda:nccl"
     if not _MODERN:
-        c10d._pg_map[gloo] = (name, store)
-        c10d._pg_names[gloo] = "0"
-        c10d._pg_group_ranks[gloo] = {i: i for i in range(size)}
-        c10d._group_count = 1
-        c10d._update_default_pg(gloo)
-        return gloo
+        return _register(gloo, name, store, size)
     kinds = dist.ProcessGroup.BackendType
     public = dist.ProcessGroup(store, rank, size)
     public._set_default_backend(kinds.GLOO if data is gloo else kinds.NCCL)
     public._register_backend(torch.device("cpu"), kinds.GLOO, gloo)
     public._register_backend(torch.device("cuda"), kinds.GLOO if data is gloo else kinds.NCCL, data)
+    return _register(public, name, store, size)
+
+
+def stay_outside(world: World) -> None:
+    """Make the default group, and the environment, those of a process outside that world."""
+    os.environ["RANK"], os.environ["WORLD_SIZE"] = str(world.rank), str(world.size)
+    _register(Outside(world.rank, world.size), "gloo", NoStore(), world.size)
+
+
+def _register(public: Any, name: str, store: Any, size: int) -> Any:
+    """Enter a group as the default one into torch.distributed's tables; return it."""
+    _unpublish()
+    if not _MODERN:
+        c10d._pg_map[public] = (name, store)
+        c10d._pg_names[public] = "0"
+        c10d._pg_group_ranks[public] = {i: i for i in range(size)}
+        c10d._group_count = 1
+        c10d._update_default_pg(public)
+        return public
     world = c10d._world
     if hasattr(public, "_set_group_name"):
         public._set_group_name("0")

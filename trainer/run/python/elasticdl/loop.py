@@ -19,6 +19,10 @@ T = TypeVar("T")
 def init(backend: str = "gloo") -> World:
     """Join the job and return the first world, instead of torch.distributed.init_process_group.
 
+    A newcomer to a job that trains joins in the function under :func:`run`, so that the others do
+    not wait until its model is made. Until then its ``formation`` is 0, its rank and size are those
+    that it would have now, and collectives raise Error, except for barriers.
+
     ``backend`` is "gloo" or "nccl". Without an agent (no ``ELASTICDL_SOCKET``) the world is this
     process alone. Raise Error if it was called before, or if the backend cannot be used.
     """
@@ -27,7 +31,7 @@ def init(backend: str = "gloo") -> World:
         saving.declared.resume(session)
         session.on_commit.append(saving.after_round)
         session.on_end = saving.before_end
-    session.form()
+    session.form(early=True)
     return session.world
 
 

@@ -13,12 +13,12 @@ import torch
 import torch.distributed as dist
 
 from . import nccl, spent
-from .doubt import AGENT_GONE, DOUBT, RESTART, Error, WorldChanged, leave
-from .group import MAKE, MESSAGES, Group, World
+from .doubt import AGENT_GONE, DOUBT, NO_CHECKPOINT, RESTART, Error, WorldChanged, leave
+from .group import MAKE, MESSAGES, Group, World, stay_outside
 from .leases import AgentSource, Book, Cut, DataSet, LocalSource, misfit
 from .link import Cancelled, Link, Message
 from .rounds import ENDED, LEAVE, RANGES, STEPS, STOP, Credit, Header, Ledger, enter
-from .store import AgentStore
+from .store import AgentStore, names
 
 #: The time between two heartbeats, in seconds.
 BEAT = 1.0
@@ -109,7 +109,7 @@ class Session:
     def _hear(self, m: Message) -> None:
         op = m.get("op")
         with self._cv:
-            if op == "world":
+            if op in ("world", "outside"):
                 self._pushed = m
             elif op == "recall" and m.get("now"):
                 self._recalled = max(self._recalled, int(m["formation"]))
@@ -164,10 +164,11 @@ class Session:
 
     # Worlds.
 
-    def form(self) -> None:
+    def form(self, early: bool = False) -> None:
         """Leave the current world, if there is one, and wait until the next one is formed.
 
-        The state is not yet that of the new world: see State.sync.
+        The state is not yet that of the new world: see State.sync. ``early``: the script has yet to
+        make its model. If others train, they do not wait for that: this process joins them later.
         """
         while True:
             self._reset()
@@ -181,9 +182,20 @@ class Session:
                 ledger=self._ledger_rows(),
                 settled=self.settled,
                 read=not self.live,
+                early=early,
             )
-            if self._enter(self._next()):
+            m = self._next()
+            if m["op"] == "outside":
+                self.world = World(int(m["rank"]), int(m["size"]), int(m["local_rank"]))
+                stay_outside(self.world)
                 return
+            if self._enter(m):
+                return
+
+    def join(self) -> None:
+        """Join the others, if this process has not."""
+        if self.group is None:
+            self.form()
 
     def _arrival(self) -> int:
         """Return the round to arrive with: one less in the middle of a round, -1 without state."""
@@ -214,7 +226,8 @@ class Session:
     def _next(self) -> Message:
         """Wait for a world that is newer than this one, and return its message."""
         def comes() -> bool:
-            return self._pushed is not None and int(self._pushed["formation"]) > self.world.formation
+            m = self._pushed
+            return m is not None and (m["op"] == "outside" or int(m["formation"]) > self.world.formation)
 
         while True:
             with self._cv:
@@ -264,7 +277,7 @@ class Session:
         finally:
             note.cancel()
         if ended:
-            self._explain("no group can be made: %s ended before init()" % _ranks(ended))
+            self._explain("no group can be made: %s ended before init()" % names(ended))
             return False
         return True
 
@@ -274,7 +287,7 @@ class Session:
         except Error:
             return  # the world is over
         if missing:
-            sys.stderr.write("elasticdl: waiting for %s of %d to call init()\n" % (_ranks(missing), size))
+            sys.stderr.write("elasticdl: waiting for %s of %d to call init()\n" % (names(missing), size))
             sys.stderr.flush()
 
     def _construct(self, group: Group, store: Any) -> bool:
@@ -563,18 +576,10 @@ class Session:
             self.link.send("done", round=self.round)
 
 
-#: The reason why nothing is saved if a script declares no checkpoint.
-NO_CHECKPOINT = "the script declares no checkpoint: elasticdl.checkpoint(path) before elasticdl.init()"
-
-
 def _half_way(deadline: float) -> float:
     """Return the time in the middle between now and a deadline."""
     now = time.time()
     return now + max(0.0, deadline - now) / 2
-
-
-def _ranks(ranks: List[int]) -> str:
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
 
 
 _session: Optional[Session] = None

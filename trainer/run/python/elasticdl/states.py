@@ -199,13 +199,13 @@ class State:
         return [(name, self.__dict__[name]) for name in self.__dict__["_names"]]
 
     def sync(self) -> None:
-        """Copy the state of the rank that has the newest.
+        """Copy the state of the rank that has the newest. A newcomer joins the others before.
 
         Between ranks that have ended the same round, only differences are copied: what changed
         after :func:`step`. Raise WorldChanged if a rank is lost.
         """
         session = current()
-        session.check_ready()
+        session.join()
         try:
             self._sync(session)
         except RuntimeError as e:

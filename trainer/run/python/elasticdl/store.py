@@ -23,6 +23,10 @@ def _text(value: Union[bytes, str]) -> str:
     return base64.b64encode(value.encode() if isinstance(value, str) else bytes(value)).decode()
 
 
+def names(ranks: List[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+
+
 class AgentStore(dist.Store):
     """The keys of one world, kept by the agent. Each world begins with an empty store."""
 

@@ -283,6 +283,10 @@ class Agent:
     def _take(self, p: Process, m: Dict[str, Any]) -> None:
         op = m["op"]
         if op == "arrive":
+            if m["early"] and p not in self.members and any(not x.gone for x in self.members):
+                size = len(self.members)
+                p.send(op="outside", rank=size, size=size + 1, local_rank=p.number)
+                return
             p.arrival = m
             if p not in self.members and self.formation:
                 self._recall(False)

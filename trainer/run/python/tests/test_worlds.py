@@ -148,6 +148,40 @@ def test_a_newcomer_takes_the_newest_state(job):
     assert len({r["updates"] for r in ended(agent)}) == 1
 
 
+def test_nobody_waits_for_the_model_of_a_newcomer(job, tmp_path):
+    agent = job(2, tmp_path, script="building.py")
+    assert agent.stepping(2), words(agent)
+    newcomer = agent.start()
+    assert agent.until(lambda: "builds" in agent.log(newcomer)), words(agent)
+    assert agent.stepping(20) and agent.formation == 1, words(agent)
+    recovery(agent, lambda: (tmp_path / "made").touch())
+    assert agent.worlds[-1]["members"] == [0, 1, 2]
+    (tmp_path / "end").touch()
+    first, second, last = finished(agent)
+    assert [r["begin"][:2] for r in (first, second)] == [[0, 2], [1, 2]] and first["begin"][3] == 1
+    assert last["begin"][:2] == last["dist"] == [2, 3] and last["env"] == ["2", "3"] and last["begin"][3] == 0
+    assert last["end"][:2] == [2, 3] and last["end"][3] == 2 and last["backend"] == "gloo"
+    for call in ("all_reduce", "broadcast", "all_gather", "all_gather_object", "new_group", "ddp"):
+        assert "use the group in that function" in last[call], last
+    for call in ("lease", "step"):
+        assert "under @elasticdl.run" in last[call], last
+
+
+def test_a_newcomer_that_makes_its_model_is_lost_or_alone(job, tmp_path):
+    agent = job(2, tmp_path, script="building.py")
+    assert agent.stepping(2), words(agent)
+    lost, newcomer = agent.start(), agent.start()
+    assert agent.until(lambda: all("builds" in agent.log(p) for p in (lost, newcomer))), words(agent)
+    agent.kill(lost)
+    assert agent.stepping(5) and agent.formation == 1, words(agent)
+    for p in agent.processes[:2]:
+        agent.kill(p)
+    (tmp_path / "made").touch()
+    assert agent.until(lambda: agent.members == [newcomer]) and agent.stepping(2), words(agent)
+    (tmp_path / "end").touch()
+    assert [r["end"][:2] for r in finished(agent)] == [[0, 1]]
+
+
 def test_thirty_random_kills_and_every_record_once(job):
     rng = random.Random(int(os.environ.get("SEED", "1")))
     agent = job(4, "--size", 1000, "--epochs", 500, "--pause", 0.001, "--task", 50, "--batch", 8)
