@@ -97,7 +97,7 @@ func (w *programWatch) runPackaged(p *fakeProcess) int {
 	if w.path != "" {
 		s.resume()
 	}
-	s.form()
+	s.form(true)
 	for {
 		err := s.sync()
 		if err == nil {
@@ -106,7 +106,7 @@ func (w *programWatch) runPackaged(p *fakeProcess) int {
 		if err == nil {
 			break
 		}
-		s.form()
+		s.form(false)
 	}
 	s.afterTraining()
 	s.finish()
@@ -118,7 +118,7 @@ func (w *programWatch) runPackaged(p *fakeProcess) int {
 func (s *session) hear(m told) {
 	s.mu.Lock()
 	switch deadline := time.Unix(0, int64(m.Deadline*1e9)); m.Op {
-	case "world":
+	case "world", "outside":
 		s.next = &m
 	case "recall":
 		if m.Now {
@@ -191,6 +191,11 @@ func (s *session) resume() {
 		s.note(func() { s.complain("%v cannot claim its checkpoint: %v", s.process, err) })
 		s.process.exits(crashed)
 	}
+	s.look()
+}
+
+// look takes the newest state on disk.
+func (s *session) look() {
 	s.note(func() {
 		if s.file != nil {
 			c := s.file.clone()
@@ -220,8 +225,9 @@ func (s *session) settle(epochs int) {
 	}
 }
 
-// form returns when the process is in a world. Its state is not yet that of the world.
-func (s *session) form() {
+// form returns when the process is in a world. Its state is not yet that of the world. early: it
+// has yet to make its model, for which others that train do not wait.
+func (s *session) form(early bool) {
 	for {
 		s.synced, s.done, s.pending = false, false, nil
 		if s.group != nil {
@@ -240,8 +246,21 @@ func (s *session) form() {
 		})
 		s.spring(arrives, s.process.host.name)
 		s.link.say("arrive", map[string]any{"formation": s.generation, "round": round, "ledger": s.stretches(),
-			"settled": s.Settled, "read": !s.live})
-		if s.enter(s.nextWorld()) {
+			"settled": s.Settled, "read": !s.live, "early": early})
+		m := s.nextWorld()
+		if m.Op == "outside" {
+			s.note(func() {
+				s.process.waits = nil
+				if m.Rank < 1 || m.Rank >= m.Size {
+					s.complain("%v has the rank %d of %d outside of the world", s.process, m.Rank, m.Size)
+				}
+			})
+			s.process.sleep(s.process.within(time.Millisecond, 3*time.Second))
+			early = false
+			if s.path != "" {
+				s.look() // others may have written another
+			}
+		} else if s.enter(m) {
 			return
 		}
 	}
@@ -257,7 +276,9 @@ func (s *session) nextWorld() told {
 			limit = s.unsaved
 		}
 		s.mu.Unlock()
-		if s.await(limit, func() bool { return s.next != nil && s.next.Generation > s.generation }) {
+		if s.await(limit, func() bool {
+			return s.next != nil && (s.next.Op == "outside" || s.next.Generation > s.generation)
+		}) {
 			m := *s.next
 			s.next = nil
 			return m

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 #: The agent closed the connection: without it nobody assigns records to processes.
 AGENT_GONE = 80
@@ -32,7 +33,7 @@ class Error(RuntimeError):
     """An error for wrong use of this package, and for a request that the agent refused."""
 
 
-def leave(code: int, why: str) -> None:
+def leave(code: int, why: str) -> NoReturn:
     """Print ``why`` to stderr and exit with status ``code`` at once.
 
     No destructor runs, because it could wait for a dead peer.

@@ -29,6 +29,7 @@ def init(backend: str = "gloo") -> World:
     session = start(backend)
     if saving.declared is not None:
         saving.declared.resume(session)
+        session.look = saving.declared.look
         session.on_commit.append(saving.after_round)
         session.on_end = saving.before_end
     session.form(early=True)

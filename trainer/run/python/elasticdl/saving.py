@@ -48,6 +48,10 @@ class Checkpoints:
         """
         self._claim = session.claim(self.path)
         session.origin, session.same_data = "checkpoint %s" % self.path, self.same_data
+        self.look(session)
+
+    def look(self, session: Session) -> None:
+        """Take round and ledger from the newest checkpoint. Raise Error if it cannot be read."""
         try:
             file = open(self.path, "rb")
         except FileNotFoundError:

@@ -52,8 +52,9 @@ class Session:
         # origin of the ledger, for messages
         self.origin = "the state of the other ranks"
         self.live = False         # there is state in memory
-        # reads the state from the checkpoint of which round and ledger are
+        # reads the state from the checkpoint that has round and ledger
         self.loaded: Optional[Callable[[], Dict[str, Any]]] = None
+        self.look: Callable[["Session"], None] = lambda _: None  # takes them from the newest
         self.synced = False       # the state is that of this world
         # gradients of a round that is not committed may have been applied
         self.half = False
@@ -149,11 +150,10 @@ class Session:
     def _forked(self) -> None:
         """Detach a forked child: it is no process of the job."""
         global _session
-        if _session is not self:
-            return
-        if self.link:
-            self.link.disown()
-        _session = None
+        if _session is self:
+            if self.link:
+                self.link.disown()
+            _session = None
 
     def recalled(self) -> bool:
         """Return whether a member of this world is lost."""
@@ -195,6 +195,7 @@ class Session:
     def join(self) -> None:
         """Join the others, if this process has not."""
         if self.group is None:
+            self.look(self)  # the others may have written another since
             self.form()
 
     def _arrival(self) -> int:
@@ -329,7 +330,6 @@ class Session:
         if self.link is not None:
             self.link.send("doubt", why=why)
         leave(DOUBT, why)
-        raise AssertionError
 
     def lost(self, e: BaseException) -> NoReturn:
         """Raise WorldChanged for a failure of one of the package's own collectives."""

@@ -1,6 +1,6 @@
 """A script whose newcomers make their model until a file exists, and ask for what a script may ask.
 
-The argument is the directory of the file.
+The arguments are the directory of the file, and perhaps the path of a checkpoint.
 """
 
 import json
@@ -23,6 +23,8 @@ def refused(call):
     return ""
 
 
+if len(sys.argv) > 2:
+    elasticdl.checkpoint(sys.argv[2], every=1)
 world = elasticdl.init()
 found = {"begin": list(world), "dist": [dist.get_rank(), dist.get_world_size()], "backend": dist.get_backend(),
          "env": [os.environ["RANK"], os.environ["WORLD_SIZE"]]}

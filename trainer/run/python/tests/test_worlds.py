@@ -153,7 +153,8 @@ def test_nobody_waits_for_the_model_of_a_newcomer(job, tmp_path):
     assert agent.stepping(2), words(agent)
     newcomer = agent.start()
     assert agent.until(lambda: "builds" in agent.log(newcomer)), words(agent)
-    assert agent.stepping(20) and agent.formation == 1, words(agent)
+    before = agent.round
+    assert agent.until(lambda: agent.round >= before + 20) and agent.formation == 1, words(agent)
     recovery(agent, lambda: (tmp_path / "made").touch())
     assert agent.worlds[-1]["members"] == [0, 1, 2]
     (tmp_path / "end").touch()
@@ -167,13 +168,32 @@ def test_nobody_waits_for_the_model_of_a_newcomer(job, tmp_path):
         assert "under @elasticdl.run" in last[call], last
 
 
+def test_a_newcomer_has_the_newest_checkpoint_if_the_others_are_lost_before_it_joins(job, tmp_path):
+    agent = job(2, tmp_path, tmp_path / "checkpoint.pt", script="building.py")
+    assert agent.stepping(3), words(agent)
+    newcomer = agent.start()
+    assert agent.until(lambda: "builds" in agent.log(newcomer)), words(agent)
+    before = agent.round
+    assert agent.until(lambda: agent.round >= before + 10), words(agent)
+    for p in agent.processes[:2]:
+        agent.kill(p)
+    assert agent.until(lambda: all(p.gone for p in agent.processes[:2]))
+    last = agent.round
+    (tmp_path / "made").touch()
+    assert agent.until(lambda: agent.formation == 2) and agent.stepping(1), words(agent)
+    assert agent.worlds[-1]["rounds"][0] >= last - 1 > before, agent.worlds
+    (tmp_path / "end").touch()
+    finished(agent)
+
+
 def test_a_newcomer_that_makes_its_model_is_lost_or_alone(job, tmp_path):
     agent = job(2, tmp_path, script="building.py")
     assert agent.stepping(2), words(agent)
     lost, newcomer = agent.start(), agent.start()
     assert agent.until(lambda: all("builds" in agent.log(p) for p in (lost, newcomer))), words(agent)
     agent.kill(lost)
-    assert agent.stepping(5) and agent.formation == 1, words(agent)
+    before = agent.round
+    assert agent.until(lambda: agent.round >= before + 5) and agent.formation == 1, words(agent)
     for p in agent.processes[:2]:
         agent.kill(p)
     (tmp_path / "made").touch()
