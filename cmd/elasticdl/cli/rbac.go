@@ -15,6 +15,7 @@ func rbacCommand() *cobra.Command {
 		location location
 		account  string
 		queues   bool
+		nodes    bool
 	)
 	cmd := &cobra.Command{
 		Use:   "rbac [JOB...]",
@@ -24,10 +25,12 @@ func rbacCommand() *cobra.Command {
 			"With names of jobs, existing or future, access is limited to their Jobs, ConfigMaps and Secrets.\n" +
 			"Access to pods and events covers the namespace: Kubernetes cannot limit create, list and watch by name.\n\n" +
 			"With --queues it also prints the WorkloadPriorityClasses of jobs with --queue. They require Kueue, belong to no\n" +
-			"namespace, and are applied once. Kueue preempts other workers before the core of a job.",
+			"namespace, and are applied once. Kueue preempts other workers before the core of a job.\n\n" +
+			"With --nodes it also prints a ClusterRole and its binding, by which the masters of the namespace hear which nodes\n" +
+			"will be taken away. Their workers there leave at once, before the node asks them.",
 		Example: "  elasticdl rbac test-mnist --namespace=training | kubectl apply -f -\n  " +
 			"elasticdl train --namespace=training --job_name=test-mnist --service_account=elasticdl ...\n  " +
-			"elasticdl rbac --queues --namespace=training | kubectl apply -f -",
+			"elasticdl rbac --queues --nodes --namespace=training | kubectl apply -f -",
 		Args: cobra.ArbitraryArgs,
 		RunE: does(func(cmd *cobra.Command, jobs []string) error {
 			for _, name := range jobs {
@@ -49,12 +52,19 @@ func rbacCommand() *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
+			more := []func() ([]byte, error){}
 			if queues {
-				classes, err := kube.WorkloadPriorities()
+				more = append(more, kube.WorkloadPriorities)
+			}
+			if nodes {
+				more = append(more, func() ([]byte, error) { return kube.NodePermissions(namespace) })
+			}
+			for _, objects := range more {
+				all, err := objects()
 				if err != nil {
 					return err
 				}
-				text = slices.Concat(text, []byte("---\n"), classes)
+				text = slices.Concat(text, []byte("---\n"), all)
 			}
 			_, err = cmd.OutOrStdout().Write(text)
 			return err
@@ -64,6 +74,8 @@ func rbacCommand() *cobra.Command {
 		"name of the ServiceAccount, and of the Role and RoleBinding")
 	cmd.Flags().BoolVar(&queues, "queues", false,
 		"print the WorkloadPriorityClasses of jobs in queues, too")
+	cmd.Flags().BoolVar(&nodes, "nodes", false,
+		"print the permission to watch nodes, too, for all ServiceAccounts of the namespace")
 	location.clusterFlags(cmd)
 	return cmd
 }

@@ -201,6 +201,9 @@ func (j *Job) validateCluster() (p problems) {
 	p.check(j.TTL == nil || wholeSeconds(j.TTL.Duration), setting("ttl", j.TTL), "expected whole seconds, 0 or more")
 	p.check(j.RunAsUser >= 0, setting("run_as_user", j.RunAsUser),
 		"expected the number of a user, or 0 for the image's")
+	for _, key := range j.NoticeTaints {
+		p.check(labelKey(key), setting("notice_taints", key), "expected keys of taints, as example.com/maintenance")
+	}
 	if limit := j.PendingTimeout; limit != nil {
 		p.check(limit.Duration >= 0, setting("pending_timeout", limit), "expected a time of 0 or more")
 	}

@@ -131,6 +131,11 @@ var podFlags = []Flag{
 		bind: func(c *Command) value {
 			return optionalDuration(&c.Job.PendingTimeout)
 		}},
+	{Name: "notice_taints", Topic: Pods, Effect: Cluster,
+		Usage: "further keys of taints that announce that a node will be taken away [none]",
+		bind: func(c *Command) value {
+			return list(&c.Job.NoticeTaints)
+		}},
 	{Name: "queue", Topic: Pods, Effect: Cluster,
 		Usage: "LocalQueue of Kueue that admits the job's pods one by one [none]", bind: func(c *Command) value {
 			return text(&c.Job.Queue)

@@ -105,6 +105,9 @@ type Job struct {
 	// PendingTimeout (--pending_timeout) is the time for which a role's pods may be unschedulable
 	// before the job fails; nil = [DefaultPendingTimeout], 0 = no limit.
 	PendingTimeout *Duration `json:"pendingTimeout,omitempty"`
+	// NoticeTaints (--notice_taints) lists further keys of taints by which a node has notice that it
+	// will be taken away.
+	NoticeTaints []string `json:"noticeTaints,omitempty"`
 	// Queue (--queue) is the LocalQueue of Kueue that admits the job's pods, one by one; "" = none.
 	Queue string `json:"queue,omitzero"`
 	// QueueTimeout (--queue_timeout) is the time for which pods of the core may wait for quota

@@ -436,6 +436,13 @@ func Permissions(namespace, serviceAccount string, jobs ...string) ([]byte, erro
 	return manifest.YAML(account, role, binding)
 }
 
+// NodePermissions returns what an administrator applies so that the masters of a namespace hear
+// which nodes will be taken away.
+func NodePermissions(namespace string) ([]byte, error) {
+	role, binding := manifest.NodePermissions(namespace)
+	return manifest.YAML(role, binding)
+}
+
 // WorkloadPriorities returns what an administrator applies in a cluster with Kueue so that its
 // queues preempt workers that a job can do without before its other pods.
 func WorkloadPriorities() ([]byte, error) {

@@ -22,6 +22,7 @@ var (
 	stateVerbs    = []string{"get", "update"}
 	identityVerbs = []string{"get", "update"}
 	eventVerbs    = []string{"create"}
+	nodeVerbs     = []string{"list", "watch"}
 )
 
 // ownPermissions returns the objects that grant one job's master its permissions.
@@ -57,6 +58,25 @@ func rulesOf(jobs []string) []rbac.PolicyRule {
 		rule("secrets", identityVerbs, named(IdentityName)...),
 		rule("events", eventVerbs), // their names are generated
 	}
+}
+
+// NodesName is the name of the objects that [NodePermissions] returns for a namespace.
+func NodesName(namespace string) string { return App + "-nodes-" + namespace }
+
+// NodePermissions returns the objects that an administrator creates so that the masters of a
+// namespace hear which nodes will be taken away. Nodes belong to no namespace, so they hold for all
+// ServiceAccounts of the namespace.
+func NodePermissions(namespace string) (*rbac.ClusterRole, *rbac.ClusterRoleBinding) {
+	o := meta.ObjectMeta{Name: NodesName(namespace), Labels: map[string]string{LabelApp: App}}
+	role := &rbac.ClusterRole{TypeMeta: kind(rbac.SchemeGroupVersion.String(), "ClusterRole"),
+		ObjectMeta: *o.DeepCopy(), Rules: []rbac.PolicyRule{rule("nodes", nodeVerbs)}}
+	binding := &rbac.ClusterRoleBinding{
+		TypeMeta: kind(rbac.SchemeGroupVersion.String(), "ClusterRoleBinding"), ObjectMeta: o,
+		RoleRef: rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "ClusterRole", Name: o.Name},
+		Subjects: []rbac.Subject{{APIGroup: rbac.GroupName, Kind: rbac.GroupKind,
+			Name: "system:serviceaccounts:" + namespace}},
+	}
+	return role, binding
 }
 
 func permissions(o meta.ObjectMeta, rules []rbac.PolicyRule) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {

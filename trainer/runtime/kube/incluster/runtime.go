@@ -74,6 +74,8 @@ type Runtime struct {
 	last map[pod.ID]types.UID
 	// a pod of the job has run
 	ran bool
+	// of the nodes that will be taken away
+	notices map[string]notice
 }
 
 // known is a pod object that exists, or did at its last event.
@@ -98,6 +100,8 @@ type known struct {
 	born time.Time
 	// it has failed, and was deleted
 	swept bool
+	// why it was asked to leave its node; "": it was not
+	notice string
 	// that it has certificates of; zero: none yet
 	key fingerprint
 }
@@ -117,6 +121,8 @@ func NewRuntime(config RuntimeConfig) *Runtime {
 		events: make(chan pod.Event, 256),
 		known:  make(map[types.UID]*known),
 		last:   make(map[pod.ID]types.UID),
+
+		notices: make(map[string]notice),
 	}
 	r.ctx, r.cancel = context.WithCancel(klogTo(context.Background(), config.Log))
 	return r
@@ -127,6 +133,7 @@ func (r *Runtime) start() {
 	r.started.Do(func() {
 		r.routines.Go(func() { r.watch(r.ctx) })
 		r.routines.Go(func() { r.overlook(r.ctx) })
+		r.routines.Go(func() { r.heed(r.ctx) })
 	})
 }
 

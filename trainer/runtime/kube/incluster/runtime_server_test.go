@@ -2,6 +2,7 @@ package incluster
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -41,6 +42,10 @@ type apiServer struct {
 	pods    map[string]*core.Pod
 	maps    map[string]*core.ConfigMap
 	secrets map[string]*core.Secret
+	// nil: nobody may read them
+	nodes map[string]*core.Node
+	// creation time of pods
+	born    meta.Time
 	events  []*core.Event
 	log     []change
 	changed chan struct{}
@@ -164,8 +169,16 @@ func (s *apiServer) add(o meta.Object) {
 		if o.Spec.NodeName == "" && len(o.Spec.SchedulingGates) == 0 {
 			o.Spec.NodeName = "node-1"
 		}
+		o.CreationTimestamp = s.born
 		s.pods[o.Name] = o
 		s.note("pods", "ADDED", o)
+	case *core.Node:
+		verb := "MODIFIED"
+		if s.nodes[o.Name] == nil {
+			verb = "ADDED"
+		}
+		s.nodes[o.Name] = o
+		s.note("nodes", verb, o)
 	case *core.ConfigMap:
 		s.maps[o.Name] = o
 		s.note("configmaps", "ADDED", o)
@@ -195,6 +208,9 @@ func (s *apiServer) await(what string, ok func() bool) {
 
 func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	_, path, _ := strings.Cut(r.URL.Path, "/namespaces/default/")
+	if rest, ok := strings.CutPrefix(r.URL.Path, "/api/v1/nodes"); ok {
+		path = "nodes" + rest
+	}
 	kind, name, _ := strings.Cut(path, "/")
 	s.mu.Lock()
 	down, refuse, after := s.down, s.refuse, s.after
@@ -277,6 +293,15 @@ func (s *apiServer) answer(r *http.Request, kind, name string) (any, error) {
 			if selects(p) {
 				list.Items = append(list.Items, *p)
 			}
+		}
+		return list, nil
+	case "GET nodes":
+		if s.nodes == nil {
+			return nil, api.NewForbidden(resource, "", errors.New("it may not"))
+		}
+		list := &core.NodeList{ListMeta: version}
+		for _, n := range s.nodes {
+			list.Items = append(list.Items, *n)
 		}
 		return list, nil
 	case "DELETE pods":
@@ -458,6 +483,10 @@ func typedAs(o meta.Object) any {
 	case *core.Pod:
 		o = o.DeepCopy()
 		o.TypeMeta = meta.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		return o
+	case *core.Node:
+		o = o.DeepCopy()
+		o.TypeMeta = meta.TypeMeta{APIVersion: "v1", Kind: "Node"}
 		return o
 	case *core.ConfigMap:
 		o = o.DeepCopy()

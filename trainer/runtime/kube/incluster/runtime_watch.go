@@ -138,7 +138,9 @@ func (r *Runtime) seen(p *core.Pod, now time.Time) []pod.Event {
 	}
 	r.ran = r.ran || e.Phase == pod.Running || e.Phase == pod.Succeeded
 	e.Hopeless = e.Hopeless || never && !r.ran
-	return r.news(k, e)
+	news := r.news(k, e)
+	r.yield(p.UID, k)
+	return news
 }
 
 func grace(p *core.Pod) int64 {
@@ -174,6 +176,7 @@ func (r *Runtime) forget(uid types.UID, k *known, end pod.Event) []pod.Event {
 
 // news returns what is news of a pod. Its end is the last. The mutex is held.
 func (r *Runtime) news(k *known, e pod.Event) []pod.Event {
+	e = k.explain(e)
 	if k.reported == e || k.reported.Phase.Ended() {
 		return nil
 	}

@@ -1,0 +1,127 @@
+package incluster
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/elasticdl/elasticdl/test/kubetest"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/logline"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
+)
+
+// node returns a node with taints of these keys.
+func node(name string, taints ...string) *core.Node {
+	n := &core.Node{ObjectMeta: meta.ObjectMeta{Name: name}}
+	for _, key := range taints {
+		n.Spec.Taints = append(n.Spec.Taints, core.Taint{Key: key, Effect: core.TaintEffectNoSchedule})
+	}
+	return n
+}
+
+const impending = "cloud.google.com/impending-node-termination"
+
+// When a node will be taken away, the pods on it are asked to leave at once, once each, and their
+// end says why. Those on other nodes stay, and so do pods that were created there since.
+func TestNoticeOfANode(t *testing.T) {
+	s := newAPIServer(t)
+	s.nodes = make(map[string]*core.Node)
+	s.put(node("node-1"))
+	s.put(node("node-2"))
+	r := testRuntime(t, s)
+	other := pod.ID{Role: pod.Worker, Index: 7}
+	s.create(r, worker0, 1)
+	s.expect(r, worker0, 1, pod.Pending)
+	s.change("elasticdl-test-worker-0", runs)
+	s.expect(r, worker0, 1, pod.Running)
+	s.create(r, other, 1)
+	s.expect(r, other, 1, pod.Pending)
+	s.change("elasticdl-test-worker-7", func(p *core.Pod) {
+		runs(p)
+		p.Spec.NodeName = "node-2"
+	})
+	s.expect(r, other, 1, pod.Running)
+
+	s.put(node("node-1", "node.kubernetes.io/unschedulable"))
+	s.put(node("node-1", "node.kubernetes.io/unschedulable", impending))
+	const why = "node node-1 will be taken away: it has the taint " + impending
+	if e := s.expect(r, worker0, 1, pod.Leaving); !e.Exit.Preempted || e.Exit.Reason != why {
+		t.Errorf("it leaves with %+v", e.Exit)
+	}
+	s.change("elasticdl-test-worker-0", exits(0))
+	if e := s.expect(r, worker0, 1, pod.Succeeded); e.Exit.Cause() != "preempted" || e.Exit.Reason != why {
+		t.Errorf("it ended with %+v", e.Exit)
+	}
+	s.change("elasticdl-test-worker-0", nil)
+
+	// it tolerates the taint
+	s.born = meta.NewTime(time.Now().Add(time.Minute))
+	s.create(r, worker0, 2)
+	s.expect(r, worker0, 2, pod.Pending)
+	s.change("elasticdl-test-worker-0", runs)
+	s.expect(r, worker0, 2, pod.Running)
+	s.put(node("node-1", impending))
+	if s.get("elasticdl-test-worker-7").DeletionTimestamp != nil {
+		t.Error("the pod on the other node was asked to leave")
+	}
+	s.put(node("node-2", "example.com/maintenance"))
+	s.quiet(r)
+}
+
+// Taints that the job names are notices, too. A master asks the pods that were there before it.
+func TestNoticeBeforeTheMaster(t *testing.T) {
+	s := newAPIServer(t)
+	s.nodes = make(map[string]*core.Node)
+	s.put(node("node-1", "example.com/maintenance"))
+	s.create(testRuntime(t, s), worker0, 1)
+	s.change("elasticdl-test-worker-0", runs)
+	j := kubetest.Job()
+	j.NoticeTaints = []string{"example.com/maintenance"}
+	r := NewRuntime(RuntimeConfig{Client: s.client(), Job: j, Rate: 10_000,
+		Owner: manifest.Owner("elasticdl-test-master", "the-job"),
+		Log:   slog.New(logline.New(t.Output(), slog.LevelDebug))})
+	t.Cleanup(r.Close)
+	if _, err := r.Adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.await("the pod to be asked to leave", func() bool {
+		return s.pods["elasticdl-test-worker-0"].DeletionTimestamp != nil
+	})
+}
+
+// A master that may not watch nodes logs that once, with what to do, and works.
+func TestNoticesNotAllowed(t *testing.T) {
+	s := newAPIServer(t)
+	var log strings.Builder
+	said := make(chan struct{}, 100)
+	r := NewRuntime(RuntimeConfig{Client: s.client(), Job: kubetest.Job(), Rate: 10_000,
+		Owner: manifest.Owner("elasticdl-test-master", "the-job"),
+		Log: slog.New(slog.NewTextHandler(writer(func(p []byte) {
+			log.Write(p)
+			if strings.Contains(string(p), "elasticdl rbac --nodes") {
+				said <- struct{}{}
+			}
+		}), nil))})
+	t.Cleanup(r.Close)
+	s.create(r, worker0, 1)
+	s.expect(r, worker0, 1, pod.Pending)
+	<-said
+	s.quiet(r)
+	r.Close()
+	if n := strings.Count(log.String(), "rbac --nodes"); n != 1 {
+		t.Errorf("said %d times: %s", n, log.String())
+	}
+}
+
+// writer is a function that takes what is written.
+type writer func([]byte)
+
+func (w writer) Write(p []byte) (int, error) {
+	w(p)
+	return len(p), nil
+}
