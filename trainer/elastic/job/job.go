@@ -105,8 +105,8 @@ type Job struct {
 	// PendingTimeout (--pending_timeout) is the time for which a role's pods may be unschedulable
 	// before the job fails; nil = [DefaultPendingTimeout], 0 = no limit.
 	PendingTimeout *Duration `json:"pendingTimeout,omitempty"`
-	// NoticeTaints (--notice_taints) lists further keys of taints by which a node has notice that it
-	// will be taken away.
+	// NoticeTaints (--notice_taints) lists further keys of taints by which a node has notice that
+	// it will be taken away.
 	NoticeTaints []string `json:"noticeTaints,omitempty"`
 	// Queue (--queue) is the LocalQueue of Kueue that admits the job's pods, one by one; "" = none.
 	Queue string `json:"queue,omitzero"`
