@@ -52,6 +52,7 @@ var played = []play{
 	{page: "docs/exactly-once.md", section: "Prove it",
 		by: "cmd/elasticdl/cli TestJobStories, test/local TestAccuracy"},
 	{page: "docs/failures.md", section: "Events", by: "test/e2e TestNodesLost"},
+	{page: "docs/failures.md", section: "Notice of a node", by: "cmd/elasticdl/cli TestStories"},
 	{page: "docs/from-torchrun.md", by: byPages},
 	{page: "docs/jobs.md", by: "cmd/elasticdl/cli TestStories, cmd/elasticdl/cli TestJobStories, " +
 		"test/e2e TestGKETutorial"},

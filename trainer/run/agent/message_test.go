@@ -41,8 +41,8 @@ func TestMessagesAreThoseOfTheProtocol(t *testing.T) {
 		sent[row[1]] = true
 	}
 	delete(sent, "op") // the head of the table
-	for _, m := range []outbound{worldMessage{}, recallMessage{}, leaveMessage{}, stopMessage{}, askMessage{},
-		endMessage{}} {
+	for _, m := range []outbound{worldMessage{}, outsideMessage{}, recallMessage{}, leaveMessage{}, stopMessage{},
+		askMessage{}, endMessage{}} {
 		if !sent[m.op()] {
 			t.Errorf("PROTOCOL.md does not have the message %q of the agent", m.op())
 		}
