@@ -39,6 +39,7 @@ export GORACE ?= atexit_sleep_ms=0
 # A Python that has PyTorch 2.x, by a virtual environment; Debian's has 1.13.
 TORCH      := $(BUILD)/tools/torch
 TORCHFT    := $(BUILD)/tools/torchft
+FRAMEWORKS := $(BUILD)/tools/frameworks
 MYPY       := $(BUILD)/tools/mypy
 TENSORBOARD := $(BUILD)/tools/tensorboard
 PROMETHEUS := $(BUILD)/tools/prometheus
@@ -56,13 +57,13 @@ PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Ver
 # and within 60 when nothing is.
 CORE       := check test demo losses torch-job test-infra seeds
 # All tests. `make everything PARTS="test-jobs e2e"` runs some of them.
-PARTS      ?= check test test-jobs test-page test-torch simulation demo accuracy campaign test-infra e2e
+PARTS      ?= check test test-jobs test-page test-torch test-frameworks simulation demo accuracy campaign test-infra e2e
 # Jobs of each kind in `make campaign`.
 JOBS       ?= 20
 
 .PHONY: help build release demo demo-allreduce stacks core everything test test-jobs losses campaign simulation test-infra check generate \
   bench bench-page bench-peers accuracy churn disturb hang fuzz vulnerabilities clean cc python3 \
-  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds chromium test-page torch torch-debian torchft test-torch torch-job mypy tensorboard prometheus
+  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds chromium test-page torch torch-debian torchft frameworks test-torch test-frameworks torch-job mypy tensorboard prometheus
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -141,6 +142,9 @@ campaign: torch cc ## JOBS=20 jobs of each kind with a model that counts records
 # Tests of the tag torch run real PyTorch; package test/torch finds it, and fails without it.
 test-torch: torch torch-debian cc ## tests with real PyTorch, 1.13 from Debian and 2.x from PyPI; ONLY=regexp
 	$(GO) test -json -tags torch -count=1 -p 1 -timeout 30m -run '$(or $(ONLY),^TestTorch)' $(TORCH_TESTS) | $(REPORT)
+
+test-frameworks: frameworks cc ## Hugging Face's Trainer and Accelerate, and Lightning: processes and workers killed, joined, left, stopped; ONLY=regexp
+	$(GO) test -json -tags torch -count=1 -timeout 60m -run '$(or $(ONLY),^TestFrameworks)' ./test/local | $(REPORT)
 
 torch-job: ## a PyTorch script, with both PyTorch, that loses processes and an agent, is joined and left
 	$(MAKE) --no-print-directory test-torch ONLY='^TestTorchRun$$$$'
@@ -239,12 +243,22 @@ bench-page: ## the tables of docs/benchmarks.md, from build/bench*.json
 bench-peers: ## install what the bench compares with (PyTorch, from Debian)
 	apt-get install -y --no-install-recommends python3-torch python3-numpy libopenblas0-openmp
 
-# torchft takes PyTorch from where `make torch` puts it.
+# with_torch makes a virtual environment in $(1) that takes PyTorch from where `make torch` puts it,
+# with the packages of $(2).
+with_torch = rm -rf $(1); $(call venv,$(1)); \
+  for site in $(abspath $(TORCH))/lib/python3*/site-packages; do echo $$site > $$(echo $(1)/lib/python3*/site-packages)/torch.pth; done; \
+  $(1)/bin/pip install -q --no-deps --require-hashes -r $(2)
+
 torchft: torch ## torchft from PyPI into build/tools/torchft, for the bench
-	@cmp -s tools/torch/torchft.txt $(TORCHFT)/torchft.txt || { rm -rf $(TORCHFT); $(call venv,$(TORCHFT)); \
-	  for site in $(abspath $(TORCH))/lib/python3*/site-packages; do echo $$site > $$(echo $(TORCHFT)/lib/python3*/site-packages)/torch.pth; done; \
-	  $(TORCHFT)/bin/pip install -q --no-deps --require-hashes -r tools/torch/torchft.txt; \
+	@cmp -s tools/torch/torchft.txt $(TORCHFT)/torchft.txt || { $(call with_torch,$(TORCHFT),tools/torch/torchft.txt); \
 	  $(TORCHFT)/bin/python -c 'import torchft'; cp tools/torch/torchft.txt $(TORCHFT)/; }
+
+# 160 MB to fetch and 525 MB on disk, a minute the first time.
+frameworks: torch ## Hugging Face's packages and Lightning from PyPI into build/tools/frameworks, for tests
+	@cmp -s tools/frameworks/requirements.txt $(FRAMEWORKS)/requirements.txt || { \
+	  $(call with_torch,$(FRAMEWORKS),tools/frameworks/requirements.txt); \
+	  $(FRAMEWORKS)/bin/python -c 'import accelerate, datasets, lightning, transformers; print("transformers", transformers.__version__)'; \
+	  cp tools/frameworks/requirements.txt $(FRAMEWORKS)/; }
 
 accuracy: build ## the whole of MNIST: one worker, 2 servers and 4 workers, a ring; with a worker killed every 5 s; with 100 processes of all kinds killed
 	MNIST_SOURCE="$(abspath $(MNIST_SOURCE))" $(GO) test -count=1 -v -timeout 30m ./test/local -run TestAccuracy -accuracy

@@ -38,6 +38,18 @@ func Pythons(t testing.TB) []Python {
 	return all
 }
 
+// Frameworks returns an interpreter with PyTorch 2.x, Hugging Face's packages and Lightning. It
+// fails the test if it is missing.
+func Frameworks(t testing.TB) Python {
+	t.Helper()
+	path := filepath.Join(root(t), "build/tools/frameworks/bin/python")
+	out, err := exec.Command(path, "-c", "import torch; print(torch.__version__)").CombinedOutput()
+	if err != nil {
+		t.Fatalf("Hugging Face's packages and Lightning are missing (make frameworks): %s: %v\n%s", path, err, out)
+	}
+	return Python{"2.x", path, strings.TrimSpace(string(out))}
+}
+
 // root returns the root of the module.
 func root(t testing.TB) string {
 	dir, err := os.Getwd()

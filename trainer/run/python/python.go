@@ -14,9 +14,12 @@ import (
 	"path/filepath"
 )
 
-//go:embed elasticdl/*.py elasticdl/py.typed
+//go:embed elasticdl/*.py elasticdl/*/*.py elasticdl/py.typed
 //go:embed elasticai_api/*.py elasticai_api/*/*.py elasticai_api/py.typed
 var files embed.FS
+
+// Files returns the packages elasticdl and elasticai_api, each in a directory of its name.
+func Files() fs.FS { return files }
 
 // Unpack writes the packages to dir, which it makes for this user alone if it is not there. Files
 // of the same names are replaced whole, so that a script that is starting meanwhile reads the one
