@@ -75,10 +75,11 @@ build: ## build/elasticdl, a static binary
 	CGO_ENABLED=0 $(GO) build $(BUILD_FLAGS) -o $(ELASTICDL) ./cmd/elasticdl
 
 # From one commit, by one version of Go, anybody makes the same files, byte by byte.
-release: ## build/release: binaries for linux/amd64 and linux/arm64, each with its bill of materials (CycloneDX), and SHA256SUMS
+release: mypy torch ## build/release: binaries for linux/amd64 and linux/arm64, each with its bill of materials (CycloneDX), the wheel of the Python package, and SHA256SUMS
 	rm -rf $(BUILD)/release
 	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build $(BUILD_FLAGS) -o $(BUILD)/release/elasticdl-linux-$$arch ./cmd/elasticdl; done
-	$(GO) run ./tools/release $(BUILD)/release
+	$(GO) run ./tools/release $(BUILD)/release '$(VERSION)'
+	python3 tools/release/check.py $(BUILD)/release/elasticdl-*.whl $(TORCH) $(MYPY)
 
 demo: build ## train MNIST here: 2 parameter servers, 4 workers, the digits of examples/mnist/data
 	$(ELASTICDL) dataset mnist $(BUILD)/demo/mnist --source examples/mnist/data

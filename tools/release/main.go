@@ -1,7 +1,7 @@
 // Command release completes a directory of ElasticDL's binaries for Linux, as `make release` builds
-// them. Next to each FILE it writes FILE.cdx.json, the modules in the binary (CycloneDX), and in
-// SHA256SUMS the digests of all files. The same binaries result in the same files, which contain no
-// time and no path.
+// them. Next to each FILE it writes FILE.cdx.json, the modules in the binary (CycloneDX). It writes
+// the wheel of the Python package, and in SHA256SUMS the digests of all files. The same binaries
+// result in the same files, which contain no time and no path.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/elasticdl/elasticdl/trainer/runtime/image"
@@ -19,19 +20,19 @@ import (
 const sums = "SHA256SUMS"
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: release DIRECTORY")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: release DIRECTORY VERSION, in the root of the repository")
 		os.Exit(2)
 	}
-	if err := complete(os.Args[1]); err != nil {
+	if err := complete(os.Args[1], os.Args[2], "LICENSE", "NOTICE"); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
 }
 
-// complete writes the bills of materials and the digests of the binaries in a directory, and
-// replaces existing ones.
-func complete(dir string) error {
+// complete writes the bills of materials of the binaries in a directory, the wheel of a version,
+// and the digests, and replaces existing ones. licenses are files.
+func complete(dir, version string, licenses ...string) error {
 	files, err := os.ReadDir(dir) // sorted by name
 	if err != nil {
 		return err
@@ -40,7 +41,8 @@ func complete(dir string) error {
 	add := func(name string, content []byte) { fmt.Fprintf(&digests, "%x  %s\n", sha256.Sum256(content), name) }
 	n := 0
 	for _, f := range files {
-		if f.Name() == sums || strings.HasSuffix(f.Name(), ".cdx.json") || strings.HasPrefix(f.Name(), sums+".") {
+		if f.Name() == sums || strings.HasPrefix(f.Name(), sums+".") ||
+			slices.Contains([]string{".json", ".whl"}, filepath.Ext(f.Name())) {
 			continue
 		}
 		path := filepath.Join(dir, f.Name())
@@ -66,5 +68,13 @@ func complete(dir string) error {
 	if n == 0 {
 		return fmt.Errorf("%s: no binaries; make release builds them there", dir)
 	}
+	name, content, err := wheel(version, licenses...)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+		return err
+	}
+	add(name, content)
 	return os.WriteFile(filepath.Join(dir, sums), digests.Bytes(), 0o644)
 }

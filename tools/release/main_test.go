@@ -24,7 +24,7 @@ func TestComplete(t *testing.T) {
 	}
 	var first string
 	for range 2 {
-		if err := complete(dir); err != nil {
+		if err := complete(dir, "v1.2.3", "../../LICENSE"); err != nil {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(filepath.Join(dir, sums))
@@ -39,7 +39,7 @@ func TestComplete(t *testing.T) {
 	}
 	var want strings.Builder
 	for _, name := range []string{"elasticdl-linux-amd64", "elasticdl-linux-amd64.cdx.json",
-		"elasticdl-linux-arm64", "elasticdl-linux-arm64.cdx.json"} {
+		"elasticdl-linux-arm64", "elasticdl-linux-arm64.cdx.json", "elasticdl-1.2.3-py3-none-any.whl"} {
 		content, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestIncompleteReleases(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string]string{empty: "no binaries", other: "no executable of Linux"} {
-		if err := complete(dir); err == nil || !strings.Contains(err.Error(), want) {
+		if err := complete(dir, "v1.2.3", "../../LICENSE"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 		if _, err := os.Stat(filepath.Join(dir, sums)); err == nil {

@@ -132,7 +132,7 @@ func static(parts []syntax.WordPart) string {
 // names the test that runs them.
 var tools = []string{
 	"awk", "aws", "build/tools/cluster", "cat", "cd", "chmod", "cosign", "cp", "curl", "cut", "docker", "export",
-	"gcloud", "gh", "git", "grep", "jq", "kill", "minikube", "mkdir",
+	"gcloud", "gh", "git", "grep", "jq", "kill", "minikube", "mkdir", "pip",
 	"prometheus", "pulumi", "sed", "sort", "ssh", "tar", "tensorboard", "which",
 }
 
@@ -235,7 +235,7 @@ func acceptsJob(c *job.Command) error {
 
 // foreign lists flags on pages that are not elasticdl's.
 var foreign = strings.Fields(`
-	--api_key --load_fast
+	--api_key --load_fast --strict
 	--driver --gpus --mount --mount-string --cni --keep-context
 	--body --input_path --type --predicate
 	--fair-sharing --exclude-protected --preserve-config --refresh --replace --yes --skip-preview --diff --show-secrets --show-urns

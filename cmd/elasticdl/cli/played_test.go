@@ -61,6 +61,8 @@ var played = []play{
 	{page: "docs/json.md", by: "cmd/elasticdl/cli TestJobStories"},
 	{page: "docs/json.md", begins: "kubectl wait", by: "test/e2e TestTheTruthIsTold"},
 	{page: "docs/jobs.md", section: "TensorBoard", by: "test/local TestTensorBoard"},
+	{page: "docs/make-your-script-keep-its-state.md", section: "Editors and notebooks",
+		excused: "it names a file of a release; make release installs the wheel of the present version"},
 	{page: "docs/metrics.md", by: "test/local TestPrometheus, trainer/runtime/manifest TestMetricsPort"},
 	{page: "docs/placement.md", by: "trainer/runtime/manifest TestPlacementPage, cmd/elasticdl/cli TestStories"},
 	{page: "docs/predict.md", by: "test/e2e TestGKETutorial"},

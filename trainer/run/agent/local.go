@@ -318,11 +318,12 @@ func (l *local) display() *program.Display {
 
 // environment returns the environment variables by which a process finds the agent.
 func (l *local) environment() []string {
-	paths := filepath.Join(l.dir, "python")
+	dir := filepath.Join(l.dir, "python")
+	paths := dir
 	if before := os.Getenv("PYTHONPATH"); before != "" {
 		paths += string(os.PathListSeparator) + before
 	}
-	env := []string{"ELASTICDL_SOCKET=" + l.socket(), "PYTHONPATH=" + paths}
+	env := []string{"ELASTICDL_SOCKET=" + l.socket(), "ELASTICDL_PACKAGE=" + dir, "PYTHONPATH=" + paths}
 	if os.Getenv("WORKER_NUM") == "" {
 		env = append(env, "WORKER_NUM="+strconv.Itoa(l.Job.NumWorkers))
 	}

@@ -6,7 +6,7 @@ import functools
 import threading
 from typing import Any, Callable, Optional, TypeVar
 
-from . import saving
+from . import origin, saving
 from .doubt import Error, WorldChanged
 from .group import World
 from .session import current, start
@@ -26,6 +26,7 @@ def init(backend: str = "gloo") -> World:
     ``backend`` is "gloo" or "nccl". Without an agent (no ``ELASTICDL_SOCKET``) the world is this
     process alone. Raise Error if it was called before, or if the backend cannot be used.
     """
+    origin.check()
     session = start(backend)
     if saving.declared is not None:
         saving.declared.resume(session)

@@ -103,6 +103,10 @@ def test_a_checkpoint_that_is_not_written_is_told(tmp_path, forker):
     assert "no checkpoint was written by the last checkpoint()" in (tmp_path / "log").read_text()
 
 
+def test_origin(tmp_path, forker):
+    runs("origins.py", "all", tmp_path, forker)
+
+
 @pytest.mark.parametrize("case", LAWS)
 def test_law(case, tmp_path, forker):
     runs("laws.py", case, tmp_path, forker)
