@@ -5,8 +5,11 @@ package local_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -54,5 +57,34 @@ func TestFrameworksKeepTheirState(t *testing.T) {
 			again := scriptIn(t, python, name, dir, []string{strconv.Itoa(records), "0"}, "--num_workers=2")
 			allCounted(t, again, again.end(0), records)
 		})
+	}
+}
+
+// TestFrameworksTokens checks that the gradients of each update of Trainer are those of one process
+// with the batch of all ranks, also where ranks have batches of different sizes, or none.
+func TestFrameworksTokens(t *testing.T) {
+	python := torch.Frameworks(t)
+	t.Setenv("HF_HUB_OFFLINE", "1")
+	j := scriptIn(t, python, "tokens_trainer.py", t.TempDir(), nil, "--num_workers=2")
+	if s := j.end(0); s.State != "Succeeded" || s.RecordsDone != 90 {
+		t.Errorf("%s with %d of 90 records: %s", s.State, s.RecordsDone, s.Reason)
+	}
+	if !strings.Contains(j.log(""), "compared 6 updates") {
+		t.Error("no process has compared all updates")
+	}
+	j.nobody()
+}
+
+// TestFrameworksRefuse checks the errors for arguments that the integrations do not follow.
+func TestFrameworksRefuse(t *testing.T) {
+	python := torch.Frameworks(t)
+	cmd := exec.CommandContext(t.Context(), python.Path, "testdata/refuses.py", t.TempDir())
+	packages, err := filepath.Abs("../../trainer/run/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+packages, "HF_HUB_OFFLINE=1", "PYTHONDONTWRITEBYTECODE=1")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "all is refused") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

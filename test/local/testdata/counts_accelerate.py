@@ -2,7 +2,7 @@
 import os
 
 import torch
-from counting import EPOCHS, Model, Numbers, Sign, home, report, stepped
+from counting import EPOCHS, Counter, Model, Numbers, home, report, stepped
 
 import elasticdl
 from elasticdl.integrations.accelerate import Accelerator
@@ -11,7 +11,7 @@ elasticdl.checkpoint(os.path.join(home, "checkpoint.pt"), every=10)
 elasticdl.init()
 accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
 model = Model()
-optimizer = Sign(model.parameters())
+optimizer = Counter(model.parameters())
 scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
 state = elasticdl.State(model=model, optimizer=optimizer, scheduler=scheduler, steps=0)
 net, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)

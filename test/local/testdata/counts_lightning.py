@@ -2,7 +2,7 @@
 import os
 
 import torch
-from counting import EPOCHS, Model, Numbers, Sign, home, report, stepped
+from counting import EPOCHS, Counter, Model, Numbers, home, report, stepped
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.utils.data import DataLoader, Subset
 
@@ -24,7 +24,7 @@ class Module(LightningModule):
         self.log("val_loss", loss, sync_dist=True)
 
     def configure_optimizers(self):
-        optimizer = Sign(self.parameters())
+        optimizer = Counter(self.parameters())
         # by epoch: its last step is that of the last epoch
         return [optimizer], [torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)]
 

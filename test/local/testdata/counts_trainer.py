@@ -1,7 +1,7 @@
 """Trains the model of counting.py with Hugging Face's Trainer, and evaluates it meanwhile."""
 import os
 
-from counting import EPOCHS, Model, Numbers, Sign, home, pause, report, size, stepped
+from counting import EPOCHS, Counter, Model, Numbers, home, pause, report, size, stepped
 from torch.utils.data import Subset
 from transformers import TrainerCallback, TrainingArguments
 
@@ -28,6 +28,6 @@ arguments = TrainingArguments(
 model = Model()
 ElasticTrainer(
     model, arguments, train_dataset=Numbers(), eval_dataset=Subset(Numbers(), range(64)), callbacks=[Steps()],
-    optimizers=(Sign(model.parameters()), None),
+    optimizers=(Counter(model.parameters()), None),
 ).train()
 report(model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 import accelerate
 from accelerate.state import AcceleratorState, PartialState
@@ -21,6 +21,9 @@ class Accelerator(accelerate.Accelerator):
     and the scheduler. Give :class:`elasticdl.State` what they were before. In the function under
     ``@elasticdl.run`` take the batches from :meth:`records`. FSDP, DeepSpeed and fp16 are refused.
     """
+
+    #: whether the batch that is trained on has records of this rank; None: as the one taken last
+    counts: Optional[bool] = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         current()
@@ -63,7 +66,7 @@ class Accelerator(accelerate.Accelerator):
             yield send_to_device(batch, self.device)
 
     def backward(self, loss: Any, **kwargs: Any) -> None:
-        if not has_records():
+        if not (has_records() if self.counts is None else self.counts):
             # It must not count in an accumulation, either.
             loss = loss * 0
         super().backward(loss, **kwargs)

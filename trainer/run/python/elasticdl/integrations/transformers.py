@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Optional, Tuple
+from collections import deque
+from typing import Any, Deque, Dict, List, Optional, Tuple
 
 import torch
 import transformers
@@ -51,6 +52,8 @@ class ElasticTrainer(transformers.Trainer):
         super().__init__(*args, **kwargs)
         _check(self)
         self.rounds: Any = None
+        # of the batches that were taken and not trained on: whether they have records of this rank
+        self.real: Deque[bool] = deque()
         self._kept = _Kept(self)
         self.add_callback(_Callback(self))
 
@@ -76,6 +79,7 @@ class ElasticTrainer(transformers.Trainer):
         def train(state: elasticdl.State) -> Any:
             self.accelerator.enter()
             self.rounds.begin()
+            self.real.clear()
             return super(ElasticTrainer, self).train(ignore_keys_for_eval=ignore_keys_for_eval)
 
         return train(elasticdl.State(model=self.model, optimizer=self.optimizer, trainer=self._kept))
@@ -134,6 +138,8 @@ class ElasticTrainer(transformers.Trainer):
         return model, loader
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+        # Trainer takes all batches of a round before it trains on the first.
+        self.accelerator.counts = self.real.popleft()
         loss = super().training_step(model, inputs, num_items_in_batch)
         self.rounds.loss += loss
         return loss
@@ -200,11 +206,11 @@ class _Loader:
     def __iter__(self) -> Any:
         trainer = self._trainer
         for batch in trainer.rounds:
-            if not has_records() and trainer.counts_items():
-                # Its items do not count.
-                for name in ("labels", "shift_labels"):
-                    if name in batch:
-                        batch[name] = torch.full_like(batch[name], -100)
+            trainer.real.append(has_records())
+            if not trainer.real[-1] and trainer.counts_items():
+                # Its items do not count. It is the object of an earlier batch.
+                labels = [name for name in ("labels", "shift_labels") if name in batch]
+                batch = {**batch, **{name: torch.full_like(batch[name], -100) for name in labels}}
             yield batch
 
 
