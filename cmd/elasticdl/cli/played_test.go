@@ -53,6 +53,9 @@ var played = []play{
 		by: "cmd/elasticdl/cli TestJobStories, test/local TestAccuracy"},
 	{page: "docs/failures.md", section: "Events", by: "test/e2e TestNodesLost"},
 	{page: "docs/failures.md", section: "Notice of a node", by: "cmd/elasticdl/cli TestStories"},
+	{page: "docs/frameworks.md", section: "As they stand",
+		by: "test/local TestFrameworksContinueFromTheirCheckpoints"},
+	{page: "docs/frameworks.md", section: "Trainer", by: "test/local TestFrameworksExamples"},
 	{page: "docs/from-torchrun.md", by: byPages},
 	{page: "docs/jobs.md", by: "cmd/elasticdl/cli TestStories, cmd/elasticdl/cli TestJobStories, " +
 		"test/e2e TestGKETutorial"},
