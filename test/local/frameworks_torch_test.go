@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -176,7 +177,8 @@ func TestFrameworksTokens(t *testing.T) {
 	if s := j.end(0); s.State != "Succeeded" || s.RecordsDone != 90 {
 		t.Errorf("%s with %d of 90 records: %s", s.State, s.RecordsDone, s.Reason)
 	}
-	if !strings.Contains(j.log(""), "compared 6 updates") {
+	// Their number depends on how the last records are divided.
+	if !regexp.MustCompile(`compared [67] updates`).MatchString(j.log("")) {
 		t.Error("no process has compared all updates")
 	}
 	j.nobody()
