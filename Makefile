@@ -40,6 +40,7 @@ export GORACE ?= atexit_sleep_ms=0
 TORCH      := $(BUILD)/tools/torch
 TORCHFT    := $(BUILD)/tools/torchft
 FRAMEWORKS := $(BUILD)/tools/frameworks
+STORAGE    := $(BUILD)/tools/storage
 MYPY       := $(BUILD)/tools/mypy
 TENSORBOARD := $(BUILD)/tools/tensorboard
 PROMETHEUS := $(BUILD)/tools/prometheus
@@ -63,7 +64,7 @@ JOBS       ?= 20
 
 .PHONY: help build release demo demo-allreduce stacks core everything test test-jobs losses campaign simulation test-infra check generate \
   bench bench-page bench-peers accuracy churn disturb hang fuzz vulnerabilities clean cc python3 \
-  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds chromium test-page torch torch-debian torchft frameworks test-torch test-frameworks torch-job mypy tensorboard prometheus
+  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds chromium test-page torch torch-debian torchft frameworks storage test-torch test-frameworks torch-job mypy tensorboard prometheus
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -141,7 +142,7 @@ campaign: torch cc ## JOBS=20 jobs of each kind with a model that counts records
 	$(GO) test -tags torch -count=1 -v -timeout 3h -run '^(TestCampaign|TestTorchCampaign)$$' ./test/local -campaign=$(JOBS) -campaign_seed=$(SEED)
 
 # Tests of the tag torch run real PyTorch; package test/torch finds it, and fails without it.
-test-torch: torch torch-debian cc ## tests with real PyTorch, 1.13 from Debian and 2.x from PyPI; ONLY=regexp
+test-torch: torch torch-debian storage cc ## tests with real PyTorch, 1.13 from Debian and 2.x from PyPI; ONLY=regexp
 	$(GO) test -json -tags torch -count=1 -p 1 -timeout 30m -run '$(or $(ONLY),^TestTorch)' $(TORCH_TESTS) | $(REPORT)
 
 test-frameworks: frameworks cc ## Hugging Face's Trainer and Accelerate, and Lightning: processes and workers killed, joined, left, stopped; ONLY=regexp
@@ -170,6 +171,13 @@ torch: cc ## PyTorch 2.x for CPUs, from PyPI into build/tools/torch
 	  $(TORCH)/bin/python tools/torch/nocuda.py; \
 	  $(TORCH)/bin/python -c 'import torch, torch.distributed; print("PyTorch", torch.__version__)'; \
 	  cp tools/torch/requirements.txt $(TORCH)/; }
+
+# 30 MB to fetch, some seconds. It takes PyTorch from where `make torch` puts it.
+storage: torch ## s3fs and gcsfs, and servers of their stores, from PyPI into build/tools/storage, for tests of checkpoints in buckets
+	@cmp -s tools/storage/requirements.txt $(STORAGE)/requirements.txt || { rm -rf $(STORAGE); $(call venv,$(STORAGE)); \
+	  for site in $(abspath $(TORCH))/lib/python3*/site-packages; do echo $$site > $$(echo $(STORAGE)/lib/python3*/site-packages)/torch.pth; done; \
+	  $(STORAGE)/bin/pip install -q --no-deps --require-hashes -r tools/storage/requirements.txt; \
+	  $(STORAGE)/bin/python -c 'import s3fs, gcsfs, moto.server, gcp_storage_emulator'; cp tools/storage/requirements.txt $(STORAGE)/; }
 
 simulation: ## 500 whole jobs of each strategy in virtual time, with all kinds of faults, servers alone, and jobs in one queue; SEED=first, SEEDS=how many
 	$(GO) test -count=1 -timeout 30m -run '^TestSchedules$$' ./trainer/train/ps -schedules 120

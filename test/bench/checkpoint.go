@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +30,7 @@ func checkpointBenchmarks() []benchmark {
 		{name: "checkpoint/ring", long: true, run: func(ctx context.Context, b *bench) error {
 			return trainingRatio(ctx, b, "ring's worker", job.AllReduce, 2)
 		}},
+		{name: "checkpoint/script", run: scriptWait},
 		{name: "checkpoint/disk", run: diskRatio},
 	}
 }
@@ -64,6 +68,37 @@ func trainingRatio(ctx context.Context, b *bench, who string, strategy job.Strat
 		Peer: "the same job between them", Target: ">= 0.98"}, t.whole, t.calm)
 	b.bar(Result{Name: fmt.Sprintf("checkpoint/1 GB, extra memory of a %s", who), Unit: "MB",
 		Peer: "values and slots", Target: "<= 1.1"}, largeBytes/1e6, with-without)
+	return nil
+}
+
+// scriptWait measures how long a PyTorch script with 1 GB of state waits for a checkpoint of the
+// Python package.
+func scriptWait(ctx context.Context, b *bench) error {
+	for _, path := range []string{debian, pypi} {
+		p, err := findPython(ctx, path, "torch")
+		if err != nil {
+			return err
+		}
+		dir := filepath.Join(b.dir, "script-"+p.version)
+		script := exec.CommandContext(ctx, p.path, "test/bench/peers/saving.py", dir, strconv.Itoa(b.n(5)))
+		script.Env = append(os.Environ(), "PYTHONPATH=trainer/run/python", "PYTHONDONTWRITEBYTECODE=1")
+		script.Stderr = os.Stderr
+		out, err := script.Output()
+		os.RemoveAll(dir)
+		if err != nil {
+			return fmt.Errorf("checkpoints of a script with PyTorch %s: %w", p.version, err)
+		}
+		var waited []float64
+		for line := range strings.Lines(string(out)) {
+			seconds, err := strconv.ParseFloat(strings.TrimSpace(line), 64)
+			if err != nil {
+				return fmt.Errorf("the time of a checkpoint of a script: %w", err)
+			}
+			waited = append(waited, seconds)
+		}
+		b.bar(Result{Name: "checkpoint/1 GB, wait for the copy of a script with PyTorch " + p.version, Unit: "s",
+			Peer: "DLRover's published figure"}, publishedStall, waited...)
+	}
 	return nil
 }
 

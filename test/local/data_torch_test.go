@@ -28,10 +28,7 @@ func TestTorchRunResumesOnOtherData(t *testing.T) {
 	}
 	j := script(t, python, "counts.py", args(records, 64, "0.02"), "--num_workers=2")
 	dir := j.dir()
-	eventually(t, "checkpoint", time.Minute, func() bool {
-		_, err := os.Stat(filepath.Join(dir, "checkpoint.pt"))
-		return err == nil
-	})
+	eventually(t, "checkpoint", time.Minute, func() bool { return committed(dir) })
 	j.cmd.Process.Signal(os.Interrupt)
 	j.end(130)
 	for _, c := range []struct {
@@ -44,7 +41,7 @@ func TestTorchRunResumesOnOtherData(t *testing.T) {
 		other := scriptIn(t, python, "counts.py", dir, args(c.size, c.task, "0"), "--num_workers=2")
 		s := other.end(1)
 		if log := other.log(""); !strings.Contains(log, c.want) ||
-			!strings.Contains(log, filepath.Join(dir, "checkpoint.pt")+" cannot be resumed") {
+			!strings.Contains(log, filepath.Join(dir, "checkpoint")+" cannot be resumed") {
 			t.Errorf("the log of a job on other data does not say %q", c.want)
 		}
 		if s.State != "Failed" || !strings.Contains(s.Reason, c.want) {

@@ -50,6 +50,17 @@ func Frameworks(t testing.TB) Python {
 	return Python{"2.x", path, strings.TrimSpace(string(out))}
 }
 
+// Storage returns the interpreter with PyTorch 2.x and the packages that open buckets. It fails the
+// test if it is missing.
+func Storage(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(root(t), "build/tools/storage/bin/python")
+	if out, err := exec.Command(path, "-c", "import torch, s3fs, gcsfs").CombinedOutput(); err != nil {
+		t.Fatalf("packages for buckets are missing (make storage installs them): %s: %v\n%s", path, err, out)
+	}
+	return path
+}
+
 // root returns the root of the module.
 func root(t testing.TB) string {
 	dir, err := os.Getwd()

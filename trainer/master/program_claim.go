@@ -47,7 +47,7 @@ func (g *program) release() {
 		return
 	}
 	for _, v := range g.claims {
-		if err := checkpoint.ReleaseOf(v.Path, g.owner().Job); err != nil {
+		if err := g.Open.Release(v.Path, g.owner().Job); err != nil {
 			g.Log.Warn("Releasing the checkpoint of the program failed: another job has to "+
 				"confirm that this one no longer exists", "checkpoint", v.Path, "error", err)
 		}

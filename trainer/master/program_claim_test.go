@@ -24,7 +24,7 @@ func (w *world) vouches(path string) {
 		err = json.Unmarshal([]byte(reply.Owner), &me)
 	}
 	if err == nil {
-		_, err = checkpoint.OwnersOf(path).Claim(me, checkpoint.Permit{}, time.Now())
+		_, err = checkpoint.Dir{Files: checkpoint.Local(path)}.Claim(me, checkpoint.Permit{}, time.Now())
 	}
 	if err != nil {
 		w.Fatal(err)
@@ -66,25 +66,25 @@ func TestProgramReleasesItsCheckpoints(t *testing.T) {
 				for _, path := range []string{own, own, taken, gone} {
 					w.vouches(path)
 				}
-				if err := os.RemoveAll(gone + ".owner"); err != nil {
+				if err := os.RemoveAll(gone); err != nil {
 					t.Fatal(err)
 				}
-				claimed(t, taken+".owner", another, checkpoint.Permit{TakeOver: true})
+				claimed(t, taken, another, checkpoint.Permit{TakeOver: true})
 				c.end(w, a, b, notices)
 				synctest.Wait()
 				w.leave()
 				if got := job.State(w.status.State); got != c.want {
 					t.Fatalf("the job is %s, want %s", got, c.want)
 				}
-				owned, err := checkpoint.OwnersOf(own).Owned()
+				owned, err := (checkpoint.Dir{Files: checkpoint.Local(own)}).Owned()
 				if err != nil || (owned == nil) != c.want.Ended() {
 					t.Errorf("the checkpoint is owned by %v (%v)", owned, err)
 				}
-				if owned, err = checkpoint.OwnersOf(taken).Owned(); err != nil || owned == nil ||
+				if owned, err = (checkpoint.Dir{Files: checkpoint.Local(taken)}).Owned(); err != nil || owned == nil ||
 					owned.Owner != another {
 					t.Errorf("the checkpoint that was taken over is owned by %v (%v)", owned, err)
 				}
-				if _, err := os.Stat(gone + ".owner"); err == nil {
+				if _, err := os.Stat(gone); err == nil {
 					t.Error("a directory of claims that was removed is made again")
 				}
 			})

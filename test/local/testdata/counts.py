@@ -27,7 +27,7 @@ class Numbers(torch.utils.data.Dataset):
         return torch.tensor(i)
 
 
-elasticdl.checkpoint(os.path.join(home, "checkpoint.pt"), every=10)
+elasticdl.checkpoint(os.environ.get("CHECKPOINT", os.path.join(home, "checkpoint")), every=10)
 elasticdl.init()
 model = torch.nn.Linear(rows, 1, bias=False).double()
 torch.nn.init.zeros_(model.weight)

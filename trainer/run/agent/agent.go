@@ -212,6 +212,7 @@ func newAgent(c Config, count int) *agent {
 		TaskTimeout: c.Job.TaskTimeout.Duration, RestartOnJoin: g.RestartOnJoin,
 	})
 	a.records = newRecords(c.Master, c.Self.Header().Index, func(r *wire.ReportTaskRequest) { a.reports <- r })
+	a.records.open = c.Open
 	a.records.pending = func(some bool) { a.mail.put(supervise.Leases{Unreported: some}) }
 	return a
 }

@@ -18,11 +18,19 @@ import (
 )
 
 // claim makes the job the owner of a checkpoint of its program, before the program reads or
-// writes it. All processes and agents of a job get the same claim. If the place of the checkpoint
-// is read-only, nothing is claimed, and the number is 0.
+// writes it. Its place is a directory or a bucket. All processes and agents of a job get the same
+// claim. If a directory is read-only, nothing is claimed, and the number is 0.
 func (r *records) claim(ctx context.Context, path string, at time.Time) (number int64, err error) {
-	if !filepath.IsAbs(path) {
+	u, err := checkpoint.ParseLocation(path)
+	if err != nil {
+		return 0, fmt.Errorf("the checkpoint: %w", err)
+	}
+	if u == nil && !filepath.IsAbs(path) {
 		return 0, fmt.Errorf("the checkpoint %q: expected an absolute path", path)
+	}
+	files, err := r.open(ctx, path)
+	if err != nil {
+		return 0, err
 	}
 	by, err := r.vouch(ctx, path, nil)
 	if err != nil {
@@ -35,7 +43,7 @@ func (r *records) claim(ctx context.Context, path string, at time.Time) (number 
 		of, unknown = r.vouch(ctx, path, &other)
 		return of.standing
 	}}
-	claims := checkpoint.OwnersOf(path)
+	claims := checkpoint.Dir{Files: files}
 	if _, unreadable := claims.Owned(); errors.Is(unreadable, checkpoint.ErrDamaged) {
 		permit.TakeOver = by.takeOver
 	}

@@ -47,6 +47,17 @@ func (v *voucher) Vouch(_ context.Context, r *wire.VouchRequest, _ ...grpc.CallO
 		TakeOver: v.takeOver}, err
 }
 
+// opening has records open directories.
+func opening(r *records) *records {
+	r.open = func(_ context.Context, location string) (checkpoint.Files, error) {
+		if u, err := checkpoint.ParseLocation(location); u != nil || err != nil {
+			return nil, errors.Join(err, errors.New("there are no buckets"))
+		}
+		return checkpoint.Local(location), nil
+	}
+	return r
+}
+
 // A program's checkpoint has one owner. All processes of that job may use it. Another job may use
 // it when that job is known to have ended.
 func TestCheckpointOfAProgramHasOneOwner(t *testing.T) {
@@ -75,7 +86,7 @@ func TestCheckpointOfAProgramHasOneOwner(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "kept.pt")
 			claim := func(v *voucher) error {
-				r := newRecords(v, 0, nil)
+				r := opening(newRecords(v, 0, nil))
 				c := &script{owner: &scripts{records: r}}
 				_, err := checkpointRequest{path}.answer(t.Context(), c, time.Now())
 				return err
@@ -91,7 +102,7 @@ func TestCheckpointOfAProgramHasOneOwner(t *testing.T) {
 			if c.want == "" {
 				owner = c.by.me
 			}
-			claims := checkpoint.Dir{Files: checkpoint.Local(path + ".owner")}
+			claims := checkpoint.Dir{Files: checkpoint.Local(path)}
 			if owned, err := claims.Owned(); err != nil || owned == nil || owned.Owner != owner {
 				t.Errorf("the owner is %+v (%v), want %v", owned, err, owner)
 			}
@@ -112,18 +123,18 @@ func TestCheckpointOfAProgramHasOneOwner(t *testing.T) {
 // longer exists.
 func TestCheckpointOfAnUnknownOwner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kept.pt")
-	if err := os.MkdirAll(path+".owner", 0o755); err != nil {
+	if err := os.MkdirAll(path, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(path+".owner", "owner-00000003"), []byte("{"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(path, "owner-00000003"), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	me := checkpoint.Owner{Job: "u1", Name: "first"}
-	_, err := newRecords(&voucher{me: me}, 0, nil).claim(t.Context(), path, time.Now())
+	_, err := opening(newRecords(&voucher{me: me}, 0, nil)).claim(t.Context(), path, time.Now())
 	if !errors.Is(err, checkpoint.ErrOwned) || !strings.Contains(err.Error(), "--checkpoint_dir_take_over") {
 		t.Errorf("without a confirmation: %v", err)
 	}
-	number, err := newRecords(&voucher{me: me, takeOver: true}, 0, nil).claim(t.Context(), path, time.Now())
+	number, err := opening(newRecords(&voucher{me: me, takeOver: true}, 0, nil)).claim(t.Context(), path, time.Now())
 	if err != nil || number != 4 {
 		t.Errorf("with a confirmation: claim %d, %v; want 4", number, err)
 	}
@@ -131,12 +142,17 @@ func TestCheckpointOfAnUnknownOwner(t *testing.T) {
 
 // A checkpoint in a read-only directory is not claimed. A relative path is refused.
 func TestClaimOfAPathThatCannotBeWritten(t *testing.T) {
-	r := newRecords(&voucher{me: checkpoint.Owner{Job: "u"}}, 0, nil)
+	r := opening(newRecords(&voucher{me: checkpoint.Owner{Job: "u"}}, 0, nil))
 	if number, err := r.claim(t.Context(), "/sys/kernel/kept.pt", time.Now()); err != nil || number != 0 {
 		t.Errorf("a checkpoint that is only read: claim %d, %v", number, err)
 	}
 	if _, err := r.claim(t.Context(), "kept.pt", time.Now()); err == nil ||
 		!strings.Contains(err.Error(), "expected an absolute path") {
 		t.Errorf("a relative path: %v", err)
+	}
+	for location, want := range map[string]string{"ftp://h/k": "unknown kind of place", "s3://b/k": "no buckets"} {
+		if _, err := r.claim(t.Context(), location, time.Now()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", location, err)
+		}
 	}
 }

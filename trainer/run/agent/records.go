@@ -11,6 +11,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/leases"
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
@@ -29,6 +30,8 @@ type records struct {
 	// is called, and must not block, when it changes whether the master has yet to learn of
 	// completed leases; nil: nothing is called
 	pending func(bool)
+	// opens the place of a checkpoint
+	open func(ctx context.Context, location string) (checkpoint.Files, error)
 	// where the time of the processes went
 	spents spents
 

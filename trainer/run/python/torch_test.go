@@ -25,3 +25,14 @@ func TestTorchPackage(t *testing.T) {
 		})
 	}
 }
+
+// TestTorchBuckets runs the package's tests of checkpoints in buckets, with servers of S3 and
+// Google Cloud Storage on this machine.
+func TestTorchBuckets(t *testing.T) {
+	storage := torch.Storage(t)
+	tests := exec.Command(storage, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/buckets.py")
+	tests.Env = append(os.Environ(), "ELASTICDL_TEST_PYTHON="+storage, "PYTHONPATH=.")
+	if out, err := tests.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}

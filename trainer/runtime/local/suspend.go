@@ -91,7 +91,7 @@ func (d dir) rests() bool {
 }
 
 // release ends the claims of a job that has ended, and has no processes, on checkpoints of its
-// program.
+// program. Those in buckets stay: the next job of this machine finds that this one has ended.
 func (d dir) release() error {
 	record, err := os.ReadFile(d.path(recordFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -106,7 +106,10 @@ func (d dir) release() error {
 		err = errors.Join(err, missing)
 	}
 	for _, path := range paths {
-		err = errors.Join(err, checkpoint.ReleaseOf(path, strings.TrimSpace(string(uid))))
+		if strings.Contains(path, "://") {
+			continue
+		}
+		err = errors.Join(err, checkpoint.Opener(nil).Release(path, strings.TrimSpace(string(uid))))
 	}
 	if err != nil {
 		return fmt.Errorf("release the checkpoints of job %s: %w", d.name(), err)

@@ -77,7 +77,7 @@ func TestStoppedJobReleasesCheckpoints(t *testing.T) {
 	if err := errors.Join(d.write("uid", []byte("u1\n")), d.write(recordFile, []byte(record))); err != nil {
 		t.Fatal(err)
 	}
-	owners := checkpoint.OwnersOf(path)
+	owners := checkpoint.Dir{Files: checkpoint.Local(path)}
 	if _, err := owners.Claim(d.owner("u1", 1), checkpoint.Permit{}, time.Now()); err != nil {
 		t.Fatal(err)
 	}

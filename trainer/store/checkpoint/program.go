@@ -1,26 +1,15 @@
 package checkpoint
 
-import (
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-)
+import "fmt"
 
-// ownersSuffix is appended to the path of a program's own checkpoint to name the directory of its
-// claims.
-const ownersSuffix = ".owner"
-
-// OwnersOf returns the directory with the claims of a checkpoint that a program writes itself.
-func OwnersOf(path string) Dir { return Dir{Files: Local(path + ownersSuffix)} }
-
-// ReleaseOf ends the claim of a job that has ended on such a checkpoint. It does nothing if the job
-// does not own it, or this machine does not have it.
-func ReleaseOf(path, job string) error {
-	if _, err := os.Stat(path + ownersSuffix); errors.Is(err, fs.ErrNotExist) {
-		return nil
+// Release ends the claim of a job that has ended on a checkpoint that its program wrote itself. The
+// claims are in the directory of that checkpoint. It does nothing if the job does not own it, or
+// this machine does not have it.
+func (o Opener) Release(path, job string) error {
+	dir, err := o.Open(path)
+	if err != nil {
+		return fmt.Errorf("checkpoint %s: %w", path, err)
 	}
-	dir := OwnersOf(path)
 	owned, err := dir.Owned()
 	if err == nil && owned != nil && owned.Owner.Job == job {
 		err = dir.Release(*owned)

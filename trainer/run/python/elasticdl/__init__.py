@@ -25,7 +25,7 @@ the world is this process alone.
 
 from .doubt import AGENT_GONE, DOUBT, RESTART, Error, WorldChanged
 from .feeding import dataset, lease, records
-from .gradients import DistributedDataParallel, allreduce_gradients
+from .gradients import DistributedDataParallel, allreduce_gradients, weighted
 from .group import World
 from .leases import Lease
 from .loop import init, leaving, run, step, world
@@ -34,5 +34,6 @@ from .states import State
 
 __all__ = [
     "AGENT_GONE", "DOUBT", "RESTART", "DistributedDataParallel", "Error", "Lease", "State", "World", "WorldChanged",
-    "allreduce_gradients", "checkpoint", "dataset", "init", "lease", "leaving", "records", "run", "step", "world",
+    "allreduce_gradients", "checkpoint", "dataset", "init", "lease", "leaving", "records", "run", "step", "weighted",
+    "world",
 ]

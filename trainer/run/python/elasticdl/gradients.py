@@ -204,6 +204,20 @@ def allreduce_gradients(model: Parameters, records: Optional[int] = None) -> Non
     reducer.finish(session)
 
 
+def weighted(loss: Any, records: Optional[int] = None) -> Any:
+    """Return the loss of this rank's batch, scaled for a wrapper that averages over ranks.
+
+    ``fully_shard`` divides the sum of the ranks' gradients by their number. With this loss that is
+    the mean over the records of the global batch, also where ranks have different numbers, or
+    none. Call it on all ranks before ``backward()``. ``records`` is as in
+    :func:`allreduce_gradients`. Raise WorldChanged if a rank is lost.
+    """
+    session = current()
+    session.check_ready()
+    mine, total = session.weights(records)
+    return loss * (mine * session.group.size / max(total, 1))
+
+
 class DistributedDataParallel(torch.nn.Module):
     """A wrapper of a module whose ``backward()`` averages gradients over the global batch.
 

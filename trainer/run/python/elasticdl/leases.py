@@ -79,6 +79,14 @@ def settle(cut: Cut, ledger: Ledger, settled: int) -> int:
     return settled
 
 
+def remedied(wrong: str, cut: Optional[Cut]) -> str:
+    """Return why a state does not fit, with what to do about it."""
+    remedy = "restore that data set"
+    if cut is None:
+        remedy = "call checkpoint(path, same_data=True) if the data set is the same"
+    return "%s; %s, or give checkpoint() another path to start over" % (wrong, remedy)
+
+
 def misfit(cut: Optional[Cut], data: DataSet, ledger: Ledger, settled: int) -> str:
     """Return why a state with these records cannot be trained on with ``data``, "" if it can.
 

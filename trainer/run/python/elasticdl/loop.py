@@ -6,7 +6,7 @@ import functools
 import threading
 from typing import Any, Callable, Optional, TypeVar
 
-from . import origin, saving
+from . import origin, saving, shards
 from .doubt import Error, WorldChanged
 from .group import World
 from .session import current, start
@@ -16,24 +16,36 @@ from .states import State
 T = TypeVar("T")
 
 
-def init(backend: str = "gloo") -> World:
+def init(backend: str = "gloo", sharded: bool = False) -> World:
     """Join the job and return the first world, instead of torch.distributed.init_process_group.
 
     A newcomer to a job that trains joins in the function under :func:`run`, so that the others do
     not wait until its model is made. Until then its ``formation`` is 0, its rank and size are those
     that it would have now, and collectives raise Error, except for barriers.
 
-    ``backend`` is "gloo" or "nccl". Without an agent (no ``ELASTICDL_SOCKET``) the world is this
-    process alone. Raise Error if it was called before, or if the backend cannot be used.
+    ``backend`` is "gloo" or "nccl". ``sharded``: each rank has a part of the State (``fully_shard``
+    of torch 2.6 or newer). Then processes are restarted when the world changes, and read the
+    checkpoint, which must be declared; a newcomer joins here. Without an agent (no
+    ``ELASTICDL_SOCKET``) the world is this process alone. Raise Error if it was called before, or
+    if the backend cannot be used.
     """
     origin.check()
-    session = start(backend)
-    if saving.declared is not None:
-        saving.declared.resume(session)
-        session.look = saving.declared.look
+    declared = saving.declared
+    if sharded:
+        shards.check()
+        if declared is None:
+            raise Error(
+                "init(sharded=True): call elasticdl.checkpoint(path) before it: restarted processes read their shards there"
+            )
+    session = start(backend, sharded)
+    if declared is not None:
+        declared.resume(session)
+        session.look = declared.look
+        session.read_shards = functools.partial(declared.read_shards, session)
         session.on_commit.append(saving.after_round)
         session.on_end = saving.before_end
-    session.form(early=True)
+        session.on_restart = saving.before_restart
+    session.form(early=not sharded)  # a sharded model is made of the world's groups
     return session.world
 
 

@@ -16,8 +16,8 @@ import torch
 from .spent import PEERS
 
 #: Flags of a rank: it was asked to leave, has no more records, makes this round in any case, or
-#: stops after this round with its job.
-LEAVE, ENDED, STEPS, STOP = 1, 2, 4, 8
+#: stops after this round with its job, or will be ended soon, and asks all to save sharded state.
+LEAVE, ENDED, STEPS, STOP, SAVE = 1, 2, 4, 8, 16
 #: Maximum number of credits in one header. Further headers of the same round have the others.
 RANGES = 16
 _FIXED = 3

@@ -1,184 +1,403 @@
-"""Checkpoints of the state with its ledger."""
+"""Checkpoints of the state with its ledger.
+
+Rank 0 copies the state between two rounds, and a thread writes the copy while the training
+continues. One copy exists at a time: a checkpoint that is due while the last one is still being
+written is made after the first round that ends after that. Where the training has ended, or the
+memory has no room for a copy, the state itself is written, and the script waits.
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import errno
-import fcntl
 import json
 import os
-import re
 import sys
+import threading
 import time
-from typing import IO, Any, BinaryIO, Dict, Iterator, List, Optional
+from typing import Any, BinaryIO, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
+from . import commits, shards
+from .commits import RECORD, STATE, Commit
 from .doubt import Error
 from .leases import settle
+from .places import Place, open_place
 from .session import Session, current
+from .shards import Plan
 from .spent import CHECKPOINT
+from .staging import Staging
+from .states import _gather
 
-_KIND = "elasticdl-checkpoint-1"
+_KIND = "elasticdl-checkpoint-2"
+#: The kind of a single file, which older versions wrote.
+_OLD_KIND = "elasticdl-checkpoint-1"
 #: Time between a failure of the storage and the next attempt, in seconds.
 RETRY = 5.0
+#: Maximum wait for a checkpoint that is being written, when this process is restarted because the
+#: world changed, in seconds.
+PATIENCE = 10.0
+#: Attempts to read the newest commit while others write newer ones.
+READS = 10
+
+
+class _Task(NamedTuple):
+    """A checkpoint to be written: which commit, what its record says, and where its state is."""
+
+    commit: Commit
+    record: Dict[str, Any]
+    values: Callable[[], Dict[str, Any]]
+    plan: Optional[Plan]  # of sharded state; None: rank 0 writes all of it
 
 
 class Checkpoints:
-    """The checkpoint file of a job, which one rank replaces atomically.
+    """The checkpoint of a job: commits in a directory or bucket, which one rank writes.
 
     ``every`` is the number of rounds from one checkpoint to the next; 0: only on request.
     """
 
     def __init__(self, path: str, every: int, same_data: bool = False) -> None:
         self.same_data = same_data
-        self.path = os.path.join(path, "checkpoint.pt") if os.path.isdir(path) or path.endswith(os.sep) else path
         self.every = every
-        # number of the job's claim on the file; 0: no claim
+        # The single file that an older version wrote is read, and left unchanged.
+        self._old = next((f for f in (path, os.path.join(path, "checkpoint.pt")) if os.path.isfile(f)), "")
+        self.place: Place = open_place(path + ".commits" if self._old == path else path)
+        self.path = self.place.name
+        # number of the job's claim on the checkpoint; 0: no claim
         self._claim = 0
+        # claim and formation of this process, if it has no agent; None: it has
+        self._alone: Optional[Tuple[int, int]] = None
+        self._writes = 0
         # time of the next attempt after the storage has failed; None: it has not
         self._again: Optional[float] = None
+        # one was due while another was being written
+        self._late = False
+        # newest round with a checkpoint of this process
+        self._round = -1
+        self._staging: Optional[Staging] = None
+        self._thread: Optional[threading.Thread] = None
+        # reported reason why the storage fails; "": it does not
+        self._problem = ""
+        # why the thread has failed; None: it has not
+        self._failure: Optional[Exception] = None
 
     def resume(self, session: Session) -> None:
-        """Take round and ledger from the checkpoint, if there is one.
+        """Take round and ledger from the newest commit, if there is one.
 
         The state itself is read when it is needed. The job claims the checkpoint first. Raise Error
         if it belongs to another job, or cannot be read.
         """
         self._claim = session.claim(self.path)
         session.origin, session.same_data = "checkpoint %s" % self.path, self.same_data
+        if session.link is None:
+            last = max(self._begun(), default=Commit(0, 0, 0, 0))
+            self._alone = (last.claim, last.formation + 1)
         self.look(session)
 
     def look(self, session: Session) -> None:
-        """Take round and ledger from the newest checkpoint. Raise Error if it cannot be read."""
+        """Take round and ledger from the newest commit. Raise Error if it cannot be read."""
+        begun = self._begun()
+        for _ in range(READS):
+            newest = commits.newest(begun)
+            if newest is None:
+                break
+            if 0 < self._claim < newest.claim:
+                raise Error(
+                    "checkpoint %s has commits of claim %d, and files owner-… up to claim %d only: restore these files, or give checkpoint() another path"
+                    % (self.path, newest.claim, self._claim)
+                )
+            try:
+                self._open(session, newest)
+                return
+            except FileNotFoundError:
+                begun = self._begun()  # another process has written a newer one, and removed this one
+        else:
+            raise Error("checkpoint %s cannot be read: files of its newest commit are missing; remove it" % self.path)
+        if self._old:
+            self._resume_old(session)
+
+    def _begun(self) -> Dict[Commit, List[str]]:
+        return commits.of(self.place.list(), self.place.list)
+
+    def _open(self, session: Session, commit: Commit) -> None:
+        """Take round and ledger from a commit. Raise FileNotFoundError if it is no longer there."""
         try:
-            file = open(self.path, "rb")
-        except FileNotFoundError:
-            return
-        saved = self._read(file)
-        session.round, session.cut = saved["round"], saved.get("cut")
-        ledger, settled = {(e, n): done for e, n, done in saved["ledger"]}, saved["settled"]
+            with self.place.read("%s/%s" % (commit.name, RECORD)) as file:
+                record = json.load(file)
+            if record["kind"] != _KIND or record["round"] != commit.round:
+                raise ValueError("it is of another kind")
+        except (ValueError, KeyError, TypeError) as e:
+            raise self._unreadable(commit, RECORD, e) from e
+        if bool(record.get("sharded")) != session.sharded:
+            raise Error(
+                "checkpoint %s has %s state, and the script calls init(sharded=%s): give checkpoint() another path"
+                % (self.path, "sharded" if record.get("sharded") else "whole", session.sharded)
+            )
+        if session.sharded:
+            session.loaded, session.commit_name = dict, commit.name  # State.sync reads it
+        else:
+            state = self.place.read("%s/%s" % (commit.name, STATE))
+            session.loaded = lambda: self._state(commit, state, session)
+        self._enter(session, record)
+        self._round = commit.round
+
+    def _unreadable(self, commit: Commit, file: str, e: Exception) -> Error:
+        return Error(
+            "checkpoint %s cannot be read: %s/%s: %s; remove %s to start from the commit before it, if there is one"
+            % (self.path, commit.name, file, e, commit.name)
+        )
+
+    def _enter(self, session: Session, record: Dict[str, Any]) -> None:
+        session.round, session.cut = record["round"], record.get("cut")
+        if session.cut is not None and min(session.cut["size"], session.cut["records_per_task"]) < 1:
+            raise Error(
+                "checkpoint %s is of a data set with %s, which is impossible; give another path"
+                % (self.path, session.cut)
+            )
+        ledger, settled = {(e, n): done for e, n, done in record["ledger"]}, record["settled"]
         if session.cut is not None:
             settled = settle(session.cut, ledger, settled)
         session.settled, session.ledger = settled, {k: done for k, done in ledger.items() if k[0] >= settled}
-        session.loaded = lambda: self._state(file, session)
 
-    def _state(self, file: BinaryIO, session: Session) -> Any:
+    def _state(self, commit: Commit, file: BinaryIO, session: Session) -> Any:
         """Return the state that belongs to the round with which the process has arrived.
 
-        Another rank may have replaced the checkpoint. The open file stays unchanged then, but not
-        on every network file system: a process that finds another round in it ends with ``DOUBT``.
+        Another rank may have written a newer commit, and removed this one. The open file stays
+        readable then, but not in a bucket, and not on every network file system: such a process
+        ends with ``DOUBT``, to read the newer one.
         """
         try:
-            file.seek(0)
-            saved = self._read(file)
-        except (OSError, Error) as e:
-            session.doubt("the checkpoint to resume no longer exists, there may be a newer one: %s" % e)
-        if saved["round"] != session.round:
-            session.doubt(
-                "the checkpoint that was to be resumed has round %d now, and had %d" % (saved["round"], session.round)
-            )
-        return saved["state"]
-
-    def _read(self, file: BinaryIO) -> Dict[str, Any]:
-        try:
-            saved = torch.load(file, map_location="cpu", weights_only=False)
+            with file:
+                return load(file)
         except Exception as e:
-            raise Error("checkpoint %s cannot be read: %s; remove it to start over" % (self.path, e)) from e
-        if not isinstance(saved, dict) or saved.get("kind") != _KIND:
-            raise Error("%s is not a checkpoint of elasticdl.checkpoint(); give another path" % self.path)
-        cut = saved.get("cut")
-        if cut is not None and min(cut["size"], cut["records_per_task"]) < 1:
-            raise Error(
-                "checkpoint %s is of a data set with %s, which is impossible; give another path" % (self.path, cut)
-            )
-        return saved
+            if commits.newest(self._begun()) != commit:
+                session.doubt("the checkpoint to resume no longer exists, there is a newer one: %s" % e)
+            raise self._unreadable(commit, STATE, e) from e
+
+    def _resume_old(self, session: Session) -> None:
+        try:
+            with open(self._old, "rb") as file:
+                saved = load(file)
+        except Exception as e:
+            raise Error("checkpoint %s cannot be read: %s; remove it to start over" % (self._old, e)) from e
+        if not isinstance(saved, dict) or saved.get("kind") != _OLD_KIND:
+            raise Error("%s is not a checkpoint of elasticdl.checkpoint(); give another path" % self._old)
+        self._enter(session, saved)
+        session.loaded = lambda: saved["state"]
 
     def write(self, session: Session, state: Any) -> str:
-        """Write the state to a temporary file and rename it; return why it was not renamed, or "".
+        """Write the state itself, without a copy; return why it is no checkpoint, or "".
 
-        It is not renamed if processes of a later world have written a newer checkpoint meanwhile.
-        Raise Error if another job has claimed the checkpoint. A failure of the storage raises the
-        errors of torch or the file system.
+        It is none if processes of a later world have written a newer one meanwhile. Raise Error if
+        another job has claimed the checkpoint. A failure of the storage raises the errors of torch
+        or the storage.
         """
-        os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
-        beside = "%s.%d.%d.tmp" % (self.path, session.world.rank, os.getpid())
+        task = self._task(session, state)
+        why = self._put(task, session)
+        return why if task.plan is None else task.plan.await_end()
+
+    def read_shards(self, session: Session, state: Any, name: str) -> None:
+        """Read this rank's shards of a commit into the State, as State.sync does in a new world."""
         try:
-            with open(beside, "wb") as f:
-                torch.save({"kind": _KIND, "time": time.time(), "round": session.round, "settled": session.settled,
-                            "ledger": session._ledger_rows(), "cut": session.cut, "state": state.collect()}, f)
-                f.flush()
-                os.fsync(f.fileno())
-            with self._alone() as written:
-                self._check_owner()
-                newest, own = _world(written), [self._claim, session.world.formation]
-                if newest > own:
-                    return "formation %d has written a checkpoint since" % newest[1]
-                if newest < own and written is not None:
-                    os.pwrite(written, (json.dumps(own).ljust(62) + "\n").encode(), 0)
-                os.replace(beside, self.path)
-            self._again = None
-            session.saved(self.path)
+            shards.load(self.place, name, state)
+        except BaseException as e:  # torch's CheckpointException is no Exception
+            newest = commits.newest(self._begun())
+            if newest is None or newest.name != name:
+                session.doubt("the checkpoint to resume no longer exists, there is a newer one: %s" % e)
+            raise
+
+    def _task(self, session: Session, state: Any) -> _Task:
+        """Return the task of writing the state itself. If it is sharded, all ranks call this."""
+        claim, formation = self._alone or (self._claim, session.world.formation)
+        self._writes += 1
+        record = {"kind": _KIND, "time": time.time(), "round": session.round, "settled": session.settled,
+                  "ledger": session._ledger_rows(), "cut": session.cut}
+        commit = Commit(claim, formation, session.round, self._writes)
+        if not session.sharded:
+            return _Task(commit, record, state.collect, None)
+        record["sharded"] = session.world.size
+        plan = Plan(session.group, self.place, commit.name, shards.collect(state))
+        return _Task(commit, record, lambda: plan.tensors, plan)
+
+    def _put(self, task: _Task, session: Session) -> str:
+        """Write a commit; return why it is not the newest one, or "". Any thread may call it."""
+        plan = task.plan
+        if plan is not None and plan.rank != 0:
+            plan.write(task.values())
             return ""
+        why = "it could not be written"
+        try:
+            why = self._complete(task, task.commit.name)
         finally:
-            if os.path.exists(beside):
-                os.unlink(beside)
+            if plan is not None:
+                plan.tell(why)
+        if why:
+            return why
+        self._round, self._again, self._problem = task.commit.round, None, ""
+        session.saved(task.commit.round, self.path)
+        with contextlib.suppress(Exception):  # else the next checkpoint removes them
+            self.place.remove(commits.outdated(self._begun(), task.commit))
+        return ""
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[Optional[int]]:
-        """Keep other processes from replacing the checkpoint, if the file system has locks.
+    def _complete(self, task: _Task, name: str) -> str:
+        """Write a commit, of sharded state with the other ranks; return why it is none, or ""."""
+        try:
+            if task.plan is None:
+                self.place.write("%s/%s" % (name, STATE), lambda file: torch.save(task.values(), file))
+            else:
+                task.plan.write(task.values())
+                task.plan.complete()
+            newer = self._newer(task.commit)
+            if not newer:
+                record = json.dumps(task.record).encode() + b"\n"
+                self.place.write("%s/%s" % (name, RECORD), lambda file: _write(file, record))
+        except Exception:
+            self._drop(name)
+            newer = self._newer(task.commit)
+            if newer:
+                return newer  # its process may have removed files of this one
+            raise
+        if newer:
+            self._drop(name)
+        return newer
 
-        Yield the descriptor of the file that names the world of the newest checkpoint; None if the
-        job has no claim.
+    def _drop(self, name: str) -> None:
+        with contextlib.suppress(Exception):  # else the next checkpoint removes them
+            self.place.remove(["%s/%s" % (name, file) for file in [RECORD, *self.place.list(name)]])
+
+    def _newer(self, commit: Commit) -> str:
+        """Return why a commit cannot be the newest one, or "".
+
+        Raise Error if another job has claimed the checkpoint since this one did.
         """
-        if not self._claim:
-            yield None
-            return
-        file = os.open(os.path.join(self.path + ".owner", "written"), os.O_RDWR | os.O_CREAT, 0o666)
-        with open(file, "r+b", buffering=0) as f:
-            _lock(f)
-            yield file
-
-    def _check_owner(self) -> None:
-        """Raise Error if another job has claimed the checkpoint since this one did."""
-        owners = self.path + ".owner"
-        names = [n for n in os.listdir(owners) if re.fullmatch(r"owner-\d{8,}", n)] if self._claim else []
-        newest = max(names, key=lambda n: int(n[6:]), default="")
-        if newest and int(newest[6:]) > self._claim:
-            with open(os.path.join(owners, newest)) as f:
-                owner = json.load(f)["owner"]
+        names = self.place.list()
+        owner = commits.owner(names)
+        if self._claim and owner is not None and commits.claim_of(owner) > self._claim:
+            with self.place.read(owner) as file:
+                by = json.load(file)["owner"]
             raise Error(
                 "checkpoint %s was taken over by job %s (UID %s): give each job a checkpoint of its own"
-                % (self.path, owner["name"], owner["job"])
+                % (self.path, by["name"], by["job"])
             )
+        newest = commits.newest(commits.of(names, self.place.list))
+        if newest is None or newest < commit:
+            return ""
+        return "formation %d has written a checkpoint since" % newest.formation
 
-    def attempt(self, session: Session, state: Any) -> None:
-        """Write a checkpoint, or report that the storage fails, as when a disk is full.
+    def attempt(self, session: Session, state: Any, wait: bool = False) -> None:
+        """Copy the state and begin to write it. ``wait``: until the last checkpoint is written.
 
-        The training continues then, and the agent gets a report. The checkpoint is tried again
-        after a round that ends ``RETRY`` seconds later, or when the next is due. Other errors are
-        raised.
+        Otherwise a checkpoint that is due meanwhile is made later. If the storage fails, as when a
+        disk is full, the training continues, and the agent gets a report. The checkpoint is tried
+        again after a round that ends ``RETRY`` seconds later, or when the next is due. Other errors
+        are raised, those of the last checkpoint, too.
         """
+        with CHECKPOINT:
+            if not wait and _any_rank(session, self.busy()):
+                self._late = True  # it is made when no rank is busy
+                return
+            self.settle()
+            self._late = False
+            if self._staging is None:
+                self._staging = Staging()
+            task = self._task(session, state)
+            copied = self._staging.copy(task.values())
+            if copied is None:
+                self._run(task, session)
+                self.settle()
+                return
+            task = task._replace(values=copied.values)
+            self._thread = threading.Thread(target=self._run, args=(task, session), name="elasticdl-checkpoint")
+            self._thread.start()
+
+    def _run(self, task: _Task, session: Session) -> None:
         try:
-            with CHECKPOINT:
-                self.write(session, state)
+            self._put(task, session)
         except Exception as e:
             failure = _of_storage(e)
             if failure is None:
-                raise
-            self._again = time.monotonic() + RETRY
-            session.unsaved(self.path, str(failure))
+                self._failure = e
+            else:
+                self._again = time.monotonic() + RETRY
+                self._report(str(failure))
+                session.unsaved(task.commit.round, self.path, str(failure))
+
+    def _report(self, why: str) -> None:
+        """Report to the user why the storage fails, once."""
+        if why != self._problem:
+            sys.stderr.write(
+                "elasticdl: the checkpoint %s cannot be written, and is tried again: %s\n" % (self.path, why)
+            )
+        self._problem = why
+
+    def busy(self) -> bool:
+        """Return whether a checkpoint is being written, or memory for the first one allocated."""
+        if self._staging is not None and not self._staging.ready():
+            return True
+        return self._thread is not None and self._thread.is_alive()
+
+    def settle(self, timeout: Optional[float] = None) -> None:
+        """Wait until nothing is being written. Raise the error of the script, if there is one."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                return
+            self._thread = None
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def prepare(self, session: Session, state: Any) -> None:
+        """Have the memory for a copy in the process that is rank 0, and in no other."""
+        if not _writes(session):
+            if self._staging is not None and not self.busy():
+                self._staging = None
+        elif self._staging is None and self.every:
+            self._staging = Staging()
+            if not session.sharded:  # the first copy of shards allocates its memory
+                self._staging.prepare(state.collect())
 
     def due(self, session: Session) -> bool:
-        """Return whether this rank must write a checkpoint after this round."""
-        if session.world.rank != 0 or not self.every:
+        """Return whether this rank must make a checkpoint after this round."""
+        if not _writes(session) or not self.every:
             return False
-        return session.round % self.every == 0 or self._again is not None and time.monotonic() >= self._again
+        if session.round % self.every == 0:
+            return True
+        if session.sharded:
+            return self._late  # as on all ranks
+        return self._late and not self.busy() or self._again is not None and time.monotonic() >= self._again
 
     def lacks(self, session: Session) -> bool:
         """Return whether the last round of the training has no checkpoint."""
-        return self.every > 0 and (session.round % self.every != 0 or self._again is not None)
+        return _any_rank(session, self.every > 0 and session.world.rank == 0 and self._round != session.round)
+
+
+def _writes(session: Session) -> bool:
+    """Return whether this rank writes a part of the state."""
+    return session.sharded or session.world.rank == 0
+
+
+def _any_rank(session: Session, mine: bool) -> bool:
+    """Return whether it is true of a rank that takes part in a checkpoint: all, if it is sharded."""
+    if not session.sharded:
+        return mine
+    return any(row[0] for row in _gather(session.group, [int(mine)]))
+
+
+def load(file: Any) -> Any:
+    """Return what a file of torch has, in the host's memory."""
+    return torch.load(file, map_location="cpu", weights_only=False)
+
+
+def _write(file: Any, data: bytes) -> None:
+    """Write to a path, or to an open file."""
+    if isinstance(file, str):
+        with open(file, "wb") as f:
+            f.write(data)
+    else:
+        file.write(data)
 
 
 #: Errors of a wrong path. They are no failures of the storage: no later attempt would succeed.
@@ -193,34 +412,6 @@ _WRONG_PATH = {
     errno.ENAMETOOLONG,
     errno.ELOOP,
 }
-
-
-def _lock(file: IO[bytes]) -> None:
-    """Lock a file until it is closed.
-
-    Continue without the lock if the file system has none, or after 10 seconds: the process that
-    holds it may be stopped by a signal.
-    """
-    limit = time.monotonic() + 10
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() >= limit:
-                return
-            time.sleep(0.05)
-        except OSError:
-            return
-
-
-def _world(file: Optional[int]) -> List[int]:
-    """Return the claim and the world's number from a file, [] if it has none."""
-    try:
-        numbers = json.loads(os.pread(file, 100, 0)) if file is not None else []
-        return [int(n) for n in numbers] if len(numbers) == 2 else []
-    except (TypeError, ValueError):
-        return []
 
 
 def _of_storage(e: Optional[BaseException]) -> Optional[OSError]:
@@ -240,16 +431,19 @@ _asked = False
 
 
 def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = False) -> None:
-    """Declare the file for checkpoints, before :func:`init`; without a path, write one now.
+    """Declare where checkpoints are, before :func:`init`; without a path, make one now.
 
-    ``path`` is a file, or a directory that exists. ``every`` is in rounds, and the last round
-    counts, too; 0 writes only on request. If the file exists, ``init`` resumes it, and its records
-    are not trained on again. It is unpickled: use only files that you trust.
+    ``path`` is a directory, which is made when it is needed, or ``s3://BUCKET/PREFIX`` or
+    ``gs://BUCKET/PREFIX``. ``every`` is in rounds, and the last round counts, too; 0 writes only on
+    request. If there is a checkpoint, ``init`` resumes it, and its records are not trained on again.
+    It is unpickled: use only what you trust.
 
-    Without a path only rank 0 writes. In the middle of a round, from the batch to :func:`step`, the
-    model may have records that are not credited yet: then that ``step()`` writes the checkpoint. If
-    the storage fails, as when a disk is full, the training continues: the status shows the reason,
-    and the checkpoint is tried again.
+    The state is copied in memory, and written while the training continues. One that is due before
+    the last one is written is made when that is written. Without a path only rank 0 makes one, or
+    all ranks if the State is sharded, and waits until the last one is written. In the middle of a
+    round, from the batch to :func:`step`, the model may have records that are not credited yet:
+    then that ``step()`` makes the checkpoint. If the storage fails, as when a disk is full, the
+    training continues: the status shows the reason, and the checkpoint is tried again.
 
     A checkpoint in the middle of an epoch is of one data set: ``size``, ``records_per_task``,
     ``shuffle`` and ``seed``. A script that declares another one gets an Error. ``same_data``
@@ -264,31 +458,35 @@ def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = 
 
         if session._session is not None:
             raise Error("call elasticdl.checkpoint(%r) before elasticdl.init(), which resumes it" % path)
-        declared = Checkpoints(path, every, same_data)
+        declared = Checkpoints(os.fspath(path), every, same_data)
         return
     if declared is None or state is None:
         raise Error(
             "checkpoint() writes the State of a function under @elasticdl.run; declare checkpoint(path) before init()"
         )
     now = current()
-    if now.world.rank != 0:
+    if not _writes(now):
         return
     if now.headers or now.half:
         _asked = True
     else:
-        declared.attempt(now, state)
+        declared.attempt(now, state, wait=True)
 
 
 def after_round() -> None:
-    """Write a checkpoint if one is due, or was requested in the round."""
+    """Make a checkpoint if one is due, or was requested in the round."""
     global _asked
     session = current()
     if declared is None or state is None:
         return
+    if not declared.busy():
+        declared.settle()
     # The request may be of an earlier world, in which this rank was rank 0.
     asked, _asked = _asked, False
     if asked or declared.due(session):
-        declared.attempt(session, state)
+        declared.attempt(session, state, wait=asked)
+    else:
+        declared.prepare(session, state)
 
 
 @atexit.register
@@ -307,10 +505,20 @@ def before_end() -> str:
     """
     if declared is None or state is None:
         return "no function under @elasticdl.run has begun"
+    session = current()
+    declared.settle()
+    if not _any_rank(session, session.world.rank == 0 and declared._round != session.round):
+        return ""  # it was being written
     try:
-        return declared.write(current(), state)
+        return declared.write(session, state)
     except Exception as e:
         raise _of_storage(e) or e
+
+
+def before_restart() -> None:
+    """Wait for a checkpoint that is being written, if it does not take long."""
+    if declared is not None:
+        declared.settle(PATIENCE)
 
 
 def after_training() -> None:
@@ -329,5 +537,11 @@ def after_training() -> None:
         return
     # The request may be of a round that the end of a world interrupted.
     asked, _asked = _asked, False
-    if asked or session.world.rank == 0 and declared.lacks(session):
-        declared.attempt(session, state)
+    with CHECKPOINT:
+        declared.settle()
+        if asked or declared.lacks(session):
+            task = declared._task(session, state)
+            declared._run(task, session)
+            if task.plan is not None:
+                task.plan.await_end()
+            declared.settle()

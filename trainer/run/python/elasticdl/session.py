@@ -15,9 +15,9 @@ import torch.distributed as dist
 from . import nccl, spent
 from .doubt import AGENT_GONE, DOUBT, NO_CHECKPOINT, RESTART, Error, WorldChanged, leave
 from .group import MAKE, MESSAGES, Group, World, stay_outside
-from .leases import AgentSource, Book, Cut, DataSet, LocalSource, misfit
+from .leases import AgentSource, Book, Cut, DataSet, LocalSource, misfit, remedied
 from .link import Cancelled, Link, Message
-from .rounds import ENDED, LEAVE, RANGES, STEPS, STOP, Credit, Header, Ledger, enter
+from .rounds import ENDED, LEAVE, RANGES, SAVE, STEPS, STOP, Credit, Header, Ledger, enter
 from .store import AgentStore, names
 
 #: The time between two heartbeats, in seconds.
@@ -30,7 +30,7 @@ class Session:
     ``_hear`` and ``_lost`` run in the link's thread, ``_beat`` in its own.
     """
 
-    def __init__(self, backend: str, address: Optional[str]) -> None:
+    def __init__(self, backend: str, address: Optional[str], sharded: bool = False) -> None:
         if backend not in ("gloo", "nccl"):
             raise Error("backend %r is not known; use \"gloo\" or \"nccl\"" % backend)
         self.backend = backend
@@ -40,6 +40,8 @@ class Session:
             nccl.check()
             self.survives = address is not None and nccl.survives()
             nccl.prepare(self.survives)
+        self.sharded = sharded    # each rank has a part of the state
+        self.survives = self.survives and not sharded
         self.pid = os.getpid()
         self.world = World()
         self.group: Any = None
@@ -55,6 +57,9 @@ class Session:
         # reads the state from the checkpoint that has round and ledger
         self.loaded: Optional[Callable[[], Dict[str, Any]]] = None
         self.look: Callable[["Session"], None] = lambda _: None  # takes them from the newest
+        # name of the commit with the sharded state, and what reads this rank's part of it
+        self.commit_name = ""
+        self.read_shards: Callable[[Any, str], None] = lambda state, name: None
         self.synced = False       # the state is that of this world
         # gradients of a round that is not committed may have been applied
         self.half = False
@@ -67,6 +72,8 @@ class Session:
         self.on_commit: List[Callable[[], None]] = []
         # saves the state before this process is ended; returns why it is not saved, or ""
         self.on_end: Callable[[], str] = lambda: NO_CHECKPOINT
+        # waits for what is being written, before this process is restarted
+        self.on_restart: Callable[[], None] = lambda: None
         self.over = False         # all records are in the model
         # the most records that a rank brought to a round in which this one had no lease
         self.batch = 1
@@ -81,8 +88,6 @@ class Session:
         self._unsaved: Optional[float] = None
         # newest round with a checkpoint of this process
         self._written = -1
-        # reported reason why the storage fails; "": it does not
-        self._failure = ""
         self._closing = False
         # the agent has asked which records are in the state of every rank
         self._account = False
@@ -118,10 +123,10 @@ class Session:
                 self._asked = max(self._asked, int(m["formation"]))
             elif op == "leave":
                 self._deadline = float(m["deadline"])
-                self._unsaved = _half_way(self._deadline)
+                self._unsaved = (time.time() + max(time.time(), self._deadline)) / 2  # half-way
             elif op == "stop":
                 if self._stop is None:
-                    self._unsaved = _half_way(float(m["deadline"]))
+                    self._unsaved = (time.time() + max(time.time(), float(m["deadline"]))) / 2
                 self._stop = float(m["deadline"])
             elif op == "account":
                 self._account = True
@@ -130,7 +135,7 @@ class Session:
             leave(int(m.get("code", 0)), str(m.get("why", "the agent asked it to end, and gave no reason")))
         if op == "recall" and m.get("now"):
             if not self.survives:
-                leave(RESTART, "the world changed, and %s groups are not re-formed in the process" % self.backend)
+                self._restart()
             assert self.link is not None
             self.link.cancel(int(m["formation"]))
             group = self.group
@@ -364,6 +369,7 @@ class Session:
             | (LEAVE if self._asked >= self.world.formation else 0)
             | (ENDED if ended else 0)
             | (STEPS if steps else 0)
+            | (SAVE if self.sharded and self._unsaved is not None and time.time() >= self._unsaved else 0)
         )
         now = self.pending[:RANGES]
         # The next header has the rest, in this round or in the next one.
@@ -457,7 +463,10 @@ class Session:
         if any(h.any(STOP) for h in headers):
             self.rest()
         last = any(h.any(LEAVE) for h in headers)
-        if self.world.rank == 0 and self._unsaved is not None and (last or time.time() >= self._unsaved):
+        if self.sharded:
+            if last or any(h.any(SAVE) for h in headers):
+                self._save()
+        elif self.world.rank == 0 and self._unsaved is not None and (last or time.time() >= self._unsaved):
             # This process leaves, and the others may leave, too.
             self._save()
         self.check(last)
@@ -468,7 +477,7 @@ class Session:
         Rank 0 saves the state. Then all ranks wait until the agent ends them. Raise WorldChanged if
         a member is lost: the others form another world, and end in it.
         """
-        if self.world.rank == 0:
+        if self.world.rank == 0 or self.sharded:
             self._save(True)
         with self._cv:
             self._cv.wait_for(self.recalled)
@@ -480,7 +489,7 @@ class Session:
         It is then the state of all ranks. ``stops``: the process is ended because the job stops.
         """
         try:
-            why = "" if self._written == self.round else self.on_end()
+            why = "" if self._written == self.round and not self.sharded else self.on_end()
         except Exception as e:
             # The disk may be full. The agent gets the reason, and the process still ends.
             why = "%s: %s" % (type(e).__name__, e)
@@ -488,38 +497,43 @@ class Session:
         with self._cv:
             self._unsaved = None
             stops = stops or self._stop is not None
-        if stops and self.link is not None:
+        if stops and self.link is not None and self.world.rank == 0:
             self.link.send("rest", round=self.round, why=why)
 
-    def saved(self, path: str) -> None:
-        """Note that a checkpoint of this round is written, and notify the agent."""
-        self._written, self._failure = self.round, ""
+    def saved(self, round: int, path: str) -> None:
+        """Note that a checkpoint of that round is written, and notify the agent. For any thread."""
+        self._written = round
         if self.link is not None:
-            self.link.send("saved", round=self.round, path=os.path.abspath(path))
+            self.link.send("saved", round=round, path=path)
 
-    def unsaved(self, path: str, why: str) -> None:
-        """Report to the user and the agent why a checkpoint could not be written."""
-        if why != self._failure:
-            sys.stderr.write("elasticdl: the checkpoint %s cannot be written, and is tried again: %s\n" % (path, why))
-        self._failure = why
+    def unsaved(self, round: int, path: str, why: str) -> None:
+        """Report to the agent why a checkpoint could not be written. For any thread."""
         if self.link is not None:
-            self.link.send("unsaved", round=self.round, path=os.path.abspath(path), why=why)
+            self.link.send("unsaved", round=round, path=path, why=why)
 
     def check(self, asked: bool) -> None:
         """Raise WorldChanged if a member is lost, or if all are to leave after this round."""
         if self.recalled() or asked and self.link is not None:
             if asked and not self.survives:
-                leave(RESTART, "the world changed, and %s groups are not re-formed in the process" % self.backend)
+                self._restart()
             raise WorldChanged("formation %d is over" % self.world.formation)
+
+    def _restart(self) -> None:
+        """End this process, so that it is started again in the next world."""
+        try:
+            self.on_restart()
+        finally:
+            what = "shards" if self.sharded else "%s groups" % self.backend
+            leave(RESTART, "the world changed, and %s are not re-formed in the process" % what)
 
     def claim(self, path: str) -> int:
         """Claim a checkpoint for the job, before it is read or written; return the claim's number.
 
-        Return 0 without an agent. Raise Error if the checkpoint belongs to another job.
+        ``path`` is absolute, or a URL. Return 0 without an agent. Raise Error if the checkpoint belongs to another job.
         """
         if self.link is None:
             return 0
-        return int(self.link.ask("checkpoint", path=os.path.abspath(path)).get("claim", 0))
+        return int(self.link.ask("checkpoint", path=path).get("claim", 0))
 
     def declare(self, data: DataSet) -> None:
         """Declare the data set. Raise Error if the records in the state are of another."""
@@ -536,15 +550,7 @@ class Session:
         cut = data.cut() if self.cut is None and self.same_data else self.cut
         wrong = misfit(cut, data, self.ledger, self.settled)
         if wrong:
-            remedy = (
-                "restore that data set"
-                if cut is not None
-                else "call checkpoint(path, same_data=True) if the data set is the same"
-            )
-            raise Error(
-                "%s cannot be resumed: %s; %s, or give checkpoint() another path to start over"
-                % (self.origin, wrong, remedy)
-            )
+            raise Error("%s cannot be resumed: %s" % (self.origin, remedied(wrong, cut)))
         self.cut = data.cut()
 
     def check_ready(self) -> None:
@@ -576,20 +582,14 @@ class Session:
             self.link.send("done", round=self.round)
 
 
-def _half_way(deadline: float) -> float:
-    """Return the time in the middle between now and a deadline."""
-    now = time.time()
-    return now + max(0.0, deadline - now) / 2
-
-
 _session: Optional[Session] = None
 
 
-def start(backend: str) -> Session:
+def start(backend: str, sharded: bool = False) -> Session:
     global _session
     if _session is not None:
         raise Error("elasticdl.init() was called before in this process")
-    _session = Session(backend, os.environ.get("ELASTICDL_SOCKET") or None)
+    _session = Session(backend, os.environ.get("ELASTICDL_SOCKET") or None, sharded)
     return _session
 
 

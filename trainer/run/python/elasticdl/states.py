@@ -222,6 +222,9 @@ class State:
         session.book.rewind(session.ledger)
 
     def _sync(self, session: Session) -> None:
+        if session.sharded:
+            self._sync_shards(session)
+            return
         group = session.group
         source = max(session.source, 0)
         if session.loaded is not None and not session.live and group.rank == source:
@@ -255,13 +258,39 @@ class State:
         # Not before: if the source is lost meanwhile, this rank has what it had.
         session.round, session.ledger, session.settled, session.cut = newest, ledger, settled, cut
 
+    def _sync_shards(self, session: Session) -> None:
+        """Read the commit of the rank that has the newest one, each rank its own part."""
+        group, source = session.group, max(session.source, 0)
+        body = b""
+        if group.rank == source:
+            body = _pickled((session.round, session.settled, session.ledger, session.cut, session.commit_name))
+        if group.size > 1:
+            body = _spread_bytes(group, source, body)
+        newest, settled, ledger, cut, name = pickle.loads(body)
+        if name:
+            session.read_shards(self, name)
+        session.round, session.ledger, session.settled, session.cut = newest, ledger, settled, cut
+
 
 def _gather(group: Any, row: List[int]) -> List[List[int]]:
     """Gather a row of numbers from each rank. The rows must have the same length."""
+    if group.size == 1:
+        return [row]
     mine = torch.tensor(row, dtype=torch.int64)
     table = torch.empty(group.size, len(row), dtype=torch.int64)
     group.wait(group.gloo.allgather([list(table.unbind(0))], [mine]))
     return [list(map(int, row)) for row in table.tolist()]
+
+
+def _gather_bytes(group: Any, body: bytes) -> List[bytes]:
+    """Gather bytes from each rank."""
+    if group.size == 1:
+        return [body]
+    sizes = [row[0] for row in _gather(group, [len(body)])]
+    mine = torch.frombuffer(bytearray(body.ljust(max(sizes), b"\0")), dtype=torch.uint8)
+    table = torch.empty(group.size, max(sizes), dtype=torch.uint8)
+    group.wait(group.gloo.allgather([list(table.unbind(0))], [mine]))
+    return [ctypes.string_at(row.data_ptr(), n) for row, n in zip(table, sizes)]
 
 
 def _pickled(value: Any) -> bytes:

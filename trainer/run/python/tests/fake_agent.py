@@ -104,6 +104,7 @@ class Agent:
         self.owner = ""  # why they may not
         self.only: Optional[Process] = None  # gets the next lease
         self.silent = False  # no recalls
+        self.least = 1  # a world has at least as many
         # whether it says that it knows of no lost process
         self.explain = True
         self.round = -1
@@ -217,7 +218,7 @@ class Agent:
         arrived = [p for p in alive if p.arrival is not None]
         if not arrived or any(p.arrival is None for p in alive if p in self.members):
             return
-        if self.formation == 0 and len(arrived) < self.first:
+        if self.formation == 0 and len(arrived) < self.first or len(arrived) < self.least:
             return
         newest = max(arrived, key=lambda p: (p.arrival["round"], not p.leaves))
         source = newest.arrival["round"]
@@ -303,7 +304,7 @@ class Agent:
             self._keep(p, m)
         elif op == "checkpoint":
             self.claims.append(m["path"])
-            p.send(q=m["q"], **({"err": self.owner} if self.owner else {"ok": {}}))
+            p.send(q=m["q"], **({"err": self.owner} if self.owner else {"ok": {"claim": 1}}))
         elif op == "dataset":
             fields = {k: m[k] for k in ("size", "epochs", "shuffle", "seed", "records_per_task")}
             if self.data is not None and self.data != fields:

@@ -3,8 +3,6 @@
 Each runs in a world of one.
 """
 
-import errno
-import glob
 import os
 import sys
 from types import SimpleNamespace
@@ -12,7 +10,7 @@ from types import SimpleNamespace
 import torch
 
 import elasticdl
-from elasticdl import leases, rounds, saving, session, states
+from elasticdl import leases, rounds, session, states
 
 
 def permutation_is_kept():
@@ -177,160 +175,6 @@ def older_than_its_world():
     assert (s.settled, s.ledger) == (2, {})
 
 
-def who_writes():
-    """Check that rank 0 alone writes checkpoints: periodically, at the end, and on request."""
-    path = os.path.join(os.environ["WHERE"], "written.pt")
-    s = alone()
-    saving.declared, saving.state = saving.Checkpoints(path, 3), elasticdl.State(n=1)
-    wrote = []
-    saving.declared.write = lambda session, state: wrote.append((session.world.rank, session.round))
-    for rank in (0, 1):
-        s.world = session.World(rank=rank, size=2)
-        for s.round in range(1, 8):
-            saving.after_round()
-        saving.after_training()  # 7 is not written yet
-        saving.checkpoint()
-        s.round = 6
-        saving.after_training()
-    assert wrote == [(0, 3), (0, 6), (0, 7), (0, 7)], wrote
-    del wrote[:]
-    s.world, s.half = session.World(rank=0, size=2), True
-    saving.checkpoint()
-    assert not wrote
-    s.half, s.round = False, 1
-    saving.after_round()
-    saving.after_round()
-    assert wrote == [(0, 1)], wrote
-    saving.declared.every = 0
-    for s.round in range(1, 8):
-        saving.after_round()
-    saving.after_training()
-    assert len(wrote) == 1
-
-
-def written_whole():
-    """Check that a checkpoint is on the disk before it replaces the last one.
-
-    A failure leaves the last one, and no other file.
-    """
-    where = os.path.join(os.environ["WHERE"], "made", "for", "it")
-    saved = saving.Checkpoints(os.path.join(where, "kept.pt"), 1)
-    s = alone(4)
-    s.ledger, s.cut = {(0, 1): 2}, leases.DataSet(20).cut()
-    order, sync, replace = [], os.fsync, os.replace
-    os.fsync = lambda fd: (order.append(("sync", os.fstat(fd).st_size > 0)), sync(fd))
-    os.replace = lambda a, b: (order.append(("replace", os.path.getsize(a) > 0)), replace(a, b))
-    saved.write(s, elasticdl.State(n=1))
-    assert order == [("sync", True), ("replace", True)], order
-
-    def full(fd):
-        raise OSError(28, "No space left on device")
-
-    os.fsync = full
-    s.round = 5
-    try:
-        saved.write(s, elasticdl.State(n=2))
-    except OSError as e:
-        assert e.errno == 28
-    else:
-        raise AssertionError("not written, and nothing is reported")
-    os.fsync, os.replace = sync, replace
-    assert os.listdir(where) == ["kept.pt"]
-    again = session.Session("gloo", None)
-    saved.resume(again)
-    assert (again.round, again.ledger, again.cut, again.loaded()) == (
-        4,
-        {(0, 1): 2},
-        leases.DataSet(20).cut(),
-        {"n": 1},
-    )
-    assert saving.Checkpoints(where, 1).path == os.path.join(where, "checkpoint.pt")
-    assert saving.Checkpoints(where + "/new/", 1).path == os.path.join(where, "new/checkpoint.pt")
-
-
-def newer_or_older():
-    """Check that a file of another round than the process has arrived with is refused."""
-    saved = saving.Checkpoints(os.path.join(os.environ["WHERE"], "other.pt"), 1)
-    writer = alone(10)
-    saved.write(writer, elasticdl.State(n=10))
-
-    def doubted(why):
-        raise AssertionError(why)
-
-    for other in (9, 11):
-        reader = session.Session("gloo", None)
-        reader.doubt = doubted
-        saved.resume(reader)
-        reader.round = other
-        try:
-            reader.loaded()
-        except AssertionError as e:
-            assert "has round 10 now, and had %d" % other in str(e)
-        else:
-            raise AssertionError("it has the state of round 10")
-
-
-
-def storage_fails():
-    """Check that the training continues if the storage fails, and ends if the path is wrong.
-
-    A checkpoint whose storage fails is reported and tried again.
-    """
-    path = os.path.join(os.environ["WHERE"], "kept.pt")
-    s, told, now = alone(), [], [100.0]
-    s.link = type(
-        "Link", (), {"send": lambda self, op, **fields: told.append((op, fields["round"], fields.get("why")))}
-    )()
-    saving.declared, saving.state = saving.Checkpoints(path, 3), elasticdl.State(n=1)
-    saving.time = type("Clock", (), {"monotonic": lambda self: now[0], "time": lambda self: 0.0})()
-    failure, save = [None], torch.save
-
-    def fails(what, file):
-        """Fail as torch does: the error of the file is the context of another one."""
-        if failure[0] is None:
-            return save(what, file)
-        try:
-            raise failure[0]
-        except OSError:
-            raise RuntimeError("unexpected pos 64 vs 0")
-
-    torch.save = fails
-    for code in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE):
-        del told[:]
-        failure[0] = OSError(code, os.strerror(code))
-        s.round = 3
-        saving.after_round()
-        why = str(failure[0])
-        assert told == [("unsaved", 3, why)], told
-        s.round = 4
-        saving.after_round()  # not yet
-        assert len(told) == 1
-        now[0] += saving.RETRY
-        saving.after_round()
-        assert told[1:] == [("unsaved", 4, why)], told
-        saving.checkpoint()
-        s.round = 6
-        # the round is one of those that are due, and has none
-        saving.after_training()
-        assert told[2:] == [("unsaved", 4, why), ("unsaved", 6, why)], told
-        failure[0] = None
-        now[0] += saving.RETRY
-        s.round = 7
-        saving.after_round()
-        assert told[4:] == [("saved", 7, None)], told
-        now[0] += saving.RETRY
-        saving.after_round()
-        assert len(told) == 5 and set(os.listdir(os.path.dirname(path))) - {"log"} == {"kept.pt"}
-    for code in (errno.EACCES, errno.EROFS, errno.ENOENT):
-        failure[0] = OSError(code, os.strerror(code))
-        s.round = 9
-        try:
-            saving.after_round()
-        except RuntimeError:
-            continue
-        raise AssertionError("a path that is wrong is tried for ever")
-
-
 def differences():
     """Check that parts that differ on one of three ranks are sent to all, and others are not.
 
@@ -361,78 +205,6 @@ def differences():
     (skeleton, places), = sent["parts"].values()
     assert list(sent["parts"]) == ["model"] and skeleton is None and len(places) == sent["tensors"] == 1
     assert (s.round, s.settled, s.ledger) == (6, 1, {(1, 0): 8})
-
-
-def claimed():
-    """Check that a checkpoint is claimed by its absolute path, and not read if that is refused."""
-    os.chdir(os.environ["WHERE"])
-    s, asked = session.Session("gloo", None), []
-    s.claim("kept.pt")  # nobody to ask
-
-    class Agent:
-        refuses = False
-
-        def ask(self, op, **fields):
-            asked.append((op, fields))
-            if self.refuses:
-                raise elasticdl.Error("the agent refused")
-            return {"claim": 3}
-
-    s.link, saved = Agent(), saving.Checkpoints("kept.pt", 1)
-    saved.resume(s)
-    assert asked == [("checkpoint", {"path": os.path.join(os.getcwd(), "kept.pt")})], asked
-    with open("kept.pt", "wb") as f:
-        f.write(b"no checkpoint")
-    Agent.refuses = True
-    try:
-        saved.resume(s)
-    except elasticdl.Error as e:
-        assert str(e) == "the agent refused"
-        return
-    raise AssertionError("not refused")
-
-
-def taken_over():
-    """Check that a checkpoint claimed by another job is not replaced, and that the job is named."""
-    path = os.path.join(os.environ["WHERE"], "kept.pt")
-    s, saved = alone(4), saving.Checkpoints(path, 1)
-
-    class Agent:
-        def ask(self, op, **fields):
-            return {"claim": 9}
-
-        def send(self, op, **fields):
-            pass
-
-    s.link = Agent()
-    saved.resume(s)
-    os.mkdir(path + ".owner")
-    for name in ("owner-00000009", "owner-00000009.released", ".owner-00000010-7", "owner-10", "notes"):
-        with open(os.path.join(path + ".owner", name), "w") as f:
-            f.write('{"owner": {"name": "mine", "job": "u9"}}')
-    saved.write(s, elasticdl.State(n=1))
-    with open(os.path.join(path + ".owner", "owner-00000010"), "w") as f:
-        f.write('{"owner": {"name": "other", "job": "u10"}}')
-    try:
-        saved.write(s, elasticdl.State(n=2))
-    except elasticdl.Error as e:
-        assert "taken over by job other (UID u10)" in str(e), e
-    else:
-        raise AssertionError("the checkpoint of another job was replaced")
-    assert saved._read(open(path, "rb"))["state"] == {"n": 1}
-    later = alone(3)
-    later.world = later.world._replace(formation=7)
-    saved._claim = 11
-    assert saved.write(later, elasticdl.State(n=5)) == ""
-    # a process of an earlier world takes long to write its state, which is an older one
-    assert saved.write(s, elasticdl.State(n=2)) == "formation 7 has written a checkpoint since"
-    assert saved._read(open(path, "rb"))["state"] == {"n": 5} and not glob.glob(path + ".*.tmp")
-    # generations of a resumed job begin at 1
-    saved._claim = 12
-    assert saved.write(s, elasticdl.State(n=2)) == ""
-    assert saved._read(open(path, "rb"))["state"] == {"n": 2}
-    saved._claim = 0  # it was not claimed
-    saved.write(s, elasticdl.State(n=3))
 
 
 def gaps():

@@ -38,7 +38,7 @@ def resumed(agent, round):
 
 @pytest.mark.parametrize("ranks, asked", [(1, 1), (2, 2), (3, 3), (3, 1)])
 def test_a_stop_saves_the_last_round(job, tmp_path, ranks, asked):
-    path = str(tmp_path / "saved.pt")
+    path = str(tmp_path / "saved")
     agent = job(ranks, "--size", 2000, "--pause", 0.003, "--checkpoint", path, "--every", 1000)
     assert agent.stepping(7), words(agent)
     assert not os.path.exists(path)
@@ -65,7 +65,7 @@ def test_a_stop_without_a_checkpoint_says_why(job):
 
 
 def test_a_stop_whose_checkpoint_cannot_be_written_says_why(job, tmp_path):
-    agent = job(2, "--size", 2000, "--pause", 0.003, "--checkpoint", tmp_path / "later" / "saved.pt", "--every", 1000)
+    agent = job(2, "--size", 2000, "--pause", 0.003, "--checkpoint", tmp_path / "later" / "saved", "--every", 1000)
     assert agent.stepping(3), words(agent)
     (tmp_path / "later").write_text("not a directory")
     stop(agent.members)
@@ -75,7 +75,7 @@ def test_a_stop_whose_checkpoint_cannot_be_written_says_why(job, tmp_path):
 
 def test_one_is_killed_in_a_stop(job, tmp_path):
     """Check that the others form a world, are asked to stop again, and end a round in it."""
-    path = str(tmp_path / "saved.pt")
+    path = str(tmp_path / "saved")
     agent = job(3, "--size", 4000, "--pause", 0.003, "--checkpoint", path, "--every", 1000)
     assert agent.stepping(5), words(agent)
     agent.kill(agent.members[0])
@@ -86,7 +86,7 @@ def test_one_is_killed_in_a_stop(job, tmp_path):
 
 
 def test_one_that_rests_is_called_back_when_another_is_killed(job, tmp_path):
-    path = str(tmp_path / "saved.pt")
+    path = str(tmp_path / "saved")
     agent = job(3, "--size", 4000, "--pause", 0.003, "--checkpoint", path, "--every", 1000)
     assert agent.stepping(5), words(agent)
     stop(agent.members)
@@ -100,7 +100,7 @@ def test_one_that_rests_is_called_back_when_another_is_killed(job, tmp_path):
 
 @pytest.mark.parametrize("leaves", [0, 1])
 def test_rank_0_saves_before_it_leaves(job, tmp_path, leaves):
-    path = str(tmp_path / "saved.pt")
+    path = str(tmp_path / "saved")
     agent = job(2, "--size", 4000, "--pause", 0.003, "--checkpoint", path, "--every", 100000)
     assert agent.stepping(5), words(agent)
     leaver = agent.members[leaves]
@@ -113,7 +113,7 @@ def test_rank_0_saves_before_it_leaves(job, tmp_path, leaves):
 
 
 def test_all_leave_and_rank_0_saves_the_last_round(job, tmp_path):
-    path = str(tmp_path / "saved.pt")
+    path = str(tmp_path / "saved")
     agent = job(2, "--size", 2000, "--pause", 0.003, "--checkpoint", path, "--every", 1000)
     assert agent.stepping(5), words(agent)
     for p in agent.members:

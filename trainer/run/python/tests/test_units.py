@@ -39,14 +39,22 @@ LAWS = [
     "half_a_round",
     "settled_epochs",
     "older_than_its_world",
-    "who_writes",
-    "written_whole",
-    "storage_fails",
-    "newer_or_older",
     "differences",
+    "gaps",
+]
+CHECKPOINTS = [
+    "who_writes",
+    "one_at_a_time",
+    "no_room",
+    "copies_of_tensors",
+    "written_whole",
+    "killed_anywhere",
+    "an_old_file",
+    "newer_or_older",
+    "order_of_commits",
+    "storage_fails",
     "claimed",
     "taken_over",
-    "gaps",
 ]
 MODELS = [
     "accumulation",
@@ -110,6 +118,11 @@ def test_origin(tmp_path, forker):
 @pytest.mark.parametrize("case", LAWS)
 def test_law(case, tmp_path, forker):
     runs("laws.py", case, tmp_path, forker)
+
+
+@pytest.mark.parametrize("case", CHECKPOINTS)
+def test_checkpoint(case, tmp_path, forker):
+    runs("checkpoints.py", case, tmp_path, forker)
 
 
 @pytest.mark.parametrize("case", MODELS)

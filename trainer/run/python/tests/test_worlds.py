@@ -1,5 +1,6 @@
 """Tests that kill, stop and start processes of a job, whose model counts the records."""
 
+import glob
 import json
 import os
 import random
@@ -283,7 +284,7 @@ def test_a_script_acts_on_the_notice_that_it_will_be_taken_away(job, tmp_path):
         "--pause",
         0.003,
         "--checkpoint",
-        tmp_path / "saved.pt",
+        tmp_path / "saved",
         "--every",
         0,
         "--notice",
@@ -366,9 +367,9 @@ def test_without_its_agent_a_process_ends(job):
 
 
 def test_all_are_lost_and_the_checkpoint_is_resumed(job, tmp_path):
-    path = str(tmp_path / "saved.pt")
+    path = str(tmp_path / "saved")
     agent = job(2, "--size", 2000, "--pause", 0.003, "--checkpoint", path)
-    assert agent.until(lambda: os.path.exists(path)), words(agent)
+    assert agent.until(lambda: glob.glob(path + "/commit-*/commit.json")), words(agent)
     assert agent.stepping(12)
     for p in agent.alive():
         agent.kill(p)

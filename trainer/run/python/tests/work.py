@@ -12,7 +12,7 @@ import time
 import torch
 
 import elasticdl
-from elasticdl import session
+from elasticdl import saving, session
 
 a = argparse.ArgumentParser()
 a.add_argument("--size", type=int, default=2000)
@@ -103,6 +103,8 @@ def train(state):
         if a.pause:
             time.sleep(a.pause)
         elasticdl.step(loss)
+        if a.fail and saving.declared:
+            saving.declared.settle()  # the checkpoint of each round is written before the failure
         notice(state)
     return state.updates
 
