@@ -286,16 +286,16 @@ class Checkpoints:
             return ""
         return "formation %d has written a checkpoint since" % newest.formation
 
-    def attempt(self, session: Session, state: Any, wait: bool = False) -> None:
-        """Copy the state and begin to write it. ``wait``: until the last checkpoint is written.
+    def attempt(self, session: Session, state: Any) -> None:
+        """Copy the state and begin to write it.
 
-        Otherwise a checkpoint that is due meanwhile is made later. If the storage fails, as when a
-        disk is full, the training continues, and the agent gets a report. The checkpoint is tried
-        again after a round that ends ``RETRY`` seconds later, or when the next is due. Other errors
-        are raised, those of the last checkpoint, too.
+        A checkpoint that is due while the last one is being written is made later. If the storage
+        fails, as when a disk is full, the training continues, and the agent gets a report. The
+        checkpoint is tried again after a round that ends ``RETRY`` seconds later, or when the next
+        is due. Other errors are raised, those of the last checkpoint, too.
         """
         with CHECKPOINT:
-            if not wait and _any_rank(session, self.busy()):
+            if _any_rank(session, self.busy()):
                 self._late = True  # it is made when no rank is busy
                 return
             self.settle()
@@ -311,6 +311,17 @@ class Checkpoints:
             task = task._replace(values=copied.values)
             self._thread = threading.Thread(target=self._run, args=(task, session), name="elasticdl-checkpoint")
             self._thread.start()
+
+    def complete(self, session: Session, state: Any) -> None:
+        """Make a checkpoint, and return when it is written. Failures are those of attempt."""
+        with CHECKPOINT:
+            self.settle()
+            self._late = False
+            task = self._task(session, state)
+            self._run(task, session)
+            if task.plan is not None:
+                task.plan.await_end()
+            self.settle()
 
     def _run(self, task: _Task, session: Session) -> None:
         try:
@@ -440,9 +451,9 @@ def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = 
 
     The state is copied in memory, and written while the training continues. One that is due before
     the last one is written is made when that is written. Without a path only rank 0 makes one, or
-    all ranks if the State is sharded, and waits until the last one is written. In the middle of a
+    all ranks if the State is sharded, and it is written when the call returns. In the middle of a
     round, from the batch to :func:`step`, the model may have records that are not credited yet:
-    then that ``step()`` makes the checkpoint. If the storage fails, as when a disk is full, the
+    then that ``step()`` writes the checkpoint. If the storage fails, as when a disk is full, the
     training continues: the status shows the reason, and the checkpoint is tried again.
 
     A checkpoint in the middle of an epoch is of one data set: ``size``, ``records_per_task``,
@@ -470,7 +481,7 @@ def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = 
     if now.headers or now.half:
         _asked = True
     else:
-        declared.attempt(now, state, wait=True)
+        declared.complete(now, state)
 
 
 def after_round() -> None:
@@ -483,8 +494,10 @@ def after_round() -> None:
         declared.settle()
     # The request may be of an earlier world, in which this rank was rank 0.
     asked, _asked = _asked, False
-    if asked or declared.due(session):
-        declared.attempt(session, state, wait=asked)
+    if asked:
+        declared.complete(session, state)
+    elif declared.due(session):
+        declared.attempt(session, state)
     else:
         declared.prepare(session, state)
 
@@ -539,9 +552,5 @@ def after_training() -> None:
     asked, _asked = _asked, False
     with CHECKPOINT:
         declared.settle()
-        if asked or declared.lacks(session):
-            task = declared._task(session, state)
-            declared._run(task, session)
-            if task.plan is not None:
-                task.plan.await_end()
-            declared.settle()
+    if asked or declared.lacks(session):
+        declared.complete(session, state)
