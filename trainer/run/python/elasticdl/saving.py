@@ -130,11 +130,7 @@ class Checkpoints:
                 raise ValueError("it is of another kind")
         except (ValueError, KeyError, TypeError) as e:
             raise self._unreadable(commit, RECORD, e) from e
-        if bool(record.get("sharded")) != session.sharded:
-            raise Error(
-                "checkpoint %s has %s state, and the script calls init(sharded=%s): give checkpoint() another path"
-                % (self.path, "sharded" if record.get("sharded") else "whole", session.sharded)
-            )
+        self._check_kind(session, record, self.path)
         if session.sharded:
             session.loaded, session.commit_name = dict, commit.name  # State.sync reads it
         else:
@@ -142,6 +138,13 @@ class Checkpoints:
             session.loaded = lambda: self._state(commit, state, session)
         self._enter(session, record)
         self._round = commit.round
+
+    def _check_kind(self, session: Session, record: Dict[str, Any], path: str) -> None:
+        if bool(record.get("sharded")) != session.sharded:
+            raise Error(
+                "checkpoint %s has %s state, and the script calls init(sharded=%s): give checkpoint() another path"
+                % (path, "sharded" if record.get("sharded") else "whole", session.sharded)
+            )
 
     def _unreadable(self, commit: Commit, file: str, e: Exception) -> Error:
         return Error(
@@ -184,6 +187,7 @@ class Checkpoints:
             raise Error("checkpoint %s cannot be read: %s; remove it to start over" % (self._old, e)) from e
         if not isinstance(saved, dict) or saved.get("kind") != _OLD_KIND:
             raise Error("%s is not a checkpoint of elasticdl.checkpoint(); give another path" % self._old)
+        self._check_kind(session, saved, self._old)
         self._enter(session, saved)
         session.loaded = lambda: saved["state"]
 
@@ -282,7 +286,7 @@ class Checkpoints:
                 % (self.path, by["name"], by["job"])
             )
         newest = commits.newest(commits.of(names, self.place.list))
-        if newest is None or newest < commit:
+        if newest is None or newest <= commit:
             return ""
         return "formation %d has written a checkpoint since" % newest.formation
 
@@ -351,9 +355,10 @@ class Checkpoints:
 
     def settle(self, timeout: Optional[float] = None) -> None:
         """Wait until nothing is being written. Raise the error of the script, if there is one."""
-        if self._thread is not None:
-            self._thread.join(timeout)
-            if self._thread.is_alive():
+        thread = self._thread  # the link's thread may call this, too
+        if thread is not None:
+            thread.join(timeout)
+            if thread.is_alive():
                 return
             self._thread = None
         failure, self._failure = self._failure, None
@@ -493,7 +498,7 @@ def after_round() -> None:
     if not declared.busy():
         declared.settle()
     # The request may be of an earlier world, in which this rank was rank 0.
-    asked, _asked = _asked, False
+    asked, _asked = _asked and _writes(session), False
     if asked:
         declared.complete(session, state)
     elif declared.due(session):
@@ -519,7 +524,13 @@ def before_end() -> str:
     if declared is None or state is None:
         return "no function under @elasticdl.run has begun"
     session = current()
-    declared.settle()
+    failure: Optional[Exception] = None
+    try:
+        declared.settle()
+    except Exception as e:
+        failure = e
+    if _any_rank(session, failure is not None):
+        raise failure or Error("the last checkpoint of another rank has failed")
     if not _any_rank(session, session.world.rank == 0 and declared._round != session.round):
         return ""  # it was being written
     try:
@@ -549,7 +560,7 @@ def after_training() -> None:
     if declared is None or state is None:
         return
     # The request may be of a round that the end of a world interrupted.
-    asked, _asked = _asked, False
+    asked, _asked = _asked and _writes(session), False
     with CHECKPOINT:
         declared.settle()
     if asked or declared.lacks(session):

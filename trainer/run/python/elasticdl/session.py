@@ -134,10 +134,10 @@ class Session:
         if op == "end":
             leave(int(m.get("code", 0)), str(m.get("why", "the agent asked it to end, and gave no reason")))
         if op == "recall" and m.get("now"):
+            assert self.link is not None
+            self.link.cancel(int(m["formation"]))  # a checkpoint that is being written waits no longer
             if not self.survives:
                 self._restart()
-            assert self.link is not None
-            self.link.cancel(int(m["formation"]))
             group = self.group
             if group is not None and group.formation <= int(m["formation"]):
                 group.condemn(self.doubt)

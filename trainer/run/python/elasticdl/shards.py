@@ -125,6 +125,7 @@ class Plan:
         results = []
         for rank in range(self.size):
             told = pickle.loads(self._heard(str(rank)))
+            self.store.delete_key(self._key(str(rank)))
             if isinstance(told, str):
                 raise OSError(errno.EIO, "rank %d: %s" % (rank, told))
             results.append(told)

@@ -84,7 +84,6 @@ class Staging:
         self._buffers = []  # those that do not fit are released
         if fresh and not fits(fresh, headroom()):
             return None
-        cuda = False
         moves: List[Tuple[int, int, int]] = []
         for t in _once(tensors):
             buffer = known.get(_identity(t))
@@ -96,13 +95,12 @@ class Staging:
             known[_identity(t)] = buffer
             self._buffers.append(buffer)
             if t.is_cuda:
-                cuda = True
                 buffer.copy_(t, non_blocking=True)
             else:
                 moves.append((buffer.data_ptr(), t.data_ptr(), t.numel() * t.element_size()))
         _move(moves)
-        if cuda:
-            torch.cuda.synchronize()
+        for device in {t.device for t in tensors if t.is_cuda}:
+            torch.cuda.synchronize(device)
         return Copied(skeleton, [known[_identity(t)] for t in tensors])
 
 

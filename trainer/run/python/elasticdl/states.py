@@ -34,7 +34,7 @@ def _split(value: Any, tensors: List[torch.Tensor]) -> Any:
         return _Place(len(tensors) - 1, tuple(value.shape), value.dtype)
     # Subclasses are pickled whole, because they may have more attributes.
     if type(value) in (dict, OrderedDict):
-        return type(value)((k, _split(v, tensors)) for k, v in value.items())
+        return _alike(value, type(value)((k, _split(v, tensors)) for k, v in value.items()))
     if type(value) in (list, tuple):
         return type(value)(_split(v, tensors) for v in value)
     return value
@@ -44,10 +44,17 @@ def _join(value: Any, tensors: Any) -> Any:
     if isinstance(value, _Place):
         return tensors[value.number]
     if type(value) in (dict, OrderedDict):
-        return type(value)((k, _join(v, tensors)) for k, v in value.items())
+        return _alike(value, type(value)((k, _join(v, tensors)) for k, v in value.items()))
     if type(value) in (list, tuple):
         return type(value)(_join(v, tensors) for v in value)
     return value
+
+
+def _alike(value: Any, made: Any) -> Any:
+    """Return a copy of a dictionary with the versions that a state_dict() has of its modules."""
+    if hasattr(value, "_metadata"):
+        made._metadata = value._metadata
+    return made
 
 
 def _places(value: Any, found: List[_Place]) -> List[_Place]:
@@ -263,13 +270,15 @@ class State:
         group, source = session.group, max(session.source, 0)
         body = b""
         if group.rank == source:
-            body = _pickled((session.round, session.settled, session.ledger, session.cut, session.commit_name))
+            known = (session.settled, session.ledger, session.book.lengths, session.cut)
+            body = _pickled((session.round, known, session.commit_name))
         if group.size > 1:
             body = _spread_bytes(group, source, body)
-        newest, settled, ledger, cut, name = pickle.loads(body)
+        newest, known, name = pickle.loads(body)
         if name:
             session.read_shards(self, name)
-        session.round, session.ledger, session.settled, session.cut = newest, ledger, settled, cut
+        session.round = newest
+        session.settled, session.ledger, session.book.lengths, session.cut = known
 
 
 def _gather(group: Any, row: List[int]) -> List[List[int]]:

@@ -130,21 +130,23 @@ def one_at_a_time():
     saving.after_round()
     assert not saving.declared.busy()
     go.clear()
-    saving.checkpoint()
+    saving.declared.attempt(s, state)
     assert saving.declared.busy()
     threading.Timer(0.1, go.set).start()
     s.round = 10
-    saving.checkpoint()  # waits for 9
-    assert os.path.exists(os.path.join(path, "commit-00000000-00000001-00000009-3", "commit.json"))
-    assert saving.before_end() == "" and files(path) == {10: WHOLE}, files(path)
-    assert saving.declared._writes == 4  # the one before the end was being written
+    saving.checkpoint()  # returns when 9 and 10 are written
+    assert not saving.declared.busy() and files(path) == {10: WHOLE}, files(path)
+    assert saving.before_end() == ""
+    assert saving.declared._writes == 4  # the last one is of this round
     buffers = [t.data_ptr() for t in saving.declared._staging._buffers]
-    saving.checkpoint()
+    saving.declared.attempt(s, state)
     assert buffers == [t.data_ptr() for t in saving.declared._staging._buffers] and len(buffers) == 2
     saving.declared.settle()
     s.world = session.World(rank=1, size=2)
+    saving._asked = True  # of a world in which this was rank 0
+    writes.clear()
     saving.after_round()
-    assert saving.declared._staging is None  # another rank writes now
+    assert saving.declared._staging is None and not saving._asked and writes == []  # another rank writes now
 
 
 def no_room():
@@ -289,6 +291,14 @@ def an_old_file():
         again = resumed(path)
         assert (again.round, again.settled, again.ledger, again.loaded()) == (7, 1, {(1, 0): 4}, {"n": 7})
         s = alone(8)
+        s.sharded = True
+        try:
+            saving.Checkpoints(path, 1).look(s)
+        except elasticdl.Error as e:
+            assert "has whole state" in str(e) and s.round == 8, e
+        else:
+            raise AssertionError("sharded state was read from it")
+        s.sharded = False
         saving.Checkpoints(path, 1).write(s, elasticdl.State(n=8))
         assert resumed(path).loaded() == {"n": 8} and os.path.isfile(file) and files(place) == {8: WHOLE}
     with open(os.path.join(where, "foreign.pt"), "wb") as f:
