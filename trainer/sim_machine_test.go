@@ -14,6 +14,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/run/agent"
 	"github.com/elasticdl/elasticdl/trainer/run/program"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/wire/membership"
 )
 
@@ -75,6 +76,9 @@ func (s *simulation) runAgent(ctx context.Context, it *process) error {
 		err = agent.Run(ctx, agent.Config{
 			Job: joined.Job, Keeps: joined.Keeps, Self: who, Master: client, Host: it.host.name, Processors: 4,
 			Workers: 1, Leave: it.leave, Grace: scriptGrace, Output: io.Discard, Log: s.log(it.host.name), Backend: m,
+			Open: func(_ context.Context, place string) (checkpoint.Files, error) {
+				return checkpoint.Local(place), nil
+			},
 		})
 	}
 	m.mu.Lock()
