@@ -270,7 +270,7 @@ class State:
         group, source = session.group, max(session.source, 0)
         body = b""
         if group.rank == source:
-            known = (session.settled, session.ledger, session.book.lengths, session.cut)
+            known = (session.settled, session.ledger, session.cut)
             body = _pickled((session.round, known, session.commit_name))
         if group.size > 1:
             body = _spread_bytes(group, source, body)
@@ -278,7 +278,7 @@ class State:
         if name:
             session.read_shards(self, name)
         session.round = newest
-        session.settled, session.ledger, session.book.lengths, session.cut = known
+        session.settled, session.ledger, session.cut = known
 
 
 def _gather(group: Any, row: List[int]) -> List[List[int]]:
