@@ -60,7 +60,7 @@ func rulesOf(jobs []string) []rbac.PolicyRule {
 	}
 }
 
-// NodesName is the name of the objects that [NodePermissions] returns for a namespace.
+// NodesName returns the name of the objects of [NodePermissions] for a namespace.
 func NodesName(namespace string) string { return App + "-nodes-" + namespace }
 
 // NodePermissions returns the objects that an administrator creates so that the masters of a

@@ -7,8 +7,8 @@ a directory of its own::
     PATH/commit-00000002-00000005-00000400-1/state.pt         the state
     PATH/commit-00000002-00000005-00000400-1/commit.json      what it is; written last
 
-The numbers are those of the claim, of the formation (the generation of the world), of the round, and
-of the write by that process. A commit is complete if it has ``commit.json``. The newest one is the
+The numbers are those of the claim, of the formation (the generation of the world), of the round,
+and of the write by that process. A commit is complete if it has ``commit.json``. The newest one is the
 complete one with the largest numbers. So a process of an earlier world never replaces the
 checkpoint of a later one, however long it takes, and no store needs locks or renames.
 """

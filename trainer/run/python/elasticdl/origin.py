@@ -14,7 +14,10 @@ from .doubt import Error
 
 def check() -> None:
     """Raise Error if this package differs from the agent's."""
-    agents = os.path.join(os.environ.get("ELASTICDL_PACKAGE", ""), "elasticdl")
+    place = os.environ.get("ELASTICDL_PACKAGE")
+    if not place:
+        return  # there is no agent
+    agents = os.path.join(place, "elasticdl")
     here = os.path.dirname(os.path.abspath(__file__))
     if not os.path.isdir(agents) or os.path.realpath(agents) == os.path.realpath(here):
         return

@@ -1,9 +1,9 @@
 """Where checkpoints are: a directory of a file system, or a prefix in a bucket.
 
-A place has files, which appear whole or not at all. It lists, reads, writes and removes them. Nothing
-is renamed by its users, nothing is locked, and two files do not appear together. Buckets are reached
-by fsspec, which PyTorch 2 brings, Hugging Face and Lightning use, and torch.distributed.checkpoint
-writes through: one way for all stores.
+A place has files, which appear whole or not at all. It lists, reads, writes and removes them.
+Nothing is renamed by its users, nothing is locked, and two files do not appear together. Buckets
+are reached by fsspec, which PyTorch 2 brings, Hugging Face and Lightning use, and
+torch.distributed.checkpoint writes through: one way for all stores.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ class Parts:
 def parse_url(url: str) -> Tuple[str, str, str, Dict[str, Any]]:
     """Return the name for users, the scheme, bucket with prefix, and fsspec's options of a URL.
 
-    The part after a question mark is for S3, as in ``--checkpoint_dir``: ``region``, ``endpoint`` and
-    ``use_path_style=true``. Raise Error for anything else.
+    The part after a question mark is for S3, as in ``--checkpoint_dir``: ``region``, ``endpoint``
+    and ``use_path_style=true``. Raise Error for anything else.
     """
     expected = "expected a path, file://PATH, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"
     parts = urlsplit(url)

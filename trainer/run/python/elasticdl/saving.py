@@ -296,7 +296,7 @@ class Checkpoints:
         A checkpoint that is due while the last one is being written is made later. If the storage
         fails, as when a disk is full, the training continues, and the agent gets a report. The
         checkpoint is tried again after a round that ends ``RETRY`` seconds later, or when the next
-        is due. Other errors are raised, those of the last checkpoint, too.
+        is due; one of sharded state only then. Other errors are raised, those of the last checkpoint, too.
         """
         with CHECKPOINT:
             if _any_rank(session, self.busy()):
@@ -342,9 +342,7 @@ class Checkpoints:
     def _report(self, why: str) -> None:
         """Report to the user why the storage fails, once."""
         if why != self._problem:
-            sys.stderr.write(
-                "elasticdl: the checkpoint %s cannot be written, and is tried again: %s\n" % (self.path, why)
-            )
+            sys.stderr.write("elasticdl: the checkpoint %s cannot be written: %s\n" % (self.path, why))
         self._problem = why
 
     def busy(self) -> bool:
@@ -459,7 +457,8 @@ def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = 
     all ranks if the State is sharded, and it is written when the call returns. In the middle of a
     round, from the batch to :func:`step`, the model may have records that are not credited yet:
     then that ``step()`` writes the checkpoint. If the storage fails, as when a disk is full, the
-    training continues: the status shows the reason, and the checkpoint is tried again.
+    training continues: the status shows the reason, and the checkpoint is tried again; one of
+    sharded state when the next is due.
 
     A checkpoint in the middle of an epoch is of one data set: ``size``, ``records_per_task``,
     ``shuffle`` and ``seed``. A script that declares another one gets an Error. ``same_data``

@@ -56,7 +56,7 @@ class Session:
         self.live = False         # there is state in memory
         # reads the state from the checkpoint that has round and ledger
         self.loaded: Optional[Callable[[], Dict[str, Any]]] = None
-        self.look: Callable[["Session"], None] = lambda _: None  # takes them from the newest
+        self.look: Callable[["Session"], None] = lambda _: None  # takes those of the newest one
         # name of the commit with the sharded state, and what reads this rank's part of it
         self.commit_name = ""
         self.read_shards: Callable[[Any, str], None] = lambda state, name: None
@@ -529,7 +529,7 @@ class Session:
     def claim(self, path: str) -> int:
         """Claim a checkpoint for the job, before it is read or written; return the claim's number.
 
-        ``path`` is absolute, or a URL. Return 0 without an agent. Raise Error if the checkpoint belongs to another job.
+        ``path`` is absolute, or a URL. Return 0 without an agent. Raise Error if it is another job's.
         """
         if self.link is None:
             return 0

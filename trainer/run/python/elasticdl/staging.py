@@ -15,7 +15,7 @@ from .states import _join, _pickled, _split
 
 #: The part of the free memory that a copy may take.
 SHARE = 0.9
-#: Memory is copied in pieces of this size, by at most so many threads.
+#: The size of the pieces in which memory is copied, in bytes, and the most threads that copy them.
 PIECE, THREADS = 16 << 20, 4
 
 _Spec = Tuple[Tuple[int, ...], torch.dtype, Tuple[int, ...]]
@@ -194,7 +194,7 @@ def available(meminfo: str) -> Optional[int]:
 
 
 def left(limit: str, used: str, stat: str) -> Optional[int]:
-    """Return what is left of the limit of a cgroup; None: it has no limit.
+    """Return the free bytes below the limit of a cgroup; None: it has no limit.
 
     Pages of files that were read or written can be reclaimed.
     """

@@ -21,6 +21,10 @@ def refused():
 
 with tempfile.TemporaryDirectory() as agents:
     assert not refused()  # there is no agent
+    os.mkdir(os.path.join(agents, "elasticdl"))
+    os.chdir(agents)
+    assert not refused()  # a folder of that name where the script runs
+    os.rmdir(os.path.join(agents, "elasticdl"))
     os.environ["ELASTICDL_PACKAGE"] = os.path.dirname(here)
     assert not refused()
     os.environ["ELASTICDL_PACKAGE"] = agents
