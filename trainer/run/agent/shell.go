@@ -144,3 +144,13 @@ func (a *agent) observe(ctx context.Context) {
 		a.look(time.Now())
 	}
 }
+
+// pause waits for a time, and reports whether ctx has not ended meanwhile.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -100,12 +100,7 @@ func take(ctx context.Context, g Group, local int) taken {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	for {
-		select {
-		case <-ctx.Done():
-			return t
-		case <-time.After(lookEvery):
-		}
+	for pause(ctx, lookEvery) {
 		place := g.Place(local)
 		due, later := t.looks.Due(place.State, place.Ticks)
 		if due {
@@ -113,7 +108,8 @@ func take(ctx context.Context, g Group, local int) taken {
 			later = t.looks.Take(s.Text, s.Place.Ticks)
 		}
 		if !later {
-			return t
+			break
 		}
 	}
+	return t
 }
