@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	authorization "k8s.io/api/authorization/v1"
 	core "k8s.io/api/core/v1"
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,22 +37,22 @@ type notice struct {
 // heed hears of the nodes until ctx ends, if the master may watch them, for which it needs a
 // permission of the whole cluster.
 func (r *Runtime) heed(ctx context.Context) {
-	nodes := r.config.Client.CoreV1().Nodes()
 	for reported := false; ; {
-		err := limited(ctx, func(ctx context.Context) error {
-			_, err := nodes.List(ctx, meta.ListOptions{Limit: 1})
+		allowed := false
+		err := limited(ctx, func(ctx context.Context) (err error) {
+			allowed, err = r.mayWatchNodes(ctx)
 			return err
 		})
-		if err == nil {
+		if allowed {
 			break
 		}
 		wait := answeredEvery
-		if api.IsForbidden(err) || api.IsUnauthorized(err) {
+		if err == nil {
 			wait = allowedEvery
 			if !reported {
 				reported = true
-				r.config.Log.Info("Notices of nodes that will be taken away are not heeded: the master may not watch "+
-					"nodes (elasticdl rbac --nodes)", "error", err)
+				r.config.Log.Info("Notices of nodes that will be taken away are not heeded: the master may " +
+					"not list and watch nodes (elasticdl rbac --nodes)")
 			}
 		}
 		select {
@@ -60,6 +61,7 @@ func (r *Runtime) heed(ctx context.Context) {
 			return
 		}
 	}
+	nodes := r.config.Client.CoreV1().Nodes()
 	follow(ctx, r.config.Client, &core.Node{}, herald{r}, "nodes", &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o meta.ListOptions) (runtime.Object, error) {
 			return nodes.List(ctx, o)
@@ -68,6 +70,24 @@ func (r *Runtime) heed(ctx context.Context) {
 			return nodes.Watch(ctx, o)
 		},
 	})
+}
+
+// mayWatchNodes asks whether the master may list and watch nodes. A master that tried it would
+// leave a refused request in the cluster's audit log.
+func (r *Runtime) mayWatchNodes(ctx context.Context) (bool, error) {
+	for _, verb := range []string{"list", "watch"} {
+		review := &authorization.SelfSubjectAccessReview{Spec: authorization.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorization.ResourceAttributes{Verb: verb, Resource: "nodes"}}}
+		answer, err := r.config.Client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review,
+			meta.CreateOptions{})
+		if api.IsForbidden(err) || api.IsUnauthorized(err) {
+			return false, nil // it may not even ask
+		}
+		if err != nil || !answer.Status.Allowed {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // herald is the runtime as the store of what the watch of the nodes hears.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	authorization "k8s.io/api/authorization/v1"
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	api "k8s.io/apimachinery/pkg/api/errors"
@@ -211,6 +212,9 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	if rest, ok := strings.CutPrefix(r.URL.Path, "/api/v1/nodes"); ok {
 		path = "nodes" + rest
 	}
+	if rest, ok := strings.CutPrefix(r.URL.Path, "/apis/authorization.k8s.io/v1/"); ok {
+		path = rest
+	}
 	kind, name, _ := strings.Cut(path, "/")
 	s.mu.Lock()
 	down, refuse, after := s.down, s.refuse, s.after
@@ -295,8 +299,16 @@ func (s *apiServer) answer(r *http.Request, kind, name string) (any, error) {
 			}
 		}
 		return list, nil
+	case "POST selfsubjectaccessreviews":
+		review := new(authorization.SelfSubjectAccessReview)
+		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
+			return nil, api.NewBadRequest(err.Error())
+		}
+		review.Status.Allowed = s.nodes != nil && review.Spec.ResourceAttributes.Resource == "nodes"
+		return review, nil
 	case "GET nodes":
 		if s.nodes == nil {
+			s.Error("the master lists nodes, which it may not")
 			return nil, api.NewForbidden(resource, "", errors.New("it may not"))
 		}
 		list := &core.NodeList{ListMeta: version}
