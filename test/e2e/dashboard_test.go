@@ -45,6 +45,10 @@ func TestDashboard(t *testing.T) {
 		return err == nil && strings.Contains(out, "rank") && strings.Contains(out, "plain.py")
 	})
 
+	eventually(t, "steps of the program", patience, func() bool {
+		out, err := ns.try("kubectl", "logs", "elasticdl-script-worker-0")
+		return err == nil && strings.Contains(out, "rank")
+	})
 	file := filepath.Join(t.TempDir(), "d.tar.gz")
 	ns.elasticdl("debug-dump", "script", "--file="+file)
 	dumped := unpacked(t, file)

@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"text/tabwriter"
@@ -29,6 +30,17 @@ func note(what, value, limit string) {
 	figures.Lock()
 	defer figures.Unlock()
 	figures.rows = append(figures.rows, [3]string{what, value, limit})
+}
+
+// missed ends the test, and records in the table that something did not happen within a limit: of a
+// long output its end is read first.
+func missed(t *testing.T, what string, limit time.Duration, now string) {
+	t.Helper()
+	note(t.Name()+": "+strings.Join(strings.Fields(what), " "), "missed", "within "+limit.String())
+	if now != "" {
+		now = ", but\n" + now
+	}
+	t.Fatalf("no %s in %v%s", what, limit, now)
 }
 
 // rounded returns a time in the format of the table.

@@ -129,10 +129,23 @@ func (j *submitted) logQueues(when string) {
 	j.t.Logf("elasticdl status %s: %v\n%s", j.job, err, out)
 }
 
-// mostReserved counts the workloads that hold quota, and returns a function that returns the
-// maximum.
-func (ns *namespace) mostReserved() (most func() int) {
-	return ns.maximum(ns.t.Context(), func() int { return len(ns.reserved("")) })
+// limitsQuota returns a function that checks that no more workloads than a limit have held quota at
+// once since limitsQuota was called.
+func (ns *namespace) limitsQuota(limit int) (check func()) {
+	over := ""
+	most := ns.maximum(ns.t.Context(), func() int {
+		n := len(ns.reserved(""))
+		if n > limit && over == "" {
+			over = ns.queueState()
+		}
+		return n
+	})
+	return func() {
+		ns.t.Helper()
+		if n := most(); n > limit {
+			ns.t.Errorf("%d workloads held quota at once, want %d at most, first these:\n%s", n, limit, over)
+		}
+	}
 }
 
 // shares returns the job's pods by their share of its quota: "core" and "elastic".

@@ -444,7 +444,7 @@ func eventually(t *testing.T, what string, limit time.Duration, is func() bool) 
 	defer tick.Stop()
 	for deadline := time.Now().Add(limit); !is(); <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("no %s in %v", what, limit)
+			missed(t, what, limit, "")
 		}
 	}
 }

@@ -282,7 +282,7 @@ func (p *player) sees(begins string, patterns ...string) (out string) {
 			break
 		}
 		if time.Now().After(deadline) {
-			p.t.Fatalf("%s:%d: %s: no line of %s in %v:\n%s", p.seed.Name, c.Line, c.Text, missing, patience, out)
+			missed(p.t, fmt.Sprintf("line of %s of %s:%d, %s", missing, p.seed.Name, c.Line, c.Text), patience, out)
 		}
 		time.Sleep(300 * time.Millisecond)
 	}
@@ -305,10 +305,16 @@ func lacks(text string, patterns []string) string {
 func (p *player) shows(patterns ...string) {
 	p.t.Helper()
 	out := ""
-	eventually(p.t, fmt.Sprintf("pods as %q", patterns), patience, func() bool {
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		out, _ = p.types("kubectl get pods")
-		return lacks(out, patterns) == ""
-	})
+		missing := lacks(out, patterns)
+		if missing == "" {
+			break
+		}
+		if time.Now().After(deadline) {
+			missed(p.t, "pod as "+missing, patience, out)
+		}
+	}
 	p.t.Logf("kubectl get pods\n%s", out)
 }
 

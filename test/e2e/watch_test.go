@@ -264,7 +264,7 @@ func (v *view) miss(t *testing.T, what string, limit time.Duration) {
 	t.Helper()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	t.Fatalf("no %s in %v, but\n%s", what, limit, v.describe())
+	missed(t, what, limit, v.describe())
 }
 
 // within reports whether a condition becomes true in time.
