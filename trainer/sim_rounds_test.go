@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 )
 
 // dataSet is the records of a job whose script uses the package.
@@ -14,19 +16,55 @@ type dataSet struct {
 	seed         uint64
 	// records of a task
 	task int
+	// of its shards, which the script finds by reading; nil: its tasks have a known length
+	lengths []int64
 }
 
 // tasks is the number of tasks of an epoch.
-func (d dataSet) tasks() int { return (d.size + d.task - 1) / d.task }
+func (d dataSet) tasks() int {
+	if d.stream() {
+		return len(d.lengths)
+	}
+	return (d.size + d.task - 1) / d.task
+}
+
+// stream reports whether the master does not know the lengths of its tasks.
+func (d dataSet) stream() bool { return d.lengths != nil }
+
+// declared returns what a process says of it.
+func (d dataSet) declared() map[string]any {
+	m := map[string]any{"size": d.size, "epochs": d.epochs, "shuffle": d.shuffle, "seed": d.seed,
+		"records_per_task": d.task}
+	if d.stream() {
+		m["size"], m["records_per_task"], m["stream"] = len(d.lengths), 1, true
+	}
+	return m
+}
+
+// start returns the index of a task's first record in an epoch.
+func (d dataSet) start(number int) int64 {
+	if !d.stream() {
+		return int64(number * d.task)
+	}
+	start := int64(0)
+	for _, n := range d.lengths[:number] {
+		start += n
+	}
+	return start
+}
 
 // settled returns how many epochs are complete in a state.
-func (d dataSet) settled(ledger map[int]int64, settled int) int {
+func (d dataSet) settled(parts map[int]int64, settled int) int {
 	for {
-		records := int64(0)
+		records, ends := int64(0), 0
 		for number := range d.tasks() {
-			records += ledger[settled*d.tasks()+number]
+			n := parts[settled*d.tasks()+number]
+			records += ledger.Count(n)
+			if ledger.Ended(n) {
+				ends++
+			}
 		}
-		if records < int64(d.size) {
+		if records < int64(d.size) || d.stream() && ends < d.tasks() {
 			return settled
 		}
 		settled++
@@ -39,6 +77,8 @@ type credit struct {
 	First, Last   int64
 }
 
+func (c credit) records() int64 { return ledger.Count(c.Last) - ledger.Count(c.First) }
+
 func (c credit) task(d dataSet) int { return c.Epoch*d.tasks() + c.Number }
 
 // lease is records that no other process trains on.
@@ -50,9 +90,29 @@ type lease struct {
 	Wait, Over    bool
 
 	credited, taken int64
+	// of a shard whose length the script finds by reading; -1: no such shard
+	length int64
 }
 
-func (l *lease) size() int64 { return l.End - l.Start }
+// size returns the least count of all its records.
+func (l *lease) size() int64 {
+	if l.length >= 0 {
+		return ledger.End
+	}
+	return l.End - l.Start
+}
+
+// read takes up to n records, and the end of a shard if it has fewer.
+func (l *lease) read(n int64) credit {
+	c := credit{l.Epoch, l.Number, l.taken, min(l.taken+n, l.End-l.Start)}
+	if l.length >= 0 {
+		if c.Last = l.taken + n; c.Last > l.length {
+			c.Last = ledger.End + l.length
+		}
+	}
+	l.taken = c.Last
+	return c
+}
 
 // book is the leases of a process, as leases.py has them.
 type book struct {
@@ -72,8 +132,7 @@ func (b *book) declare() {
 		return
 	}
 	s, d := b.session, b.session.data
-	if _, err := s.link.ask("dataset", 0, map[string]any{"size": d.size, "epochs": d.epochs, "shuffle": d.shuffle,
-		"seed": d.seed, "records_per_task": d.task}); err != nil {
+	if _, err := s.link.ask("dataset", 0, d.declared()); err != nil {
 		s.note(func() {
 			// the master may have replaced the worker
 			if !s.hit[s.process.host.name] {
@@ -104,9 +163,13 @@ func (b *book) ask() *lease {
 		if l.Over || l.Wait {
 			return nil
 		}
+		l.length = -1
+		if s.data.stream() {
+			l.length = s.data.lengths[l.Number]
+		}
 		l.credited = s.Ledger[l.Epoch*s.data.tasks()+l.Number]
 		if l.Epoch < s.Settled {
-			l.credited = l.size()
+			l.credited = l.size() + max(0, l.length)
 		}
 		l.taken = l.credited
 		if l.credited > l.Done {
@@ -139,10 +202,9 @@ func (b *book) take(n int64) (total int64, credits []credit) {
 		} else if l = b.ask(); l == nil {
 			break
 		}
-		first := l.taken
-		l.taken = min(l.taken+n-total, l.size())
-		credits = append(credits, credit{l.Epoch, l.Number, first, l.taken})
-		total += l.taken - first
+		c := l.read(n - total)
+		credits = append(credits, c)
+		total += c.records()
 	}
 	return total, credits
 }
@@ -224,6 +286,8 @@ func (s *session) train() error {
 		}
 		if total == 0 {
 			s.tell(s.book.takeNews() || s.metRound < s.Round)
+			s.enterAll(headers)
+			s.book.had(s.book.credit())
 			switch {
 			case !anyOf(headers, open):
 				s.done = true
@@ -268,31 +332,14 @@ func (s *session) tell(news bool) {
 	s.account = false
 	s.mu.Unlock()
 	if asked {
-		s.link.say("account", map[string]any{"formation": s.generation, "ledger": s.stretches(), "settled": s.Settled})
+		s.sayAccount()
 	}
 }
 
 // commit ends a round: its records are in the state.
 func (s *session) commit(headers []header, own, total int64) error {
 	s.tell(false)
-	var credits []credit
-	for _, h := range headers {
-		credits = append(credits, h.Credits...)
-	}
-	slices.SortFunc(credits, func(a, b credit) int {
-		return int(int64(a.task(s.data)-b.task(s.data))*1e6 + a.First - b.First)
-	})
-	for _, c := range credits {
-		if c.First != s.Ledger[c.task(s.data)] || c.Epoch < s.Settled {
-			s.note(func() { s.complain("%v: %+v follows on %d", s.process, c, s.Ledger[c.task(s.data)]) })
-			s.link.say("doubt", map[string]any{"why": "a stretch that does not follow"})
-			s.process.exits(codeDoubt)
-		}
-		s.Ledger[c.task(s.data)] = c.Last
-		for i := c.First; i < c.Last; i++ {
-			s.Counts[int64(c.Epoch*s.data.size+c.Number*s.data.task)+i]++
-		}
-	}
+	s.enterAll(headers)
 	s.Round++
 	s.note(func() {
 		if s.takes(s); s.rank == 0 {
@@ -317,6 +364,29 @@ func (s *session) commit(headers []header, own, total int64) error {
 		s.saveEnd(false)
 	}
 	return s.check(last)
+}
+
+// enterAll enters the credits of all ranks in the ledger, and their records in the state.
+func (s *session) enterAll(headers []header) {
+	var credits []credit
+	for _, h := range headers {
+		credits = append(credits, h.Credits...)
+	}
+	slices.SortFunc(credits, func(a, b credit) int {
+		return int(int64(a.task(s.data)-b.task(s.data))*1e6 + a.First - b.First)
+	})
+	for _, c := range credits {
+		if c.First != s.Ledger[c.task(s.data)] || c.Epoch < s.Settled {
+			s.note(func() { s.complain("%v: %+v follows on %d", s.process, c, s.Ledger[c.task(s.data)]) })
+			s.link.say("doubt", map[string]any{"why": "a stretch that does not follow"})
+			s.process.exits(codeDoubt)
+		}
+		s.Ledger[c.task(s.data)] = c.Last
+		first := int64(c.Epoch*s.data.size) + s.data.start(c.Number) + c.First
+		for i := range c.records() {
+			s.Counts[first+i]++
+		}
+	}
 }
 
 // check returns an error if a member is lost, or all were asked to leave after this round.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 )
 
 // session is a process that uses the package, as session.py has it: its state, its world, and the
@@ -60,6 +62,8 @@ type session struct {
 type packageState struct {
 	Round   int64
 	Settled int
+	// records of shards of unknown length in these epochs
+	Counted int64
 	// by epoch and record
 	Counts []byte
 	// by task: epoch · tasks + number
@@ -203,7 +207,8 @@ func (s *session) look() {
 		}
 	})
 	if s.loaded != nil {
-		s.Round, s.Settled, s.Ledger = s.loaded.Round, s.loaded.Settled, maps.Clone(s.loaded.Ledger)
+		s.Round, s.Ledger = s.loaded.Round, maps.Clone(s.loaded.Ledger)
+		s.Settled, s.Counted = s.loaded.Settled, s.loaded.Counted
 		s.settle(s.data.settled(s.Ledger, s.Settled))
 	}
 }
@@ -217,11 +222,23 @@ func (s *session) stretches() [][3]int64 {
 	return all
 }
 
+// sayAccount reports the records in the state of every rank.
+func (s *session) sayAccount() {
+	s.link.say("account", map[string]any{"formation": s.generation, "ledger": s.stretches(), "settled": s.Settled,
+		"counted": s.Counted})
+}
+
 // settle drops the tasks of epochs all records of which are in the state.
 func (s *session) settle(epochs int) {
 	if epochs > s.Settled {
 		s.Settled = epochs
-		maps.DeleteFunc(s.Ledger, func(task int, _ int64) bool { return task/s.data.tasks() < epochs })
+		maps.DeleteFunc(s.Ledger, func(task int, n int64) bool {
+			rests := task/s.data.tasks() < epochs
+			if rests && ledger.Ended(n) {
+				s.Counted += ledger.Count(n)
+			}
+			return rests
+		})
 	}
 }
 
@@ -246,7 +263,7 @@ func (s *session) form(early bool) {
 		})
 		s.spring(arrives, s.process.host.name)
 		s.link.say("arrive", map[string]any{"formation": s.generation, "round": round, "ledger": s.stretches(),
-			"settled": s.Settled, "read": !s.live, "early": early})
+			"settled": s.Settled, "counted": s.Counted, "read": !s.live, "early": early})
 		m := s.nextWorld()
 		if m.Op == "outside" {
 			s.note(func() {
@@ -387,7 +404,7 @@ func (s *session) finish() {
 		s.process.trained, s.complete = true, true
 		s.trainedIn = max(s.trainedIn, s.generation)
 	})
-	s.link.say("account", map[string]any{"formation": s.generation, "ledger": s.stretches(), "settled": s.Settled})
+	s.sayAccount()
 	s.link.say("done", map[string]any{"round": s.Round})
 	s.spring(trainingEnd, s.process.host.name)
 }

@@ -189,6 +189,10 @@ func (m *master) undone() error {
 	if m.stage.Stage() == lifecycle.Completing || tasks == 0 {
 		return nil
 	}
+	if first.Unsized {
+		return fmt.Errorf("%s records were trained on; not done: %v, and %s shards more in this epoch",
+			logline.Thousands(stats.Done), first, logline.Thousands(int64(tasks)-1))
+	}
 	return fmt.Errorf("%s of %s records were trained on; not done: %v, and %s tasks more in this epoch",
 		logline.Thousands(stats.Done), logline.Thousands(stats.Total), first, logline.Thousands(int64(tasks)-1))
 }

@@ -161,8 +161,11 @@ func entryOfTraining(event Event) journal.Entry {
 			Version: e.Version,
 			Text:    fmt.Sprintf("world %d formed: %s", e.World.Generation, workers(len(e.World.Members)))}
 	case EpochFinished:
-		return journal.Entry{Kind: journal.EpochFinished, Epoch: e.Epoch, Records: e.Records,
-			Text: fmt.Sprintf("epoch %d finished, %s records", e.Epoch, logline.Thousands(e.Records))}
+		text := fmt.Sprintf("epoch %d finished", e.Epoch)
+		if e.Records > 0 { // 0: it is not known how many
+			text += fmt.Sprintf(", %s records", logline.Thousands(e.Records))
+		}
+		return journal.Entry{Kind: journal.EpochFinished, Epoch: e.Epoch, Records: e.Records, Text: text}
 	case TrainingFinished:
 		return journal.Entry{Kind: journal.TrainingFinished, Version: e.Version,
 			Text: "the training is finished at version " + logline.Thousands(e.Version)}

@@ -95,6 +95,8 @@ type dataset struct {
 	Shuffle bool   `json:"shuffle,omitempty"`
 	Seed    uint64 `json:"seed,omitempty"`
 	Task    int64  `json:"task"`
+	Stream  bool   `json:"stream,omitempty"`
+	Digest  uint64 `json:"digest,omitempty"`
 }
 
 // savedOrigin is a [wire.Origin] in a record.
@@ -114,7 +116,8 @@ func (g *program) save() *savedProgram {
 		s.Claims = append(s.Claims, &c)
 	}
 	if d := g.work.dataset; d != nil {
-		s.Dataset = &dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
+		s.Dataset = &dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task,
+			Stream: d.Stream, Digest: d.Digest}
 	}
 	return s
 }
@@ -133,7 +136,7 @@ func (g *program) restore(s *savedProgram) (err error) {
 	}
 	if d := s.Dataset; d != nil {
 		return g.work.declare(&wire.Dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed,
-			Task: d.Task})
+			Task: d.Task, Stream: d.Stream, Digest: d.Digest})
 	}
 	return nil
 }
@@ -169,8 +172,16 @@ func (g *program) declare(d *wire.Dataset) error {
 }
 
 func described(d *wire.Dataset) string {
-	return fmt.Sprintf("%d records, epochs=%d, shuffle=%v, seed=%d, %d records per task", d.Size,
-		d.Epochs, d.Shuffle, d.Seed, d.Task)
+	if d.Stream {
+		return fmt.Sprintf("%d shards of unknown length (their names have the digest %08x), epochs=%d, shuffle=%v, "+
+			"seed=%d", d.Size, d.Digest, d.Epochs, d.Shuffle, d.Seed)
+	}
+	order := ""
+	if d.Digest != 0 {
+		order = fmt.Sprintf(", an order with the digest %08x", d.Digest)
+	}
+	return fmt.Sprintf("%d records, epochs=%d, shuffle=%v, seed=%d, %d records per task%s", d.Size,
+		d.Epochs, d.Shuffle, d.Seed, d.Task, order)
 }
 
 // ended reports whether there are no more records.
@@ -185,7 +196,9 @@ func (g *program) source(w rendezvous.World) rendezvous.World {
 			versions[rank] = a.GetVersion()
 		}
 	}
-	counted := rendezvous.Counted{Declared: g.work.dataset != nil, Records: g.work.queue.Stats().Done,
+	// the number of records of epochs that were complete in a checkpoint may not be known
+	records := max(g.work.queue.Stats().Done, int64(g.work.queue.SettledEpochs()))
+	counted := rendezvous.Counted{Declared: g.work.dataset != nil, Records: records,
 		// the state that the queue was set back to may be lost
 		Lost: g.rewound && !g.ring.custody.Shared()}
 	g.rewound, g.ledger = false, nil
@@ -310,14 +323,27 @@ func (g *program) done() bool { return g.ring.meeting.Over() }
 // is left that can report which records are in the model. All are if the record of the previous
 // master shows it, or if a master has answered the processes that no records are left.
 func (g *program) recollect() {
-	if g.work.dataset != nil && (g.exhausted || g.handover.record.Done >= g.work.queue.Stats().Total) {
+	if g.work.dataset != nil && (g.exhausted || g.recorded()) {
 		var all ledger.Ledger
-		all.Settle(int(g.work.dataset.Epochs))
+		// of shards of unknown length there are as many records as the record shows
+		counted := int64(0)
+		if g.work.dataset.Stream {
+			counted = g.work.book.Records()
+		}
+		all.SettleCounted(int(g.work.dataset.Epochs), counted)
 		if err := g.handover.restoreQueue(&all); err != nil {
 			g.Log.Warn("The record of the previous master does not tell which records are in the model", "error", err)
 		}
 	}
 	g.handover.gathered("all processes have ended")
+}
+
+// recorded reports whether the record of the previous master has all records of the data set.
+func (g *program) recorded() bool {
+	if g.work.dataset.Stream {
+		return g.work.book.Finished() >= int(g.work.dataset.Epochs)
+	}
+	return g.handover.record.Done >= g.work.queue.Stats().Total
 }
 
 // advance opens the next epoch when this one is settled, and ends the job when all processes have
@@ -332,10 +358,19 @@ func (g *program) advance(now time.Time) {
 	if !g.done() {
 		return
 	}
-	if stats := g.work.queue.Stats(); g.work.dataset != nil && stats.Done < stats.Total {
+	if stats := g.work.queue.Stats(); g.remains() {
 		g.Log.Warn("The program has ended before its records did", "done", stats.Done, "of", stats.Total)
 	}
 	g.host.end(job.Succeeded, nil, now)
+}
+
+// remains reports whether not all records of the data set are credited.
+func (g *program) remains() bool {
+	if g.work.dataset.GetStream() {
+		return !g.work.queue.TrainingDone()
+	}
+	stats := g.work.queue.Stats()
+	return g.work.dataset != nil && stats.Done < stats.Total
 }
 
 // describe adds the program to the status.

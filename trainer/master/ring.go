@@ -266,11 +266,7 @@ func (r *ring) settle(all []custody.Settlement) {
 		progress := make(map[int64]int64)
 		for _, l := range r.work.queue.Held(s.Worker) {
 			if l.Kind == task.Training {
-				n, whole := s.Ledger.Progress(ledger.Task{Epoch: l.Epoch, Number: l.Number})
-				if whole {
-					n = l.Records()
-				}
-				progress[l.ID] = n
+				progress[l.ID] = l.In(&s.Ledger)
 			}
 		}
 		r.work.lose(s.Worker, progress, s.Fault)

@@ -157,7 +157,7 @@ func (m *master) task(l task.Lease) *wire.Task {
 	t := &wire.Task{
 		Kind: kinds[l.Kind], Lease: l.ID,
 		Number: int64(l.Number), Shard: l.Shard, Start: l.Start, End: l.End, Done: l.Done, Epoch: int32(l.Epoch),
-		Blocks: m.blocks(l.Task), Of: int64(l.Of),
+		Blocks: m.blocks(l.Task), Of: int64(l.Of), Stream: l.Unsized,
 	}
 	if l.Kind == task.Prediction {
 		t.Version = l.Version
@@ -211,6 +211,11 @@ func (m *master) settle(r *wire.ReportTaskRequest, modelGeneration int64, now ti
 	}
 	if t.Kind != task.Training {
 		defer m.waiters.wake() // the export waits for the evaluations
+	}
+	if r.Error == "" && t.Unsized {
+		if err := m.work.queue.Touch(r.Lease, worker, r.Done, now); err != nil {
+			return status.Error(codes.InvalidArgument, err.Error())
+		}
 	}
 	if r.Error == "" {
 		return m.work.queue.Done(r.Lease, worker, now)

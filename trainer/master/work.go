@@ -48,6 +48,7 @@ func (w *work) policy() task.Policy {
 	}
 	if d := w.dataset; d != nil {
 		p.RecordsPerTask, p.Epochs, p.Shuffle, p.Seed = d.Task, int(d.Epochs), d.Shuffle, d.Seed
+		p.Unsized = d.Stream
 	}
 	return p
 }
@@ -68,7 +69,8 @@ func (w *work) plan(training, validation []task.Shard) (err error) {
 	return nil
 }
 
-// declare plans the data set that a program declares, as one shard whose records are numbers.
+// declare plans the data set that a program declares, as one shard whose records are numbers; those
+// of a stream are the numbers of its shards.
 func (w *work) declare(d *wire.Dataset) error {
 	w.dataset = d
 	return w.plan([]task.Shard{{Name: "dataset", Count: d.Size}}, nil)
@@ -110,8 +112,7 @@ func (w *work) found() {
 	}
 	w.enter()
 	for _, epoch := range w.book.Find(w.held) {
-		_, records := w.book.Expected(epoch)
-		w.events.happen(EpochFinished{Epoch: epoch, Records: records})
+		w.events.happen(EpochFinished{Epoch: epoch, Records: w.book.RecordsOf(epoch)})
 	}
 	w.held = nil
 }

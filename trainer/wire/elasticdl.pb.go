@@ -752,7 +752,9 @@ type Task struct {
 	// prediction: number of tasks; export: number of parts to join, 0: write the model
 	Of int64 `protobuf:"varint,11,opt,name=of,proto3" json:"of,omitempty"`
 	// where in the file its records are, in order; none: the worker has to search for them
-	Blocks        []*Block `protobuf:"bytes,10,rep,name=blocks,proto3" json:"blocks,omitempty"`
+	Blocks []*Block `protobuf:"bytes,10,rep,name=blocks,proto3" json:"blocks,omitempty"`
+	// its length is unknown: done has 2^40 added when the end was reached
+	Stream        bool `protobuf:"varint,12,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -862,6 +864,13 @@ func (x *Task) GetBlocks() []*Block {
 		return x.Blocks
 	}
 	return nil
+}
+
+func (x *Task) GetStream() bool {
+	if x != nil {
+		return x.Stream
+	}
+	return false
 }
 
 // Block is a part of a shard's file that is read at once. It has the records [first,
@@ -1141,14 +1150,17 @@ func (x *VouchReply) GetTakeOver() bool {
 	return false
 }
 
-// Dataset describes what a program trains on. Its records are the numbers from 0 to size-1.
+// Dataset describes what a program trains on. Its records are the numbers from 0 to size-1; in a
+// stream they are shards, each of which is a task of unknown length.
 type Dataset struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Size          int64                  `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"` // number of records
 	Epochs        int32                  `protobuf:"varint,2,opt,name=epochs,proto3" json:"epochs,omitempty"`
 	Shuffle       bool                   `protobuf:"varint,3,opt,name=shuffle,proto3" json:"shuffle,omitempty"`
 	Seed          uint64                 `protobuf:"varint,4,opt,name=seed,proto3" json:"seed,omitempty"`
-	Task          int64                  `protobuf:"varint,5,opt,name=task,proto3" json:"task,omitempty"` // records of each task except the last
+	Task          int64                  `protobuf:"varint,5,opt,name=task,proto3" json:"task,omitempty"` // records of each task except the last; in a stream 1
+	Stream        bool                   `protobuf:"varint,6,opt,name=stream,proto3" json:"stream,omitempty"`
+	Digest        uint64                 `protobuf:"varint,7,opt,name=digest,proto3" json:"digest,omitempty"` // of what processes must agree on besides, such as the names of shards; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1214,6 +1226,20 @@ func (x *Dataset) GetSeed() uint64 {
 func (x *Dataset) GetTask() int64 {
 	if x != nil {
 		return x.Task
+	}
+	return 0
+}
+
+func (x *Dataset) GetStream() bool {
+	if x != nil {
+		return x.Stream
+	}
+	return false
+}
+
+func (x *Dataset) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
 	}
 	return 0
 }
@@ -1322,7 +1348,7 @@ type ReportTaskRequest struct {
 	// why the task failed; empty: every record of it is done
 	Error string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	// with an error: records at the task's start that are in the model; the others are trained on
-	// again
+	// again. Of a task of unknown length without an error: its records, and 2^40
 	Done    int64     `protobuf:"varint,5,opt,name=done,proto3" json:"done,omitempty"`
 	Metrics []*Metric `protobuf:"bytes,4,rep,name=metrics,proto3" json:"metrics,omitempty"`
 	// evaluation, prediction: the version of the model that was used
@@ -4460,7 +4486,7 @@ type JobStatus struct {
 	Epochs int32 `protobuf:"varint,5,opt,name=epochs,proto3" json:"epochs,omitempty"`
 	// trained on; measured or predicted, in a job without training
 	RecordsDone int64 `protobuf:"varint,6,opt,name=records_done,json=recordsDone,proto3" json:"records_done,omitempty"`
-	// over all epochs
+	// over all epochs; 0: not known
 	RecordsTotal int64 `protobuf:"varint,7,opt,name=records_total,json=recordsTotal,proto3" json:"records_total,omitempty"`
 	// over the last ten seconds
 	RecordsPerSecond float64 `protobuf:"fixed64,8,opt,name=records_per_second,json=recordsPerSecond,proto3" json:"records_per_second,omitempty"`
@@ -5826,7 +5852,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\bchecksum\x18\x05 \x01(\tR\bchecksum\"D\n" +
 	"\x06Server\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x05R\vincarnation\"\x99\x02\n" +
+	"\vincarnation\x18\x02 \x01(\x05R\vincarnation\"\xb1\x02\n" +
 	"\x04Task\x12'\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x13.elasticdl.TaskKindR\x04kind\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x14\n" +
@@ -5839,7 +5865,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06number\x18\t \x01(\x03R\x06number\x12\x0e\n" +
 	"\x02of\x18\v \x01(\x03R\x02of\x12(\n" +
 	"\x06blocks\x18\n" +
-	" \x03(\v2\x10.elasticdl.BlockR\x06blocks\"\x7f\n" +
+	" \x03(\v2\x10.elasticdl.BlockR\x06blocks\x12\x16\n" +
+	"\x06stream\x18\f \x01(\bR\x06stream\"\x7f\n" +
 	"\x05Block\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x03R\x05first\x12\x18\n" +
 	"\arecords\x18\x02 \x01(\x03R\arecords\x12\x16\n" +
@@ -5859,13 +5886,15 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1c\n" +
 	"\tancestors\x18\x02 \x03(\tR\tancestors\x12\x1a\n" +
 	"\bstanding\x18\x03 \x01(\x05R\bstanding\x12\x1b\n" +
-	"\ttake_over\x18\x04 \x01(\bR\btakeOver\"w\n" +
+	"\ttake_over\x18\x04 \x01(\bR\btakeOver\"\xa7\x01\n" +
 	"\aDataset\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x16\n" +
 	"\x06epochs\x18\x02 \x01(\x05R\x06epochs\x12\x18\n" +
 	"\ashuffle\x18\x03 \x01(\bR\ashuffle\x12\x12\n" +
 	"\x04seed\x18\x04 \x01(\x04R\x04seed\x12\x12\n" +
-	"\x04task\x18\x05 \x01(\x03R\x04task\"3\n" +
+	"\x04task\x18\x05 \x01(\x03R\x04task\x12\x16\n" +
+	"\x06stream\x18\x06 \x01(\bR\x06stream\x12\x16\n" +
+	"\x06digest\x18\a \x01(\x04R\x06digest\"3\n" +
 	"\fGetTaskReply\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.elasticdl.TaskR\x04task\"2\n" +
 	"\x06Metric\x12\x12\n" +

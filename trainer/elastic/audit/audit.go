@@ -5,6 +5,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/book"
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 )
 
@@ -48,12 +49,15 @@ type Report struct {
 	// Reason says why nothing can be proved.
 	Reason string `json:"reason,omitempty"`
 	// Records counts those of the data, and Epochs those that the job is to train; 0: no limit.
+	// Data with Shards, which are of unknown length, has no number of records.
 	Records int64 `json:"records,omitempty"`
+	Shards  int   `json:"shards,omitempty"`
 	Epochs  int   `json:"epochs,omitempty"`
 	// Finished counts the epochs that are finished, and Applied the records that are in the model.
 	Finished int   `json:"finished"`
 	Applied  int64 `json:"applied"`
-	// Open counts the records of the open epoch that were applied, Whole all of its records.
+	// Open counts the records of the open epoch that were applied, Whole all of its records; 0: not
+	// known.
 	Open  int64 `json:"open,omitempty"`
 	Whole int64 `json:"whole,omitempty"`
 	// Rollbacks counts the returns of the model to fewer records, and Repeated the records that the
@@ -101,6 +105,8 @@ type checker struct {
 	Evidence
 	book   book.Saved
 	layout *task.Layout // nil: its shards are not kept
+	// number of the last entry in the journal about the end of each epoch
+	ends   map[int]int64
 	report Report
 }
 
@@ -119,6 +125,9 @@ func Check(e Evidence) Report {
 	}
 	c.layout = layout
 	c.report.Records, c.report.Checkpoint = d.Records, c.book.Checkpoint
+	if d.Unsized {
+		c.report.Shards = d.Tasks
+	}
 	c.report.Epochs = c.epochs()
 	c.report.Rollbacks, c.report.Repeated = c.book.Returned, c.book.Undone
 	c.report.Ends = e.Journal.Totals.Kinds[journal.EpochFinished]
@@ -174,9 +183,16 @@ func (c *checker) wrong(in Part, kind book.Kind, epoch int, format string, args 
 
 // stretch adds a finding about the records [from, to) of a task. text names the fault.
 func (c *checker) stretch(kind book.Kind, epoch, number int, from, to int64, text string) {
-	f := Finding{In: InLedger, Kind: kind, Epoch: epoch, Count: to - from}
+	f := Finding{In: InLedger, Kind: kind, Epoch: epoch, Count: max(0, ledger.Count(to)-ledger.Count(from))}
 	where := fmt.Sprintf("task %d", number)
-	if t, ok := c.task(epoch, number); ok {
+	if t, ok := c.task(epoch, number); ok && t.Unsized {
+		f.Shard, f.Start, f.End = fmt.Sprintf("shard %d", number), ledger.Count(from), ledger.Count(to)
+		where = fmt.Sprintf("records [%d, %d) of %s", f.Start, f.End, f.Shard)
+		if f.Count == 0 { // its length is not known, or it is empty
+			where = fmt.Sprintf("%s from record %d to its end", f.Shard, f.Start)
+			f.End = 0
+		}
+	} else if ok {
 		f.Start, f.End = t.Start, t.End
 		f.Shard = t.Shard
 		if f.Shard == "" {

@@ -25,6 +25,8 @@ type work struct {
 	book    *book.Book
 	journal journal.Journal
 	now     time.Time
+	// of the tasks, if they are unknown to the queue; nil: they are known
+	lengths []int64
 	saved   ledger.Ledger
 	// what is in the model
 	model ledger.Ledger
@@ -40,6 +42,13 @@ func newWork(t *rapid.T) *work {
 		Epochs: rapid.IntRange(1, 4).Draw(t, "epochs"), Shuffle: rapid.Bool().Draw(t, "shuffle"), Seed: 3}
 	if rapid.Bool().Draw(t, "limited") {
 		w.policy.MaxRecords = rapid.Int64Range(1, 60).Draw(t, "most")
+	}
+	if rapid.Bool().Draw(t, "unsized") {
+		w.policy.RecordsPerTask, w.policy.MaxRecords, w.policy.Unsized = 1, 0, true
+		for _, s := range w.shards {
+			w.lengths = append(w.lengths, rapid.SliceOfN(rapid.Int64Range(0, 4), int(s.Count), int(s.Count)).
+				Draw(t, "lengths")...)
+		}
 	}
 	var err error
 	if w.queue, err = task.New(w.shards, w.policy); err != nil {
@@ -63,8 +72,16 @@ func (w *work) train(t *rapid.T) bool {
 	if !ok {
 		return false
 	}
-	done := rapid.Int64Range(l.Done, l.Records()).Draw(t, "done")
-	if done == l.Records() {
+	most := l.Records()
+	if l.Unsized {
+		most = w.lengths[l.Number] + 1
+	}
+	done := rapid.Int64Range(l.Done, most).Draw(t, "done")
+	if l.Unsized && done == most {
+		done = ledger.End + most - 1
+		ensure(t, w.queue.Touch(l.ID, 1, done, w.now))
+	}
+	if l.Whole(done) {
 		ensure(t, w.queue.Done(l.ID, 1, w.now))
 	} else {
 		ensure(t, w.queue.Touch(l.ID, 1, done, w.now))
@@ -168,15 +185,25 @@ func TestSoundJobsAreProved(t *testing.T) {
 		}
 		if !done {
 			r := Check(w.evidence(t, "Stopped"))
-			all := r.Applied == w.queue.Stats().Total // although the last epoch has not ended
+			_, left := w.queue.Remaining()
+			all := left == 0 && w.queue.Stats().Epoch == w.policy.Epochs // although it has not ended
+			if w.lengths == nil {
+				all = r.Applied == w.queue.Stats().Total
+			}
 			if all && r.Verdict != Proved || !all && (r.Verdict != Incomplete || len(r.Findings) == 0) {
 				t.Fatalf("stopped: %+v", r)
 			}
 			w.finish(t)
 		}
 		r := Check(w.evidence(t, "Succeeded"))
-		if r.Verdict != Proved || r.Applied != w.queue.Stats().Total || r.Finished != r.Epochs || r.Open != 0 {
-			t.Fatalf("at the end: %+v, want %d records", r, w.queue.Stats().Total)
+		want := w.queue.Stats().Total
+		if w.lengths != nil {
+			for _, n := range w.lengths {
+				want += n * int64(w.policy.Epochs)
+			}
+		}
+		if r.Verdict != Proved || r.Applied != want || r.Finished != r.Epochs || r.Open != 0 {
+			t.Fatalf("at the end: %+v, want %d records", r, want)
 		}
 	})
 }
@@ -250,11 +277,14 @@ func sum(t *rapid.T, e *Evidence) string {
 	one := rapid.SampledFrom(tasks).Draw(t, "task")
 	of := book.Factor(l.First) * book.Sum(one.Number, 0, one.Records())
 	where := fmt.Sprintf("epoch %d, records [%d, %d) of %s: ", l.First, one.Start, one.End, one.Shard)
+	if one.Unsized {
+		where = fmt.Sprintf("epoch %d, shard %d from record 0 to its end: ", l.First, one.Number)
+	}
 	if rapid.Bool().Draw(t, "twice") {
-		l.Sum, l.Records = l.Sum+of, l.Records+one.Records()
+		l.Sum, l.Records = l.Sum+of, l.Records+ledger.Count(one.Records())
 		return where + "applied twice"
 	}
-	l.Sum, l.Records = l.Sum-of, l.Records-one.Records()
+	l.Sum, l.Records = l.Sum-of, l.Records-ledger.Count(one.Records())
 	return where + "missing: never applied"
 }
 
@@ -282,10 +312,7 @@ func parts(t *rapid.T, e *Evidence, remove bool) string {
 	l.Settle(p.Epoch - 1)
 	for _, one := range all {
 		at := ledger.Task{Epoch: p.Epoch, Number: one.Number}
-		n, whole := p.Ledger.Progress(at)
-		if whole {
-			n = one.Records()
-		}
+		n := one.In(p.Ledger)
 		if one.Number == spoiled.Number && remove {
 			continue
 		} else if one.Number == spoiled.Number {
@@ -351,17 +378,30 @@ func TestFaultsAreNamed(t *testing.T) {
 		credits []task.Credit
 		shuffle bool
 		want    string
+		// the tasks are shards of unknown length
+		unsized bool
 	}{
-		{[]task.Credit{{To: 3}, {From: 1, To: 4}}, false, "epoch 1, records [101, 103) of a: applied twice"},
+		{[]task.Credit{{To: 3}, {From: 1, To: 4}}, false, "epoch 1, records [101, 103) of a: applied twice", false},
+		{[]task.Credit{{To: 3}, {From: 1, To: ledger.End + 4}}, true,
+			"epoch 1, records [1, 3) of shard 0: applied twice", true},
+		{[]task.Credit{{To: ledger.End + 4}, {To: 2}}, false,
+			"epoch 1, records [0, 2) of shard 0: applied twice", true},
+		{[]task.Credit{{To: 2}, {From: 5, To: 6}}, true, "epoch 1, records [2, 5) of shard 0: missing: never applied",
+			true},
 		{[]task.Credit{{To: 3}, {From: 1, To: 4}}, true,
-			"epoch 1, 2 of the records [100, 104) of a: numbers 1 to 2 of their order: applied twice"},
-		{[]task.Credit{{To: 2}, {From: 3, To: 4}}, false, "epoch 1, records [102, 103) of a: missing: never applied"},
+			"epoch 1, 2 of the records [100, 104) of a: numbers 1 to 2 of their order: applied twice", false},
+		{[]task.Credit{{To: 2}, {From: 3, To: 4}}, false, "epoch 1, records [102, 103) of a: missing: never applied",
+			false},
 		{[]task.Credit{{Task: ledger.Task{Number: 2}, To: 1}, {Task: ledger.Task{Number: 2}, To: 1}}, true,
-			"epoch 1, records [0, 1) of b: applied twice"},
+			"epoch 1, records [0, 1) of b: applied twice", false},
 	} {
 		b := book.New(book.Saved{})
 		shards := []task.Shard{{Name: "a", Start: 100, Count: 6}, {Name: "b", Count: 1}}
-		if err := b.Plan(shards, task.Policy{RecordsPerTask: 4, Epochs: 1, Shuffle: c.shuffle}); err != nil {
+		p := task.Policy{RecordsPerTask: 4, Epochs: 1, Shuffle: c.shuffle}
+		if c.unsized {
+			p.RecordsPerTask, p.Unsized = 1, true
+		}
+		if err := b.Plan(shards, p); err != nil {
 			t.Fatal(err)
 		}
 		for _, credit := range c.credits {
@@ -435,6 +475,9 @@ func FuzzCheck(f *testing.F) {
 	f.Add("Running", `{"last":3,"entries":[{"n":2,"kind":"EpochFinished","epoch":1,"records":5}],"book":{"data":`+
 		`{"shards":[{"name":"a","records":5,"times":1}],"tasks":2,"records":5,"sum":"1","perTask":4,"epochs":2},`+
 		`"epochs":[{"first":1,"last":1,"records":5,"sum":"7"}],"open":{"epoch":2,"records":4,"sum":"3"}}}`)
+	f.Add("Stopped", `{"book":{"data":{"shards":[{"name":"a","records":2,"times":1}],"tasks":2,"sum":"`+
+		fmt.Sprint(book.Sum(0, 0, ledger.End)+book.Sum(1, 0, ledger.End))+`","perTask":1,"epochs":2,"unsized":true},`+
+		`"open":{"epoch":1,"records":4,"sum":"3","ledger":"AAEAAQAE"}}}`)
 	f.Fuzz(func(t *testing.T, state, text string) {
 		e := Evidence{State: state}
 		if json.Unmarshal([]byte(text), &e.Journal) != nil {

@@ -2,9 +2,11 @@ package audit
 
 import (
 	"fmt"
+	"iter"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/book"
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 )
 
 // mostSearched limits the search for the record that makes a sum wrong, in tasks.
@@ -99,6 +101,10 @@ func (c *checker) search(l book.Line) {
 	if l.Last > l.First {
 		name = fmt.Sprintf("epochs %d to %d", l.First, l.Last)
 	}
+	if c.book.Data.Unsized {
+		c.wrong(InLedger, Damaged, l.First, "%s: the sum of the ledger's records is wrong", name)
+		return
+	}
 	c.wrong(InLedger, Damaged, l.First, "%s: the ledger has %d records, and their sum is wrong or their number: "+
 		"expected %d, each once", name, l.Records, records)
 }
@@ -124,18 +130,15 @@ func (c *checker) open() {
 	var sum uint64
 	var records int64
 	for t := range c.layout.Of(epoch) {
-		n, whole := p.Ledger.Progress(ledger.Task{Epoch: epoch, Number: t.Number})
-		if whole {
-			n = t.Records()
-		}
+		n := t.In(p.Ledger)
 		sum += book.Factor(epoch) * book.Sum(t.Number, 0, n)
-		records += n
+		records += ledger.Count(n)
 	}
 	for _, f := range c.book.Faults {
 		if f.Epoch != epoch {
 			continue
 		}
-		s, n := book.Factor(epoch)*book.Sum(f.Number, f.From, f.To), f.To-f.From
+		s, n := book.Factor(epoch)*book.Sum(f.Number, f.From, f.To), max(0, ledger.Count(f.To)-ledger.Count(f.From))
 		if f.Kind == book.Missing {
 			s, n = -s, -n
 		}
@@ -150,12 +153,9 @@ func (c *checker) open() {
 // were credited. off is the sum of those that it lacks.
 func (c *checker) searchOpen(epoch int, off uint64, records int64) {
 	for t := range c.layout.Of(epoch) {
-		n, whole := c.book.Open.Ledger.Progress(ledger.Task{Epoch: epoch, Number: t.Number})
-		if whole {
-			n = t.Records()
-		}
+		n := t.In(c.book.Open.Ledger)
 		factor := book.Factor(epoch)
-		for at := range t.Records() + 1 {
+		for at := range counts(t, n) {
 			switch {
 			case at > n && off == factor*book.Sum(t.Number, n, at):
 				c.stretch(book.Missing, epoch, t.Number, n, at, "credited, and missing from the ledger")
@@ -170,7 +170,28 @@ func (c *checker) searchOpen(epoch int, off uint64, records int64) {
 		records, c.book.Open.Records)
 }
 
-// recordsOf returns the number of records of an epoch; 0: there is no such epoch.
+// counts yields the counts of a task's first records that are searched. The length of a task may
+// not be known: then these are as many as the ledger has of it, as many more as were credited in a
+// short time, and the end.
+func counts(t task.Task, n int64) iter.Seq[int64] {
+	return func(yield func(int64) bool) {
+		most := t.Records()
+		if t.Unsized {
+			most = min(2*ledger.Count(n)+1000, 100_000)
+		}
+		for at := range most + 1 {
+			if !yield(at) {
+				return
+			}
+		}
+		if t.Unsized {
+			yield(ledger.End)
+		}
+	}
+}
+
+// recordsOf returns the number of records of an epoch; 0: there is no such epoch, or the number is
+// not known.
 func (c *checker) recordsOf(epoch int) int64 {
 	if c.layout != nil {
 		return c.layout.RecordsOf(epoch)
@@ -185,6 +206,9 @@ func (c *checker) recordsOf(epoch int) int64 {
 func (c *checker) remaining() bool {
 	epoch, n := c.report.Finished+1, c.epochs()
 	open, whole := c.report.Open, c.report.Whole
+	if c.book.Data.Unsized {
+		return c.unread(epoch)
+	}
 	if whole > 0 && open == whole { // it has all records, and was not ended
 		epoch++
 		open, whole = 0, c.recordsOf(epoch)
@@ -197,18 +221,47 @@ func (c *checker) remaining() bool {
 		l = new(ledger.Ledger)
 	}
 	if c.layout != nil && open > 0 && c.book.Open.Ledger != nil {
-		for t := range c.layout.Of(epoch) {
-			had, whole := l.Progress(ledger.Task{Epoch: epoch, Number: t.Number})
-			if !whole && had < t.Records() {
-				c.stretch(book.Missing, epoch, t.Number, had, t.Records(), "missing: the job ended before")
-			}
-		}
+		c.rest(epoch, l)
 	} else {
 		c.wrong(InLedger, book.Missing, epoch, "epoch %d: %d of %d records: the job ended before the others", epoch,
 			open, whole)
 	}
-	if n > epoch {
+	c.further(epoch)
+	return true
+}
+
+// unread reports the shards of unknown length that a job which has ended was to read, and did not.
+func (c *checker) unread(epoch int) bool {
+	p := c.book.Open
+	if c.epochs() == 0 && p.Epoch == 0 || c.layout != nil && !c.layout.Has(epoch) {
+		return false
+	}
+	before := len(c.report.Findings)
+	switch {
+	case p.Epoch == 0:
+		epoch-- // all of this epoch is missing, too
+	case p.Ledger == nil || c.layout == nil:
+		c.wrong(InLedger, book.Missing, epoch, "epoch %d: %d records: the job ended before the others", epoch,
+			p.Records)
+	default:
+		c.rest(epoch, p.Ledger)
+	}
+	c.further(epoch)
+	return len(c.report.Findings) > before
+}
+
+// rest reports the records of the open epoch that a ledger does not have.
+func (c *checker) rest(epoch int, l *ledger.Ledger) {
+	for t := range c.layout.Of(epoch) {
+		if had := t.In(l); !t.Whole(had) {
+			c.stretch(book.Missing, epoch, t.Number, had, t.Records(), "missing: the job ended before")
+		}
+	}
+}
+
+// further reports the epochs after one, of which the job has no record.
+func (c *checker) further(epoch int) {
+	if n := c.epochs(); n > epoch {
 		c.wrong(InLedger, book.Missing, epoch+1, "epochs %d to %d: missing: the job ended before", epoch+1, n)
 	}
-	return true
 }

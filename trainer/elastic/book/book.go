@@ -79,7 +79,7 @@ const (
 )
 
 // Fault is the records [From, To) of a task, in the order of the task, which were not credited
-// once.
+// once. If all records of a task of unknown length from From on are missing, To is [ledger.End].
 type Fault struct {
 	Kind   Kind  `json:"kind"`
 	Epoch  int   `json:"epoch"`
@@ -87,6 +87,9 @@ type Fault struct {
 	From   int64 `json:"from"`
 	To     int64 `json:"to"`
 }
+
+// records returns the number of records of a fault, 0 if their end is not known.
+func (f Fault) records() int64 { return max(0, ledger.Count(f.To)-ledger.Count(f.From)) }
 
 // New returns the book of a master: that of the one before, or an empty one.
 func New(s Saved) *Book {
@@ -106,7 +109,7 @@ func New(s Saved) *Book {
 // planned.
 func (b *Book) Plan(shards []task.Shard, p task.Policy) error {
 	d, l, err := NewData(shards, p)
-	if err != nil || l.Records() == 0 {
+	if err != nil || l.Tasks() == 0 {
 		return err
 	}
 	if b.Data != nil && !b.Data.same(d) {
@@ -138,7 +141,7 @@ func (b *Book) enter(c task.Credit) {
 		b.fault(Fault{Twice, c.Task.Epoch, c.Task.Number, c.From, c.To})
 		line := slices.IndexFunc(b.Lines, func(l Line) bool { return c.Task.Epoch <= l.Last })
 		b.Lines[line].Sum += sum
-		b.Lines[line].Records += c.To - c.From
+		b.Lines[line].Records += c.Records()
 		return
 	}
 	for c.Task.Epoch > b.Finished()+1 {
@@ -155,7 +158,7 @@ func (b *Book) enter(c task.Credit) {
 		b.fault(Fault{Missing, c.Task.Epoch, c.Task.Number, had, c.From})
 	}
 	b.Open.Epoch = c.Task.Epoch
-	b.Open.Records += c.To - c.From
+	b.Open.Records += c.Records()
 	b.Open.Sum += sum
 	b.open.Add(c.Task, c.To, b.size(c.Task))
 }
@@ -189,10 +192,9 @@ func (b *Book) Finish() {
 func (b *Book) close() {
 	epoch := b.Finished() + 1
 	sum, records := b.Expected(epoch)
-	if b.Open.Sum != sum || b.Open.Records != records {
+	if b.Open.Sum != sum || b.Open.Records != records && !b.Data.Unsized {
 		for t := range b.layout.Of(epoch) {
-			had, whole := b.open.Progress(ledger.Task{Epoch: epoch, Number: t.Number})
-			if !whole && had < t.Records() {
+			if had := t.In(&b.open); !t.Whole(had) {
 				b.fault(Fault{Missing, epoch, t.Number, had, t.Records()})
 			}
 		}
@@ -202,6 +204,20 @@ func (b *Book) close() {
 	b.merge()
 }
 
+// RecordsOf returns the number of records of a finished epoch; 0: it is not known.
+func (b *Book) RecordsOf(epoch int) int64 {
+	if !b.Data.Unsized {
+		_, records := b.Expected(epoch)
+		return records
+	}
+	for _, l := range b.Lines {
+		if l.First == epoch && l.Last == epoch {
+			return l.Records
+		}
+	}
+	return 0
+}
+
 // Expected returns the sum and the number of records of an epoch all records of which were credited
 // once.
 func (b *Book) Expected(epoch int) (sum uint64, records int64) {
@@ -209,7 +225,8 @@ func (b *Book) Expected(epoch int) (sum uint64, records int64) {
 }
 
 // Expected returns the sum and the number of records of an epoch of data, all records of which were
-// credited once. The layout may be nil if the epoch has all records.
+// credited once. The layout may be nil if the epoch has all records. The number is 0 if the lengths
+// of the tasks are unknown.
 func Expected(d Data, l *task.Layout, epoch int) (sum uint64, records int64) {
 	if l == nil || l.RecordsOf(epoch) == d.Records {
 		return Factor(epoch) * d.Sum, d.Records
@@ -227,17 +244,18 @@ func (b *Book) merge() {
 			i++
 			continue
 		}
-		next := b.Lines[i+1]
-		b.Lines[i].Last = next.Last
-		b.Lines[i].Records += next.Records
-		b.Lines[i].Sum += next.Sum
-		b.Lines = slices.Delete(b.Lines, i+1, i+2)
+		b.join(i)
 	}
 	for len(b.Lines) > 2*MostLines { // many epochs are wrong
-		next := b.Lines[1]
-		b.Lines[0] = Line{b.Lines[0].First, next.Last, b.Lines[0].Records + next.Records, b.Lines[0].Sum + next.Sum}
-		b.Lines = slices.Delete(b.Lines, 1, 2)
+		b.join(0)
 	}
+}
+
+// join makes one line of a line and the next.
+func (b *Book) join(i int) {
+	l, next := &b.Lines[i], b.Lines[i+1]
+	l.Last, l.Records, l.Sum = next.Last, l.Records+next.Records, l.Sum+next.Sum
+	b.Lines = slices.Delete(b.Lines, i+1, i+2)
 }
 
 // clean reports whether a line has the sum that it must have.
@@ -257,5 +275,5 @@ func Check(d Data, layout *task.Layout, l Line) (bool, error) {
 		s, n := Expected(d, layout, epoch)
 		sum, records = sum+s, records+n
 	}
-	return sum == l.Sum && records == l.Records, nil
+	return sum == l.Sum && (records == l.Records || d.Unsized), nil
 }

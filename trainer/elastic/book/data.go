@@ -28,7 +28,7 @@ type Data struct {
 	// Cut reports that there were too many groups of shards to keep. Then Shards is nil.
 	Cut bool `json:"cut,omitempty"`
 	// Tasks and Records count those of an epoch, and Sum is that of all its stretches, without the
-	// factor of the epoch.
+	// factor of the epoch. Records is 0 if the lengths of the tasks are unknown.
 	Tasks   int    `json:"tasks"`
 	Records int64  `json:"records"`
 	Sum     uint64 `json:"sum,string"`
@@ -42,6 +42,7 @@ type Policy struct {
 	Shuffle    bool   `json:"shuffle,omitempty"`
 	Seed       uint64 `json:"seed,string,omitempty"`
 	MaxRecords int64  `json:"maxRecords,omitempty"`
+	Unsized    bool   `json:"unsized,omitempty"`
 }
 
 // Shards is one shard, or consecutive ones of the same size.
@@ -61,8 +62,8 @@ func NewData(shards []task.Shard, p task.Policy) (Data, *task.Layout, error) {
 		return Data{}, nil, err
 	}
 	d := Data{Tasks: l.Tasks(), Records: l.Records(),
-		Policy: Policy{p.RecordsPerTask, p.Epochs, p.Shuffle, p.Seed, p.MaxRecords}}
-	d.Sum = wholeSum(shards, p.RecordsPerTask)
+		Policy: Policy{p.RecordsPerTask, p.Epochs, p.Shuffle, p.Seed, p.MaxRecords, p.Unsized}}
+	d.Sum = wholeSum(shards, p.RecordsPerTask, p.Unsized)
 	for _, s := range shards {
 		if s.Count == 0 {
 			continue
@@ -103,11 +104,11 @@ func (d Data) Layout() (*task.Layout, error) {
 		}
 	}
 	l, err := task.NewLayout(shards, task.Policy{RecordsPerTask: d.PerTask, Epochs: d.Epochs, Shuffle: d.Shuffle,
-		Seed: d.Seed, MaxRecords: d.MaxRecords})
+		Seed: d.Seed, MaxRecords: d.MaxRecords, Unsized: d.Unsized})
 	if err != nil {
 		return nil, err
 	}
-	if l.Tasks() != d.Tasks || l.Records() != d.Records || wholeSum(shards, d.PerTask) != d.Sum {
+	if l.Tasks() != d.Tasks || l.Records() != d.Records || wholeSum(shards, d.PerTask, d.Unsized) != d.Sum {
 		return nil, fmt.Errorf("the shards have %d tasks of %d records, and the data %d of %d, or another sum",
 			l.Tasks(), l.Records(), d.Tasks, d.Records)
 	}
@@ -118,5 +119,5 @@ func (d Data) Layout() (*task.Layout, error) {
 // be another one.
 func (d Data) same(o Data) bool {
 	return slices.Equal(d.Shards, o.Shards) && d.Sum == o.Sum && d.Records == o.Records && d.PerTask == o.PerTask &&
-		d.Shuffle == o.Shuffle && d.Seed == o.Seed
+		d.Shuffle == o.Shuffle && d.Seed == o.Seed && d.Unsized == o.Unsized
 }

@@ -23,6 +23,10 @@
 // each record equally often. So a wrong account has the right sum by chance only, once in 2^64. The
 // sum protects from errors and from damage, not from a forger who computes it.
 //
+// A task of unknown length, such as a file that is read as a stream, has its end as one more
+// position, whatever its length is. So the sum proves that the task was read from its first record
+// to its end, each once; the number of its records is counted, and has nothing to be compared with.
+//
 // # Laws
 //
 //  1. A record that is credited again, without a [Book.Set] in between that took it out, is in a

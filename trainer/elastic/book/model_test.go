@@ -3,6 +3,7 @@ package book
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"testing"
 
@@ -21,6 +22,9 @@ type account struct {
 	layout *task.Layout
 	// times each record was credited, by epoch, task and place
 	times map[ledger.Task][]int
+	// if the lengths of tasks are unknown: their lengths, and whose end was credited
+	lengths []int64
+	ended   map[ledger.Task]bool
 	// the open epoch
 	epoch int
 	// ledgers that the model had, to which it may return
@@ -30,7 +34,7 @@ type account struct {
 }
 
 func newAccount(t *rapid.T) *account {
-	a := &account{t: t, epoch: 1, times: make(map[ledger.Task][]int)}
+	a := &account{t: t, epoch: 1, times: make(map[ledger.Task][]int), ended: make(map[ledger.Task]bool)}
 	for i := range rapid.IntRange(1, 3).Draw(t, "shards") {
 		count := rapid.Int64Range(0, 9).Draw(t, "records")
 		a.shards = append(a.shards, task.Shard{Name: fmt.Sprint("shard-", i), Count: count})
@@ -41,9 +45,32 @@ func newAccount(t *rapid.T) *account {
 	if rapid.Bool().Draw(t, "limited") {
 		a.policy.MaxRecords = rapid.Int64Range(1, 60).Draw(t, "most")
 	}
+	if rapid.Bool().Draw(t, "unsized") {
+		a.policy.RecordsPerTask, a.policy.MaxRecords, a.policy.Unsized = 1, 0, true
+	}
 	a.b = New(Saved{})
 	a.plan()
+	for range a.layout.Tasks() {
+		a.lengths = append(a.lengths, rapid.Int64Range(0, 4).Draw(t, "length"))
+	}
 	return a
+}
+
+// all reports whether all records of a task are credited.
+func (a *account) all(t task.Task) bool {
+	at := ledger.Task{Epoch: a.epoch, Number: t.Number}
+	if t.Unsized {
+		return a.ended[at]
+	}
+	return a.had(at) == t.Records()
+}
+
+// count returns the count of the credited records of a task.
+func (a *account) count(at ledger.Task) int64 {
+	if a.ended[at] {
+		return ledger.End + a.had(at)
+	}
+	return a.had(at)
 }
 
 func (a *account) plan() {
@@ -64,7 +91,7 @@ func (a *account) had(at ledger.Task) int64 { return int64(len(a.times[at])) }
 func (a *account) credit() (task.Credit, bool) {
 	var left []task.Task
 	for t := range a.layout.Of(a.epoch) {
-		if a.had(ledger.Task{Epoch: a.epoch, Number: t.Number}) < t.Records() {
+		if !a.all(t) {
 			left = append(left, t)
 		}
 	}
@@ -74,9 +101,17 @@ func (a *account) credit() (task.Credit, bool) {
 	one := rapid.SampledFrom(left).Draw(a.t, "task")
 	at := ledger.Task{Epoch: a.epoch, Number: one.Number}
 	c := task.Credit{Task: at, From: a.had(at)}
-	c.To = rapid.Int64Range(c.From+1, one.Records()).Draw(a.t, "to")
+	most := one.Records()
+	if one.Unsized {
+		most = a.lengths[one.Number] + 1
+	}
+	c.To = rapid.Int64Range(c.From+1, most).Draw(a.t, "to")
+	if one.Unsized && c.To == most {
+		c.To = ledger.End + most - 1
+		a.ended[at] = true
+	}
 	a.b.Enter(c)
-	for range c.To - c.From {
+	for range c.Records() {
 		a.times[at] = append(a.times[at], 1)
 	}
 	return c, true
@@ -85,21 +120,27 @@ func (a *account) credit() (task.Credit, bool) {
 // finish ends the open epoch if all of it is credited; it returns false if there is no other.
 func (a *account) finish() bool {
 	for t := range a.layout.Of(a.epoch) {
-		if a.had(ledger.Task{Epoch: a.epoch, Number: t.Number}) < t.Records() {
+		if !a.all(t) {
 			return true
 		}
 	}
 	a.b.Finish()
 	a.epoch++
-	return a.layout.RecordsOf(a.epoch) > 0
+	return a.layout.Has(a.epoch)
 }
 
 // ledger returns what the model has.
 func (a *account) ledger() (l ledger.Ledger) {
-	l.Settle(a.epoch - 1)
+	counted := int64(0)
+	for at := range a.times {
+		if a.policy.Unsized && at.Epoch < a.epoch {
+			counted += a.had(at)
+		}
+	}
+	l.SettleCounted(a.epoch-1, counted)
 	for t := range a.layout.Of(a.epoch) {
 		at := ledger.Task{Epoch: a.epoch, Number: t.Number}
-		if n := a.had(at); n > 0 {
+		if n := a.count(at); n > 0 {
 			l.Add(at, n, t.Records())
 		}
 	}
@@ -115,6 +156,10 @@ func (a *account) back() {
 	before := a.records()
 	a.b.Set(&l)
 	a.epoch = a.b.whole(&l) + 1 // all records of an epoch end it, too
+	maps.DeleteFunc(a.ended, func(at ledger.Task, _ bool) bool {
+		_, whole := l.Progress(at)
+		return !whole
+	})
 	for at := range a.times {
 		switch n, whole := l.Progress(at); {
 		case whole:
@@ -167,7 +212,7 @@ func texts(t *rapid.T, s Saved) string {
 
 // step does something; it returns false at the end of the training.
 func (a *account) step() bool {
-	if a.layout.RecordsOf(a.epoch) == 0 {
+	if !a.layout.Has(a.epoch) {
 		return false
 	}
 	switch rapid.IntRange(0, 9).Draw(a.t, "step") {
@@ -194,10 +239,8 @@ func (a *account) check() {
 		a.t.Fatalf("%d epochs finished, want %d", a.b.Finished(), a.epoch-1)
 	}
 	var sum uint64
-	for at, of := range a.times {
-		if at.Epoch == a.epoch {
-			sum += Factor(at.Epoch) * Sum(at.Number, 0, int64(len(of)))
-		}
+	for number := range a.layout.Tasks() {
+		sum += Factor(a.epoch) * Sum(number, 0, a.count(ledger.Task{Epoch: a.epoch, Number: number}))
 	}
 	if a.b.Open.Sum != sum {
 		a.t.Fatalf("the sum of the open epoch is %d, want %d", a.b.Open.Sum, sum)
@@ -258,6 +301,9 @@ func TestFaults(t *testing.T) {
 			b.Enter(of)
 		}
 		want := Fault{kind, 1, of.Task.Number, of.From, of.To}
+		if kind == Missing && ledger.Ended(of.To) {
+			want.To = ledger.End // its length is not known
+		}
 		if len(b.Faults) != 1 || b.Faults[0] != want {
 			t.Fatalf("faults %+v, want %+v", b.Faults, want)
 		}
@@ -269,7 +315,8 @@ func TestFaults(t *testing.T) {
 		if b.Set(&done); len(b.Faults) != 1 {
 			t.Fatal("a fault of a record that the model has is dropped")
 		}
-		if b.Set(new(ledger.Ledger)); len(b.Faults) != 0 || len(b.Lines) != 0 || kind == Twice && b.Undone == 0 {
+		b.Set(new(ledger.Ledger))
+		if len(b.Faults) != 0 || len(b.Lines) != 0 || kind == Twice && b.Undone == 0 && of.Records() > 0 {
 			t.Fatalf("the model has no record, and the book has %+v", b.Saved)
 		}
 	})
@@ -374,4 +421,34 @@ func TestData(t *testing.T) {
 			t.Fatalf("accepted %+v", d)
 		}
 	})
+}
+
+// A ledger has the number of records of a complete epoch no more, if the lengths of tasks are
+// unknown. The book has it, also if the model returned to the beginning meanwhile.
+func TestCountedEpochs(t *testing.T) {
+	b := New(Saved{})
+	if err := b.Plan([]task.Shard{{Name: "a", Count: 1}}, task.Policy{RecordsPerTask: 1, Unsized: true}); err != nil {
+		t.Fatal(err)
+	}
+	for epoch := 1; epoch <= 3*MostLines; epoch++ {
+		b.Enter(task.Credit{Task: ledger.Task{Epoch: epoch}, To: ledger.End + int64(epoch)})
+		b.Finish()
+	}
+	b = New(b.Save())
+	if err := b.Plan([]task.Shard{{Name: "a", Count: 1}}, task.Policy{RecordsPerTask: 1, Unsized: true}); err != nil {
+		t.Fatal(err)
+	}
+	all := b.Records()
+	var settled ledger.Ledger
+	settled.SettleCounted(3*MostLines-1, all-3*MostLines)
+	if b.Set(&settled); b.Records() != all-3*MostLines {
+		t.Errorf("%d records without the last epoch, want %d", b.Records(), all-3*MostLines)
+	}
+	b.Set(new(ledger.Ledger))
+	if b.Set(&settled); b.Records() != all-3*MostLines {
+		t.Errorf("%d records after the loss of all, and a return, want %d", b.Records(), all-3*MostLines)
+	}
+	if len(b.Faults) > 0 {
+		t.Errorf("faults %v", b.Faults)
+	}
 }

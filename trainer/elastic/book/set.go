@@ -18,12 +18,8 @@ func (b *Book) Set(l *ledger.Ledger) {
 	if b.Return == nil {
 		b.Return = &Return{From: b.Records()}
 	}
-	if settled < b.Finished() {
-		b.cutLines(settled)
-	}
-	for b.Finished() < settled {
-		b.fill(b.Finished() + 1)
-		b.close()
+	if b.Finished() != settled {
+		b.setLines(settled, l)
 	}
 	b.keepFaults(settled, l)
 	b.page(settled+1, l)
@@ -48,17 +44,56 @@ func (b *Book) Find(l *ledger.Ledger) (ended []int) {
 	return ended
 }
 
+// setLines makes lines of the first epochs, all records of which a ledger has. If the lengths of
+// tasks are unknown, the ledger has the number of all records of its settled epochs, and not of each
+// epoch: those that the book does not have get one line.
+func (b *Book) setLines(settled int, l *ledger.Ledger) {
+	if settled < b.Finished() {
+		b.cutLines(settled)
+		all := l.Clone()
+		all.Settle(settled)
+		b.countLines(all.Counted())
+		return
+	}
+	first := b.Finished() + 1
+	for b.Finished() < settled {
+		b.fill(b.Finished()+1, l)
+		b.close()
+		if b.Data.Unsized && b.Finished() == l.Settled() {
+			i := slices.IndexFunc(b.Lines, func(line Line) bool { return line.First >= first })
+			for i >= 0 && len(b.Lines) > i+1 {
+				b.join(i)
+			}
+			b.countLines(l.Counted())
+		}
+	}
+}
+
+// countLines corrects the last line, given the number of records of all lines. It is 0 if it is not
+// known.
+func (b *Book) countLines(records int64) {
+	if n := len(b.Lines); n > 0 && b.Data.Unsized && records > 0 {
+		b.Lines[n-1].Records = max(0, b.Lines[n-1].Records+records-b.lineRecords())
+	}
+}
+
+// lineRecords returns the number of records of the finished epochs.
+func (b *Book) lineRecords() (n int64) {
+	for _, l := range b.Lines {
+		n += l.Records
+	}
+	return n
+}
+
 // whole returns the number of epochs all records of which are in the ledger.
 func (b *Book) whole(l *ledger.Ledger) int {
 	n := l.Settled()
 	for {
-		records := b.layout.RecordsOf(n + 1)
-		if records == 0 || l.Highest(n+1) < 0 {
+		if !b.layout.Has(n+1) || l.Highest(n+1) < 0 {
 			return n
 		}
 		for t := range b.layout.Of(n + 1) {
-			had, whole := l.Progress(ledger.Task{Epoch: n + 1, Number: t.Number})
-			if !whole && had < t.Records() {
+			if !t.Whole(t.In(l)) {
 				return n
 			}
 		}
@@ -67,26 +102,20 @@ func (b *Book) whole(l *ledger.Ledger) int {
 }
 
 // Records returns the number of records in the book.
-func (b *Book) Records() int64 {
-	n := b.Open.Records
-	for _, l := range b.Lines {
-		n += l.Records
-	}
-	return n
-}
+func (b *Book) Records() int64 { return b.Open.Records + b.lineRecords() }
 
-// fill adds the records of an epoch that the book does not have.
-func (b *Book) fill(epoch int) {
+// fill adds the records of an epoch that the book does not have, and a ledger has.
+func (b *Book) fill(epoch int, l *ledger.Ledger) {
 	b.Open.Epoch = epoch
 	for t := range b.layout.Of(epoch) {
-		at := ledger.Task{Epoch: epoch, Number: t.Number}
-		had, whole := b.open.Progress(at)
-		if whole || had >= t.Records() {
+		had := t.In(&b.open)
+		if t.Whole(had) {
 			continue
 		}
-		b.Open.Sum += Factor(epoch) * Sum(t.Number, had, t.Records())
-		b.Open.Records += t.Records() - had
-		b.open.Add(at, t.Records(), t.Records())
+		all := Fault{From: had, To: t.In(l)}
+		b.Open.Sum += Factor(epoch) * Sum(t.Number, had, all.To)
+		b.Open.Records += all.records()
+		b.open.Add(ledger.Task{Epoch: epoch, Number: t.Number}, all.To, t.Records())
 	}
 }
 
@@ -104,8 +133,8 @@ func (b *Book) cutLines(settled int) {
 		// lines of several epochs are right, as long as there are not too many wrong ones
 		kept := Line{First: l.First, Last: settled}
 		for epoch := l.First; epoch <= settled; epoch++ {
-			sum, records := b.Expected(epoch)
-			kept.Sum, kept.Records = kept.Sum+sum, kept.Records+records
+			sum, _ := b.Expected(epoch)
+			kept.Sum, kept.Records = kept.Sum+sum, kept.Records+b.RecordsOf(epoch)
 		}
 		b.Lines = append(b.Lines, kept)
 		return
@@ -127,21 +156,16 @@ func (b *Book) keepFaults(settled int, l *ledger.Ledger) {
 func (b *Book) page(epoch int, l *ledger.Ledger) {
 	b.Open, b.open = Page{}, ledger.Ledger{}
 	for number := range l.Highest(epoch) + 1 {
-		at := ledger.Task{Epoch: epoch, Number: number}
-		n, whole := l.Progress(at)
-		of := b.size(at)
-		if whole {
-			n = of
-		}
-		if n > 0 {
-			b.enter(task.Credit{Task: at, To: n})
+		t, ok := b.layout.Task(epoch, number)
+		if n := t.In(l); ok && n > 0 {
+			b.enter(task.Credit{Task: ledger.Task{Epoch: epoch, Number: number}, To: n})
 		}
 	}
 	for _, f := range b.Faults {
 		if f.Epoch != epoch {
 			continue
 		}
-		sum, n := Factor(epoch)*Sum(f.Number, f.From, f.To), f.To-f.From
+		sum, n := Factor(epoch)*Sum(f.Number, f.From, f.To), f.records()
 		if f.Kind == Missing {
 			sum, n = -sum, -n
 		}

@@ -1,11 +1,18 @@
 package book
 
-import "github.com/elasticdl/elasticdl/trainer/elastic/task"
+import (
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
+	"github.com/elasticdl/elasticdl/trainer/elastic/task"
+)
 
-// position returns the number of a position of a task: of its first records, n of them.
+// position returns the number of a position of a task: of its first records, n of them. The end of
+// a task of unknown length is one position, whatever its length is.
 func position(number int, n int64) uint64 {
-	if n == 0 {
+	switch {
+	case n == 0:
 		return 0
+	case ledger.Ended(n):
+		n = ledger.End
 	}
 	return mix(mix(uint64(number)+1) + uint64(n))
 }
@@ -17,11 +24,15 @@ func Factor(epoch int) uint64 { return mix(uint64(epoch)<<32|0x5eed) | 1 }
 func Sum(number int, from, to int64) uint64 { return position(number, to) - position(number, from) }
 
 // wholeSum returns the sum of all tasks of shards.
-func wholeSum(shards []task.Shard, each int64) (sum uint64) {
+func wholeSum(shards []task.Shard, each int64, unsized bool) (sum uint64) {
 	number := 0
 	for _, s := range shards {
 		for left := s.Count; left > 0; left -= each {
-			sum += position(number, min(left, each))
+			size := min(left, each)
+			if unsized {
+				size = ledger.End
+			}
+			sum += position(number, size)
 			number++
 		}
 	}

@@ -2,6 +2,7 @@ package leases
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -22,6 +23,10 @@ type Dataset struct {
 	Seed    uint64
 	// number of records of each task but the last; 0: the master chooses it
 	PerTask int64
+	// its records are shards of unknown length, each of which is a task: see [ledger.End]
+	Stream bool
+	// digest of what the processes must agree on besides; 0: none
+	Digest uint64
 }
 
 // Lease is a lease of some records of an epoch.
@@ -34,8 +39,11 @@ type Lease struct {
 	Number int64
 	// its records are [Start, End)
 	Start, End int64
-	// number of its first records that are safe
+	// number of its first records that are safe; of a shard of unknown length with [ledger.End], if
+	// all are
 	Done int64
+	// the length of its task is unknown
+	Stream bool
 }
 
 // Grant is the master's answer to a request for a lease.
@@ -132,7 +140,21 @@ type held struct {
 	reported int64
 }
 
-func (l *held) size() int64 { return l.End - l.Start }
+// Whole reports whether a count of the first records is that of all.
+func (l Lease) Whole(count int64) bool {
+	if l.Stream {
+		return ledger.Ended(count)
+	}
+	return count >= l.End-l.Start
+}
+
+// possible returns a reported count, as far as the lease has records.
+func (l Lease) possible(count int64) int64 {
+	if l.Stream {
+		return count
+	}
+	return min(count, l.End-l.Start)
+}
 
 // New returns a holder without leases.
 func New() *Holder {
@@ -214,12 +236,12 @@ func (h *Holder) give(conn int) (a Answer, ok bool) {
 
 // Met notes that a process has met all other ranks since its last report of progress: that progress
 // is in the state of each rank. It returns the leases that are to be reported as done.
-func (h *Holder) Met(conn int) (done []int64) { return h.secure(conn) }
+func (h *Holder) Met(conn int) (done []Progress) { return h.secure(conn) }
 
 // Round notes that a process has completed a round. It reports whether that is the first one of its
 // world on this worker, and returns the leases that are to be reported as done. All ranks had begun
 // the round, so the earlier reports of the process are in the state of each.
-func (h *Holder) Round(conn int, r Round) (first bool, done []int64) {
+func (h *Holder) Round(conn int, r Round) (first bool, done []Progress) {
 	done = h.secure(conn)
 	h.Received(conn, r.Leases)
 	// the first process of this worker that completes it
@@ -242,23 +264,23 @@ func (h *Holder) Received(conn int, leases []Progress) {
 	for _, p := range leases {
 		if l := h.held[p.Lease]; l != nil {
 			l.owner = conn
-			l.reported = max(l.reported, min(p.Done, l.size()))
+			l.reported = max(l.reported, l.possible(p.Done))
 		}
 	}
 }
 
 // secure notes that every rank has the earlier reports of a process. It returns the leases that are
 // done, by number.
-func (h *Holder) secure(conn int) (done []int64) {
+func (h *Holder) secure(conn int) (done []Progress) {
 	for _, id := range slices.Sorted(maps.Keys(h.held)) {
 		l := h.held[id]
 		if l.owner != conn {
 			continue
 		}
-		if l.Done = l.reported; l.Done == l.size() {
+		if l.Done = l.reported; l.Whole(l.Done) {
 			delete(h.held, id)
 			h.done[id] = true
-			done = append(done, id)
+			done = append(done, Progress{id, l.Done})
 		}
 	}
 	return done
@@ -297,17 +319,19 @@ func (h *Holder) Status() Status {
 }
 
 // Ledger returns the records that a process reports to be in its state, given the number of epochs
-// that are in it completely, and the parts of others. No other records are added, as the state may
+// that are in it completely, the number of their records of shards of unknown length, and the parts
+// of others. No other records are added, as the state may
 // be older than that of the process's world.
-func (h *Holder) Ledger(settled int, parts []Part) ledger.Ledger {
+func (h *Holder) Ledger(settled int, counted int64, parts []Part) ledger.Ledger {
 	var l ledger.Ledger
-	l.Settle(settled)
+	l.SettleCounted(settled, counted)
 	for _, p := range parts {
-		of := p.Records + 1
-		if d := h.dataset; d != nil && d.PerTask > 0 {
+		of, records := int64(math.MaxInt64), p.Records
+		if d := h.dataset; d != nil && d.PerTask > 0 && !d.Stream {
 			of = min(d.PerTask, d.Size-int64(p.Task.Number)*d.PerTask)
+			records = min(records, of)
 		}
-		l.Add(p.Task, min(p.Records, of), of)
+		l.Add(p.Task, records, of)
 	}
 	return l
 }

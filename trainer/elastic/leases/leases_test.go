@@ -61,7 +61,9 @@ func (b *bench) gets(conn int, lease, done int64) {
 // in the state of the process.
 func (b *bench) ends(conn int, n int64, leases ...Progress) {
 	_, done := b.Round(conn, Round{Generation: 1, Number: n, Leases: leases})
-	b.reported = append(b.reported, done...)
+	for _, p := range done {
+		b.reported = append(b.reported, p.Lease)
+	}
 }
 
 // safe checks the content of a heartbeat: the leases, and the number of safe records of each.
@@ -282,9 +284,9 @@ func TestLedger(t *testing.T) {
 	parts := []Part{{ledger.Task{Epoch: 2, Number: 0}, 4}, {ledger.Task{Epoch: 2, Number: 1}, 9},
 		{ledger.Task{Epoch: 2, Number: 2}, 1}, {ledger.Task{Epoch: 3, Number: 2}, 2},
 		{ledger.Task{Epoch: 3, Number: 3}, 1}}
-	got := newBench(t, 0).Ledger(1, parts)
+	got := newBench(t, 0).Ledger(1, 70, parts)
 	var want ledger.Ledger
-	want.Settle(1)
+	want.SettleCounted(1, 70)
 	want.Add(ledger.Task{Epoch: 2, Number: 0}, 4, 4)
 	want.Add(ledger.Task{Epoch: 2, Number: 1}, 4, 4)
 	want.Add(ledger.Task{Epoch: 2, Number: 2}, 1, 2)
@@ -292,8 +294,21 @@ func TestLedger(t *testing.T) {
 	if !slices.Equal(got.Append(nil), want.Append(nil)) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	unknown := New().Ledger(0, parts[:1])
+	unknown := New().Ledger(0, 0, parts[:1])
 	if n, whole := unknown.Progress(parts[0].Task); n != 4 || whole {
 		t.Errorf("without a data set: %d records, all of them: %v", n, whole)
+	}
+}
+
+// A state's records of shards of unknown length are those that it reports, with their ends.
+func TestLedgerOfStream(t *testing.T) {
+	h := New()
+	h.Declared(Dataset{Size: 3, Epochs: 1, PerTask: 1, Stream: true}, Grant{})
+	l := h.Ledger(0, 0, []Part{{ledger.Task{Epoch: 1}, 9}, {ledger.Task{Epoch: 1, Number: 2}, ledger.End + 7}})
+	if n, whole := l.Progress(ledger.Task{Epoch: 1}); n != 9 || whole {
+		t.Errorf("%d records of the first shard, whole %t, want 9 of more", n, whole)
+	}
+	if n, whole := l.Progress(ledger.Task{Epoch: 1, Number: 2}); n != 7 || !whole {
+		t.Errorf("%d records of the last shard, whole %t, want all 7", n, whole)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 )
 
 var start = time.Unix(1e9, 0)
@@ -26,11 +28,21 @@ type trained struct{ round, count int64 }
 // fake is a lease in the model.
 type fake struct {
 	size int64
+	// the holder does not know its size
+	stream bool
 	// connection of its process; 0: none
 	owner int
 	// what its processes have reported, and what is safe
 	reported, safe int64
 	rounds         []trained
+}
+
+// all returns the count of all its records.
+func (f *fake) all() int64 {
+	if f.stream {
+		return ledger.End + f.size
+	}
+	return f.size
 }
 
 // in returns the number of records of the lease in a state.
@@ -126,7 +138,7 @@ func (m *model) progress(r *rank) (all []Progress) {
 func (m *model) secure(conn int) (done []int64) {
 	for _, id := range m.of(conn) {
 		l := m.leases[id]
-		if l.safe = l.reported; l.safe == l.size {
+		if l.safe = l.reported; l.safe == l.all() {
 			done = append(done, id)
 		}
 	}
@@ -134,15 +146,18 @@ func (m *model) secure(conn int) (done []int64) {
 }
 
 // reports checks which leases are reported as done: laws 2 and 3.
-func (m *model) reports(done, want []int64) {
-	if !slices.Equal(done, want) {
+func (m *model) reports(done []Progress, want []int64) {
+	if len(done) != len(want) {
 		m.Fatalf("reported %v, want %v", done, want)
 	}
-	for _, id := range done {
+	for i, id := range want {
+		if done[i] != (Progress{id, m.leases[id].all()}) {
+			m.Fatalf("reported %v, want %v with all records", done, want)
+		}
 		if m.reported[id] {
 			m.Fatalf("lease %d is reported twice", id)
 		}
-		m.covers(id, m.leases[id].size)
+		m.covers(id, m.leases[id].all())
 		m.reported[id], m.done[id] = true, true
 		delete(m.leases, id)
 	}
@@ -216,7 +231,11 @@ func (m *model) master(r *rank) Answer {
 		m.last++
 		size := rapid.Int64Range(1, 4).Draw(m.T, "size")
 		g.Lease = &Lease{ID: m.last, Epoch: 1, Number: m.last, Start: 10 * m.last, End: 10*m.last + size}
-		m.leases[m.last] = &fake{size: size}
+		stream := rapid.Bool().Draw(m.T, "stream")
+		if stream {
+			g.Lease.End, g.Lease.Stream = 10*m.last+1, true
+		}
+		m.leases[m.last] = &fake{size: size, stream: stream}
 	case "over":
 		g.Over, m.over = true, true
 	case "unreachable":
@@ -245,7 +264,15 @@ func (m *model) train() {
 		for _, id := range slices.Sorted(maps.Keys(m.leases)) {
 			l := m.leases[id]
 			if slices.ContainsFunc(m.world, func(r *rank) bool { return r.conn > 0 && r.conn == l.owner }) {
-				count := rapid.Int64Range(l.in(m.newest), l.size).Draw(m.T, "records")
+				count := l.in(m.newest)
+				switch {
+				case !l.stream:
+					count = rapid.Int64Range(count, l.size).Draw(m.T, "records")
+				case count < l.all():
+					if count = rapid.Int64Range(count, l.size+1).Draw(m.T, "records"); count > l.size {
+						count = l.all()
+					}
+				}
 				l.rounds = append(l.rounds, trained{m.newest, count})
 			}
 		}
@@ -260,7 +287,7 @@ func (m *model) train() {
 	}
 	m.round, m.rounds, m.waits = max(m.round, r.state), m.generation, time.Time{}
 	var first bool
-	done := both(m, func(h *Holder) (done []int64) {
+	done := both(m, func(h *Holder) (done []Progress) {
 		first, done = h.Round(r.conn, report)
 		return done
 	})
@@ -350,7 +377,7 @@ func (m *model) moves() map[string]func() {
 		"meet": func() {
 			if r := m.local(m.follows); r != nil {
 				want := m.secure(r.conn)
-				m.reports(both(m, func(h *Holder) []int64 { return h.Met(r.conn) }), want)
+				m.reports(both(m, func(h *Holder) []Progress { return h.Met(r.conn) }), want)
 			}
 		},
 		"die": m.die, "free": m.free,

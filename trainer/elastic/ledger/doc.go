@@ -13,6 +13,11 @@
 //	         a count    a bit per task, and      (as for 4)
 //	                    parts: task 3, 17 records
 //
+// The length of a task may be unknown until its records are read, as that of a stream or a file.
+// Its count then has [End] added when the end was reached: 17 are its first 17 records, End+17 are
+// all of its records, 17 in number. The sum of counts keeps its order, so the laws hold for these
+// tasks too.
+//
 // A ledger is kept wherever values of the model are: in a parameter server, a worker of a ring, a
 // checkpoint.
 //

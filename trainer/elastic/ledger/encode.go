@@ -13,10 +13,15 @@ import (
 // Append appends the ledger to b, as varints and little-endian words of 64 bits:
 //
 //	number of settled epochs
+//	if they have records of tasks of unknown length:  0 · the number of these records
 //	for each other epoch:  its number · how many words · how many parts · the words
 //	  for each part:       task number less that of the part before · records
 func (l *Ledger) Append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(l.settled))
+	if l.counted > 0 {
+		b = binary.AppendUvarint(b, 0)
+		b = binary.AppendUvarint(b, uint64(l.counted))
+	}
 	for _, n := range l.Epochs() {
 		e := l.open[n]
 		b = binary.AppendUvarint(b, uint64(n))
@@ -55,6 +60,17 @@ func (l *Ledger) parse(r *reader) error {
 		return err
 	}
 	l.settled = settled
+	if settled > 0 && len(r.rest) > 0 && r.rest[0] == 0 {
+		r.rest = r.rest[1:]
+		counted, err := r.number(math.MaxInt64)
+		if err != nil {
+			return err
+		}
+		if counted == 0 {
+			return fmt.Errorf("%d epochs are settled, and have 0 counted records", settled)
+		}
+		l.counted = int64(counted)
+	}
 	for before := settled; len(r.rest) > 0; {
 		n, err := r.number(math.MaxInt32)
 		if err != nil {

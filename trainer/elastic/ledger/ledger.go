@@ -10,11 +10,28 @@ import (
 // MaxTasks is the largest number of tasks in an epoch: a bit for each takes 128 MB.
 const MaxTasks = 1 << 30
 
+// End marks the end of a task of unknown length: that of a shard whose records are found by reading
+// it. After all n records of such a task the count is End+n, and there are no further records.
+const End = 1 << 40
+
+// Ended reports whether a count of the first records of a task of unknown length has its end.
+func Ended(n int64) bool { return n >= End }
+
+// Count returns the number of records of a count that may have the end of its task.
+func Count(n int64) int64 {
+	if Ended(n) {
+		return n - End
+	}
+	return n
+}
+
 // Ledger is the set of training records that are in a model. The zero value is empty. It is not
 // safe for concurrent use.
 type Ledger struct {
 	// all records of the epochs up to this one are in the model
 	settled int
+	// number of the records of tasks of unknown length in these epochs
+	counted int64
 	// later epochs that have a record in the model
 	open map[int]*open
 }
@@ -23,7 +40,8 @@ type Ledger struct {
 type open struct {
 	// bit n: all records of task n; the last element is not 0
 	whole []uint64
-	// number of leading records of each other task, not 0
+	// number of leading records of each other task, not 0; with [End] of a task of unknown length
+	// all of whose records are in the model
 	parts map[int]int64
 }
 
@@ -41,8 +59,11 @@ func (t Task) String() string { return fmt.Sprintf("task %d of epoch %d", t.Numb
 // Settled returns the number of epochs all records of which are in the ledger.
 func (l *Ledger) Settled() int { return l.settled }
 
+// Counted returns the number of records of tasks of unknown length in the epochs that are settled.
+func (l *Ledger) Counted() int64 { return l.counted }
+
 // Progress returns how many records of a task are in the ledger, counted from its first. If all of
-// them are, whole is true, and records is 0.
+// them are, whole is true, and records is 0; of a task of unknown length it is their number.
 func (l *Ledger) Progress(t Task) (records int64, whole bool) {
 	if t.Epoch <= l.settled {
 		return 0, true
@@ -54,18 +75,20 @@ func (l *Ledger) Progress(t Task) (records int64, whole bool) {
 	case e.has(t.Number):
 		return 0, true
 	}
-	return e.parts[t.Number], false
+	n := e.parts[t.Number]
+	return Count(n), Ended(n)
 }
 
 // Add adds the first records of a task, which has of records in all. A count below the one that the
-// ledger has changes nothing.
+// ledger has changes nothing. Of a task of unknown length, of is [End], and all of its n records
+// are End+n.
 func (l *Ledger) Add(t Task, records, of int64) {
 	before, whole := l.Progress(t)
 	if whole || records <= before {
 		return
 	}
 	e := l.epoch(t.Epoch)
-	if records < of {
+	if records < of || Ended(records) {
 		e.parts[t.Number] = records
 		return
 	}
@@ -86,10 +109,30 @@ func (l *Ledger) epoch(n int) *open {
 	return e
 }
 
-// Settle adds all records of the epochs up to this one.
+// Settle adds all records of the epochs up to this one. Of tasks of unknown length it counts those
+// whose end is in the ledger.
 func (l *Ledger) Settle(epoch int) {
 	l.settled = max(l.settled, epoch)
-	maps.DeleteFunc(l.open, func(n int, _ *open) bool { return n <= l.settled })
+	for n, e := range l.open {
+		if n > l.settled {
+			continue
+		}
+		for _, records := range e.parts {
+			if Ended(records) {
+				l.counted += Count(records)
+			}
+		}
+		delete(l.open, n)
+	}
+}
+
+// SettleCounted adds all records of the epochs up to this one. The caller knows the number of those
+// of tasks of unknown length. If the ledger has more epochs already, nothing changes.
+func (l *Ledger) SettleCounted(epoch int, counted int64) {
+	if epoch >= l.settled {
+		l.Settle(epoch)
+		l.counted = counted
+	}
 }
 
 // Reset empties the ledger.
@@ -97,7 +140,7 @@ func (l *Ledger) Reset() { *l = Ledger{} }
 
 // Clone returns a copy that shares no memory with the ledger.
 func (l *Ledger) Clone() Ledger {
-	c := Ledger{settled: l.settled}
+	c := Ledger{settled: l.settled, counted: l.counted}
 	for n, e := range l.open {
 		c.put(n, e.clone())
 	}
@@ -108,7 +151,9 @@ func (e *open) clone() *open { return &open{slices.Clone(e.whole), maps.Clone(e.
 
 // Union adds the records of another ledger, which is not changed.
 func (l *Ledger) Union(o *Ledger) {
-	l.Settle(o.settled)
+	if o.settled > l.settled || o.settled == l.settled && o.counted > l.counted {
+		l.SettleCounted(o.settled, o.counted)
+	}
 	for n, theirs := range o.open {
 		if n <= l.settled {
 			continue
@@ -130,7 +175,10 @@ func (l *Ledger) Union(o *Ledger) {
 // Intersect removes the records that another ledger does not have. Where several processes hold a
 // part of the model each, a record can be credited when it is in the ledgers of all of them.
 func (l *Ledger) Intersect(o *Ledger) {
-	both := Ledger{settled: min(l.settled, o.settled)}
+	both := Ledger{settled: l.settled, counted: l.counted}
+	if o.settled < l.settled || o.settled == l.settled && o.counted < l.counted {
+		both.settled, both.counted = o.settled, o.counted
+	}
 	for _, n := range l.Epochs() {
 		switch theirs := o.open[n]; {
 		case n <= o.settled:
@@ -228,6 +276,11 @@ func (l *Ledger) Whole(epoch int) int {
 		for _, word := range e.whole {
 			n += bits.OnesCount64(word)
 		}
+		for _, records := range e.parts {
+			if Ended(records) {
+				n++
+			}
+		}
 	}
 	return n
 }
@@ -235,10 +288,13 @@ func (l *Ledger) Whole(epoch int) int {
 // Parts returns, for each task of an unsettled epoch that is in the ledger in part, how many of its
 // records are, counted from its first.
 func (l *Ledger) Parts(epoch int) map[int]int64 {
-	if e := l.open[epoch]; e != nil {
-		return maps.Clone(e.parts)
+	e := l.open[epoch]
+	if e == nil {
+		return nil
 	}
-	return nil
+	parts := maps.Clone(e.parts)
+	maps.DeleteFunc(parts, func(_ int, records int64) bool { return Ended(records) })
+	return parts
 }
 
 // Highest returns the highest task number of an unsettled epoch that has a record in the ledger, -1

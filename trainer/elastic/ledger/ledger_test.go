@@ -28,6 +28,9 @@ func (d *dumb) get(t Task) int64 {
 
 var numbers = []int{0, 1, 2, 63, 64, 200}
 
+// unsized reports whether the length of a task is unknown until its end is read.
+func unsized(t Task) bool { return t.Number == 2 || t.Number == 63 }
+
 func tasks() (all []Task) {
 	for epoch := 1; epoch <= 4; epoch++ {
 		for _, n := range numbers {
@@ -41,6 +44,9 @@ func tasks() (all []Task) {
 func agree(t *rapid.T, l *Ledger, d *dumb) {
 	for _, task := range tasks() {
 		n, whole := l.Progress(task)
+		if whole && unsized(task) && task.Epoch > l.Settled() && n != records {
+			t.Fatalf("%v: its length is %d, want %d", task, n, records)
+		}
 		if whole {
 			n = records
 		}
@@ -81,7 +87,14 @@ func draw(t *rapid.T) (*Ledger, *dumb) {
 			continue
 		}
 		n := rapid.Int64Range(0, records).Draw(t, "records")
-		l.Add(task, n, records)
+		switch {
+		case !unsized(task):
+			l.Add(task, n, records)
+		case n == records:
+			l.Add(task, End+n, End)
+		default:
+			l.Add(task, n, End)
+		}
 		d.merged[task] = max(d.merged[task], n)
 	}
 	agree(t, l, d)
@@ -141,6 +154,63 @@ func TestLedger(t *testing.T) {
 	})
 }
 
+// A ledger has the number of records of shards of unknown length in complete epochs, if it had the
+// ends of the shards, or is made of a ledger that has the number.
+func TestCounted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		lengths := rapid.SliceOfN(rapid.Int64Range(0, 9), 3, 3).Draw(t, "lengths")
+		each := int64(0)
+		for _, n := range lengths {
+			each += n
+		}
+		holder := func(name string) (*Ledger, int) {
+			l, settled := new(Ledger), rapid.IntRange(0, 4).Draw(t, name)
+			for epoch := 1; epoch <= settled+1; epoch++ {
+				for number, n := range lengths {
+					if epoch <= settled {
+						n += End
+					}
+					l.Add(Task{epoch, number}, n, End)
+				}
+				if epoch <= settled && rapid.Bool().Draw(t, "settle") {
+					l.Settle(epoch)
+				}
+			}
+			l.Settle(settled)
+			return l, settled
+		}
+		check := func(l *Ledger, settled int) {
+			t.Helper()
+			if want := int64(settled) * each; l.Settled() != settled || l.Counted() != want {
+				t.Fatalf("%d records in %d epochs, want %d in %d", l.Counted(), l.Settled(), want, settled)
+			}
+		}
+		a, more := holder("a")
+		b, less := holder("b")
+		if more < less {
+			a, b, more, less = b, a, less, more
+		}
+		check(a, more)
+		for _, pair := range [][2]*Ledger{{a, b}, {b, a}} {
+			u, i := pair[0].Clone(), pair[0].Clone()
+			u.Union(pair[1])
+			check(&u, more)
+			i.Intersect(pair[1])
+			check(&i, less)
+			back, err := Parse(u.Append(nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			check(&back, more)
+		}
+		var taken Ledger
+		taken.SettleCounted(more, int64(more)*each)
+		check(&taken, more)
+		taken.SettleCounted(more-1, 1)
+		check(&taken, more)
+	})
+}
+
 func TestJSON(t *testing.T) {
 	var l, back Ledger
 	l.Settle(2)
@@ -187,6 +257,10 @@ func TestParseRefuses(t *testing.T) {
 	for name, bad := range map[string][]byte{
 		"epochs out of order": {1, 1, 0, 1, 5, 5},
 		"an empty epoch":      {1, 2, 0, 0},
+		"a count of nothing":  {1, 0, 0},
+		"a count twice":       {1, 0, 5, 0, 5},
+		"a count of no epoch": {0, 0, 5},
+		"no count":            {1, 0},
 		"an empty last word":  {1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 		"a part twice":        {1, 2, 0, 2, 5, 5, 0, 5},
 		"a part of nothing":   {1, 2, 0, 1, 5, 0},
@@ -205,13 +279,15 @@ func FuzzParse(f *testing.F) {
 	l.Add(Task{2, 70}, 5, 5)
 	l.Add(Task{2, 3}, 4, 5)
 	f.Add(l.Append(nil))
+	l.SettleCounted(1, 70)
+	f.Add(l.Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := Parse(b)
 		if err != nil {
 			return
 		}
 		back, err := Parse(l.Append(nil))
-		if err != nil || !l.Covers(&back) || !back.Covers(&l) {
+		if err != nil || !l.Covers(&back) || !back.Covers(&l) || l.Counted() != back.Counted() {
 			t.Fatalf("%x is read, written and read as another ledger: %v", b, err)
 		}
 	})

@@ -168,6 +168,8 @@ func (t *todo) skip(l *ledger.Ledger) (tasks int, records int64, err error) {
 		}
 		if whole {
 			tasks++
+		}
+		if whole && !t.like.Unsized {
 			part = all
 		}
 		records += part
@@ -248,8 +250,8 @@ func (t *todo) takeOut(number int) (Task, bool) {
 	return task, true
 }
 
-// sized returns the number of records of a task, and false if there is no such task.
-func (t *todo) sized(number int) (int64, bool) {
+// most returns the highest count of the records of a task, and false if there is no such task.
+func (t *todo) most(number int) (int64, bool) {
 	if t.cut == nil || number < 0 || number >= t.cut.tasks {
 		return 0, false
 	}
@@ -257,7 +259,7 @@ func (t *todo) sized(number int) (int64, bool) {
 	if place >= t.end {
 		return 0, false
 	}
-	return t.at(place).Records(), true
+	return t.at(place).most(), true
 }
 
 // left returns the task at a place, with Done set to its records in applied. It returns false if

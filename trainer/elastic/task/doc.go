@@ -47,6 +47,13 @@
 // announced its leases or has ended. Until then [Queue.Floor] stays at the first lease, so that
 // nobody forgets anything.
 //
+// # Shards of unknown length
+//
+// With [Policy.Unsized] a task is one shard, such as a file or a stream, and the number of its
+// records is found by reading them. Counts of its records rise as those of other tasks. The last
+// count has [ledger.End] added; then the task is whole, and Done settles it. Nothing else differs:
+// the laws hold for these tasks. Totals are unknown, and 0 in Stats.
+//
 // Laws:
 //
 //  1. Within an epoch, the sum of waiting, leased and settled tasks is constant.

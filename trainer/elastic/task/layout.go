@@ -25,8 +25,19 @@ func NewLayout(shards []Shard, p Policy) (*Layout, error) {
 // Tasks returns the number of tasks of an epoch without a limit of records.
 func (l *Layout) Tasks() int { return l.cut.tasks }
 
-// Records returns the number of records of all shards.
-func (l *Layout) Records() int64 { return l.cut.records }
+// Records returns the number of records of all shards, 0 if their lengths are unknown.
+func (l *Layout) Records() int64 {
+	if l.policy.Unsized {
+		return 0
+	}
+	return l.cut.records
+}
+
+// Has reports whether there is an epoch of that number, from 1.
+func (l *Layout) Has(epoch int) bool {
+	n := l.Epochs()
+	return l.cut.tasks > 0 && epoch >= 1 && (n == 0 || epoch <= n)
+}
 
 // Epochs returns the number of epochs; 0: no limit. The last may be shorter than others.
 func (l *Layout) Epochs() int {
@@ -40,9 +51,10 @@ func (l *Layout) Epochs() int {
 	return n
 }
 
-// RecordsOf returns the number of records of an epoch, from 1; 0: there is no such epoch.
+// RecordsOf returns the number of records of an epoch, from 1; 0: there is no such epoch, or the
+// number is unknown.
 func (l *Layout) RecordsOf(epoch int) int64 {
-	if n := l.Epochs(); epoch < 1 || n > 0 && epoch > n {
+	if !l.Has(epoch) || l.policy.Unsized {
 		return 0
 	}
 	if limit := l.policy.MaxRecords; limit > 0 {
@@ -64,12 +76,12 @@ func (l *Layout) Of(epoch int) iter.Seq[Task] {
 
 // Task returns a task of an epoch, and false if there is no such task.
 func (l *Layout) Task(epoch, number int) (Task, bool) {
-	records := l.RecordsOf(epoch)
-	if records == 0 || number < 0 || number >= l.cut.tasks {
+	if !l.Has(epoch) || number < 0 || number >= l.cut.tasks {
 		return Task{}, false
 	}
-	like := Task{Kind: Training, Epoch: epoch}
-	if records == l.cut.records {
+	like := Task{Kind: Training, Epoch: epoch, Unsized: l.policy.Unsized}
+	records := l.RecordsOf(epoch)
+	if l.policy.Unsized || records == l.cut.records {
 		return l.cut.task(number, like), true
 	}
 	if l.asked == nil || l.asked.like.Epoch != epoch {

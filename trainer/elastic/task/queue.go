@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -108,6 +107,9 @@ func New(shards []Shard, p Policy) (*Queue, error) {
 // plan computes the number of records of all epochs.
 func (q *Queue) plan() {
 	q.stats.Epochs = max(0, q.policy.Epochs)
+	if q.policy.Unsized {
+		return
+	}
 	all := int64(q.stats.Epochs) * q.cut.records
 	q.stats.Total = all
 	if limit := q.policy.MaxRecords; limit > 0 && (all == 0 || limit < all) {
@@ -120,8 +122,12 @@ func (q *Queue) plan() {
 // the number of tasks.
 func (q *Queue) open() {
 	q.epoch++
-	q.training = newTodo(q.cut, q.policy.order(q.cut.tasks, q.epoch), Task{Kind: Training, Epoch: q.epoch})
+	q.training = newTodo(q.cut, q.policy.order(q.cut.tasks, q.epoch),
+		Task{Kind: Training, Epoch: q.epoch, Unsized: q.policy.Unsized})
 	room := q.cut.records
+	if q.policy.Unsized {
+		room = 0
+	}
 	if q.policy.MaxRecords > 0 {
 		room = min(room, q.policy.MaxRecords-q.stats.Done)
 		q.training.limit(room)
@@ -202,7 +208,7 @@ func (q *Queue) Touch(lease int64, worker int, done int64, now time.Time) error 
 	if err != nil {
 		return err
 	}
-	if done > l.Records() && l.Kind != Export {
+	if done > l.most() && l.Kind != Export {
 		return fmt.Errorf("touch lease %d: %d records done of %d", lease, done, l.Records())
 	}
 	if done > max(l.Done, l.shown) {
@@ -229,11 +235,15 @@ func (q *Queue) Work(lease int64, worker int, effort int64, now time.Time) error
 	return nil
 }
 
-// Done settles a lease, and credits every record of its task.
+// Done settles a lease, and credits every record of its task. The end of a task of unknown length
+// is reported by Touch before; without it Done is an error.
 func (q *Queue) Done(lease int64, worker int, now time.Time) error {
 	l, err := q.held(lease, worker)
 	if err != nil {
 		return err
+	}
+	if l.Unsized && !l.Whole(l.Done) {
+		return fmt.Errorf("lease %d is done: %v: its end was not reported", lease, l.Task)
 	}
 	h := q.holders[worker]
 	q.longest = max(q.longest, now.Sub(h.leaseStart))
@@ -292,11 +302,11 @@ func (q *Queue) Lose(worker int, progress map[int64]int64, fault string, now tim
 	// Backwards, so that the first lease is the next to be leased.
 	held := slices.Clone(h.leases)
 	for i, l := range slices.Backward(held) {
-		q.credit(l, min(l.Records(), progress[l.ID]))
+		q.credit(l, min(l.most(), progress[l.ID]))
 		lost = append(lost, h.lease(l))
 		q.drop(l, now)
 		switch {
-		case l.Kind == Training && l.Done == l.Records():
+		case l.Kind == Training && l.Whole(l.Done):
 			q.settle(l)
 		case fault != "" && i == 0:
 			q.fail(l, fault)
@@ -336,9 +346,10 @@ func (q *Queue) credit(l *Lease, done int64) {
 	if l.Kind != Training || done <= l.Done {
 		return
 	}
-	q.stats.Done += done - l.Done
-	q.stats.EpochDone += done - l.Done
-	q.credits = append(q.credits, Credit{ledger.Task{Epoch: l.Epoch, Number: l.Number}, l.Done, done})
+	c := Credit{ledger.Task{Epoch: l.Epoch, Number: l.Number}, l.Done, done}
+	q.stats.Done += c.Records()
+	q.stats.EpochDone += c.Records()
+	q.credits = append(q.credits, c)
 	l.Done, l.Returned = done, 0
 }
 
@@ -415,93 +426,12 @@ func (q *Queue) NextEpoch() bool {
 	return true
 }
 
-// Rewind sets the training back to a model with the given ledger: exactly the records that are not
-// in the ledger are to be trained on. With an empty ledger the training starts over.
-//
-// All leases, and all queued evaluations and exports, are dropped, and no earlier lease is adopted
-// any more. Numbers of leases continue, so that earlier reports are stale. Limits that were doubled
-// stay doubled, so that the training ends even if each overdue worker takes the model with it. A
-// ledger that does not fit the shards is an error and changes nothing.
-func (q *Queue) Rewind(l *ledger.Ledger) error {
-	back, err := q.at(l)
-	if err != nil {
-		return fmt.Errorf("rewind the training: %w", err)
-	}
-	q.epoch, q.closed, q.training = back.epoch, back.closed, back.training
-	back.stats.Requeued, back.stats.Failed = q.stats.Requeued+len(q.leases), q.stats.Failed
-	q.stats = back.stats
-	q.leases, q.holders, q.leased, q.trainers = make(map[int64]*Lease), make(map[int]*holder), make(map[Kind]int), 0
-	q.evaluations, q.exports, q.tried = nil, todo{}, nil
-	q.before = maps.Clone(q.slow)
-	q.Announced()
-	return nil
-}
-
-// at returns a queue without leases whose training is at the given ledger.
-func (q *Queue) at(l *ledger.Ledger) (*Queue, error) {
-	l = q.cut.settled(l)
-	back := &Queue{policy: q.policy, cut: q.cut, epoch: l.Settled(), training: new(todo)}
-	if back.cut.records == 0 {
-		back.epoch, back.closed = 0, true
-		return back, nil
-	}
-	back.plan()
-	back.stats.Done = int64(back.epoch) * back.cut.records
-	if limit := q.policy.MaxRecords; limit > 0 {
-		back.stats.Done = min(back.stats.Done, limit)
-	}
-	switch open := l.Epochs(); {
-	case back.stats.Total > 0 && back.epoch > 0 && back.cut.records*int64(back.epoch-1) >= back.stats.Total:
-		return nil, fmt.Errorf("the ledger has %d complete epochs, and the training ends after %d "+
-			"records", back.epoch, back.stats.Total)
-	case len(open) > 1 || len(open) == 1 && open[0] != back.epoch+1:
-		return nil,
-			fmt.Errorf("the ledger has records of epochs %v, and only the first %d are complete", open, back.epoch)
-	case back.ended():
-		if len(open) > 0 {
-			return nil, fmt.Errorf("the ledger has records of epoch %d, and the training has %d epochs",
-				open[0], back.epoch)
-		}
-		back.complete()
-		return back, nil
-	}
-	back.open()
-	tasks, records, err := back.training.skip(l)
-	if err != nil {
-		return nil, err
-	}
-	back.stats.Settled = tasks
-	back.stats.Done += records
-	back.stats.EpochDone = records
-	return back, nil
-}
-
-// Records returns how many training records are in a model with the given ledger, over all epochs.
-// A ledger that does not fit the shards is an error.
-func (q *Queue) Records(l *ledger.Ledger) (int64, error) {
-	at, err := q.at(l)
-	if err != nil {
-		return 0, fmt.Errorf("count the records of a ledger: %w", err)
-	}
-	return at.stats.Done, nil
-}
-
 // SettledEpochs returns the number of epochs that NextEpoch has ended.
 func (q *Queue) SettledEpochs() int {
 	if q.closed {
 		return q.epoch
 	}
 	return max(0, q.epoch-1)
-}
-
-// complete sets the queue to the end of its last epoch, with all records done.
-func (q *Queue) complete() {
-	done := q.stats.Done
-	q.epoch--
-	q.stats.Done = int64(q.epoch) * q.cut.records
-	q.open()
-	q.stats.Done, q.stats.EpochDone, q.stats.Settled = done, q.stats.EpochTotal, q.training.end
-	q.training, q.closed = new(todo), true
 }
 
 // ended reports whether no epoch follows the open one.

@@ -198,7 +198,7 @@ func (q *Queue) Adopt(lease int64, worker int, task ledger.Task, done int64, now
 	if lease <= 0 || lease > q.former || q.adopted[lease] || q.closed || task.Epoch != q.epoch {
 		return Lease{}, ErrStale
 	}
-	if all, ok := q.training.sized(task.Number); ok && (done < 0 || done > all) {
+	if all, ok := q.training.most(task.Number); ok && (done < 0 || done > all) {
 		return Lease{}, fmt.Errorf("adopt lease %d: %d records done of %d", lease, done, all)
 	}
 	t, ok := q.training.takeOut(task.Number)

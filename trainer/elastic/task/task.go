@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 )
 
 // Kind is the purpose of a task: training, evaluation or prediction.
@@ -64,6 +67,9 @@ type Task struct {
 	// number of records, in the order of [Policy.Order], that are credited: the worker begins after
 	// them
 	Done int64
+	// the number of its records is found by reading them: see [Policy.Unsized]. Start is then the
+	// number of the shard.
+	Unsized bool
 	// from 1; training only
 	Epoch int
 	// the version of the model for evaluation, prediction and export; 0: the newest
@@ -77,8 +83,37 @@ type Task struct {
 	Returned int
 }
 
-// Records returns the number of records, credited ones included.
-func (t Task) Records() int64 { return t.End - t.Start }
+// Records returns the number of records, credited ones included. Of a task of unknown length it
+// returns [ledger.End]: no count of its records is that of all.
+func (t Task) Records() int64 {
+	if t.Unsized {
+		return ledger.End
+	}
+	return t.End - t.Start
+}
+
+// Whole reports whether a count of the first records of a task is that of all.
+func (t Task) Whole(count int64) bool { return count >= t.Records() }
+
+// In returns the count of the task's first records that are in a ledger.
+func (t Task) In(l *ledger.Ledger) int64 {
+	n, whole := l.Progress(ledger.Task{Epoch: t.Epoch, Number: t.Number})
+	switch {
+	case !whole:
+		return n
+	case t.Unsized:
+		return ledger.End + n
+	}
+	return t.Records()
+}
+
+// most returns the highest count of the records of a task.
+func (t Task) most() int64 {
+	if t.Unsized {
+		return math.MaxInt64
+	}
+	return t.Records()
+}
 
 func (t Task) String() string {
 	switch t.Kind {
@@ -86,6 +121,9 @@ func (t Task) String() string {
 		return "export"
 	case Evaluation, Prediction:
 		return fmt.Sprintf("%v[v=%d] of records [%d, %d) of %s", t.Kind, t.Version, t.Start, t.End, t.Shard)
+	}
+	if t.Unsized {
+		return fmt.Sprintf("%v on shard %d of %s, epoch %d", t.Kind, t.Number, t.Shard, t.Epoch)
 	}
 	return fmt.Sprintf("%v on records [%d, %d) of %s, epoch %d", t.Kind, t.Start, t.End, t.Shard, t.Epoch)
 }
@@ -126,6 +164,9 @@ type Policy struct {
 	Seed uint64
 	// training ends after this number of records, whatever Epochs says; 0: no limit
 	MaxRecords int64
+	// the records of a shard are themselves shards, such as files or URLs, the lengths of which are
+	// unknown: each is one task. Counts of its records are those of [ledger.End].
+	Unsized bool
 }
 
 // stragglerFactor times the longest completed lease is the limit of a lease without progress, if
@@ -150,6 +191,10 @@ func (p Policy) validate() error {
 	}
 	if p.MaxRecords < 0 {
 		problems = append(problems, fmt.Errorf("record limit must not be negative, not %d", p.MaxRecords))
+	}
+	if p.Unsized && (p.RecordsPerTask != 1 || p.MaxRecords != 0) {
+		problems = append(problems, fmt.Errorf("shards of unknown length: want 1 shard per task and no limit of "+
+			"records, not %d and %d", p.RecordsPerTask, p.MaxRecords))
 	}
 	return errors.Join(problems...)
 }
@@ -179,16 +224,17 @@ type Stats struct {
 	// number of epochs; 0: no limit
 	Epochs int
 
-	// training records credited, over all epochs
+	// training records credited, over all epochs; of shards of unknown length, without those of
+	// epochs that had ended before the queue knew of them
 	Done int64
-	// training records of all epochs; 0: no limit
+	// training records of all epochs; 0: no limit, or unknown
 	Total int64
 	// records of all epochs beyond MaxRecords
 	Skipped int64
 
 	// records credited of the open epoch
 	EpochDone int64
-	// records of the open epoch
+	// records of the open epoch; 0: unknown
 	EpochTotal int64
 
 	// training tasks of the open epoch that wait; Todo + Leased + Settled is constant within an

@@ -103,7 +103,7 @@ func (a *agent) hear(m message) supervise.Event {
 		return supervise.FirstRound{Conn: c.number}
 	case accountMessage:
 		return supervise.Account{Conn: c.number, Generation: m.Generation,
-			Ledger: a.records.ledger(m.Ledger, m.Settled)}
+			Ledger: a.records.ledger(m.stateRecords)}
 	case savedMessage:
 		return supervise.Saved{Conn: c.number, Round: m.Round, Path: m.Path}
 	case unsavedMessage:

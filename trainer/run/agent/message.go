@@ -89,10 +89,15 @@ type stateRecords struct {
 	Ledger [][3]int64 `json:"ledger"`
 	// number of settled epochs: all their records are in the state, and Ledger omits them
 	Settled int `json:"settled"`
+	// number of records of shards of unknown length in these epochs
+	Counted int64 `json:"counted"`
 }
 
 // check returns an error for a ledger that the master cannot accept.
 func (s stateRecords) check() error {
+	if s.Settled < 0 || s.Counted < 0 {
+		return fmt.Errorf("%d settled epochs with %d counted records: expected no number below 0", s.Settled, s.Counted)
+	}
 	for _, l := range s.Ledger {
 		if l[0] < 0 || l[0] >= math.MaxInt32 || l[1] < 0 || l[1] >= ledger.MaxTasks || l[2] < 0 {
 			return fmt.Errorf("a ledger of %v: expected an epoch, a task and its records, none below 0", l)
@@ -182,6 +187,10 @@ type datasetRequest struct {
 	Shuffle        bool   `json:"shuffle"`
 	Seed           uint64 `json:"seed"`
 	RecordsPerTask int64  `json:"records_per_task"`
+	// its records are shards of unknown length
+	Stream bool `json:"stream"`
+	// digest of what all processes must agree on besides; 0: none
+	Digest uint64 `json:"digest"`
 }
 
 // checkpointRequest claims a checkpoint for the job.
@@ -341,6 +350,12 @@ func answer(q int64, ok any, err error) []byte {
 // claimReply answers the claim of a checkpoint.
 type claimReply struct {
 	Claim int64 `json:"claim"`
+}
+
+// datasetReply states that a data set is accepted, and which of its fields this version knows:
+// earlier ones ignore stream and digest.
+type datasetReply struct {
+	Stream bool `json:"stream"`
 }
 
 // leaseReply grants a lease. Epochs and tasks are counted from 0.

@@ -126,7 +126,7 @@ func FuzzParse(f *testing.F) {
 			if declared {
 				r.holder.Declared(leases.Dataset{Size: 10, PerTask: 4}, leases.Grant{})
 			}
-			if _, err := ledger.Parse(r.ledger(state.Ledger, 0)); err != nil {
+			if _, err := ledger.Parse(r.ledger(state)); err != nil {
 				t.Fatalf("a ledger that the master does not take: %v", err)
 			}
 		}

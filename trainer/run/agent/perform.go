@@ -143,7 +143,7 @@ func (a *agent) worldMessage(act supervise.Enter) worldMessage {
 func (a *agent) origin(arrived arriveMessage) *wire.Origin {
 	o := &wire.Origin{Generation: a.world.Generation}
 	if arrived.Round > 0 {
-		o.Version, o.Ledger = arrived.Round, a.records.ledger(arrived.Ledger, arrived.Settled)
+		o.Version, o.Ledger = arrived.Round, a.records.ledger(arrived.stateRecords)
 	}
 	return o
 }
@@ -158,9 +158,7 @@ func (a *agent) arrival(act supervise.Arrive, address string) *wire.Arrival {
 		Crew:   &wire.Crew{Store: address, Processes: int32(act.Processes), Source: int32(act.Source)},
 	}
 	if act.Conn > 0 {
-		state := a.conns[act.Conn].arrived
-		m.Version = act.At.Round
-		m.Ledger = a.records.ledger(state.Ledger, state.Settled)
+		m.Version, m.Ledger = act.At.Round, a.records.ledger(a.conns[act.Conn].arrived.stateRecords)
 	}
 	if act.Generation > 0 {
 		m.Finished, m.Exhausted, m.Failures = act.Finished, a.records.exhausted(), a.failures(act)

@@ -45,7 +45,8 @@ func newRecords(master wire.MasterClient, index int, report func(*wire.ReportTas
 
 // declare announces the data set of the program to the master.
 func (r *records) declare(ctx context.Context, m datasetRequest) error {
-	d := leases.Dataset{Size: m.Size, Epochs: m.Epochs, Shuffle: m.Shuffle, Seed: m.Seed, PerTask: m.RecordsPerTask}
+	d := leases.Dataset{Size: m.Size, Epochs: m.Epochs, Shuffle: m.Shuffle, Seed: m.Seed, PerTask: m.RecordsPerTask,
+		Stream: m.Stream, Digest: m.Digest}
 	err := membership.Retry(ctx, func() error {
 		reply, err := r.master.GetTask(ctx, r.request(&d))
 		if err == nil {
@@ -69,14 +70,16 @@ func (r *records) request(d *leases.Dataset) *wire.GetTaskRequest {
 		d = r.holder.Dataset()
 	}
 	return &wire.GetTaskRequest{Worker: r.index, Held: r.holder.Held(), Now: true, Dataset: &wire.Dataset{
-		Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.PerTask}}
+		Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.PerTask, Stream: d.Stream,
+		Digest: d.Digest}}
 }
 
 // grantOf returns the master's answer to a request for a lease.
 func grantOf(t *wire.Task) (g leases.Grant) {
 	switch t.GetKind() {
 	case wire.TaskKind_TRAINING:
-		g.Lease = &leases.Lease{ID: t.Lease, Epoch: t.Epoch, Number: t.Number, Start: t.Start, End: t.End, Done: t.Done}
+		g.Lease = &leases.Lease{ID: t.Lease, Epoch: t.Epoch, Number: t.Number, Start: t.Start, End: t.End, Done: t.Done,
+			Stream: t.Stream}
 	case wire.TaskKind_END:
 		g.Over = true
 	}
@@ -142,12 +145,12 @@ func (r *records) reported(lease int64) {
 
 // deliver reports completed leases to the master. The caller holds the mutex, so that reports are
 // in order.
-func (r *records) deliver(done []int64) {
-	for _, id := range done {
+func (r *records) deliver(done []leases.Progress) {
+	for _, p := range done {
 		if r.pending != nil {
 			r.pending(true)
 		}
-		r.report(&wire.ReportTaskRequest{Worker: r.index, Lease: id})
+		r.report(&wire.ReportTaskRequest{Worker: r.index, Lease: p.Lease, Done: p.Done})
 	}
 }
 
@@ -220,13 +223,13 @@ func (r *records) beat(b *wire.HeartbeatRequest) {
 }
 
 // ledger encodes for the master the records that a process reports to be in its state.
-func (r *records) ledger(entries [][3]int64, settled int) []byte {
+func (r *records) ledger(state stateRecords) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var parts []leases.Part
-	for _, s := range entries {
+	for _, s := range state.Ledger {
 		parts = append(parts, leases.Part{Task: ledger.Task{Epoch: int(s[0]) + 1, Number: int(s[1])}, Records: s[2]})
 	}
-	l := r.holder.Ledger(settled, parts)
+	l := r.holder.Ledger(state.Settled, state.Counted, parts)
 	return l.Append(nil)
 }

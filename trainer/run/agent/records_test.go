@@ -206,12 +206,13 @@ func TestRecordsWait(t *testing.T) {
 func TestRecordsLedger(t *testing.T) {
 	d := newDesk(t, 0)
 	d.enter(0)
-	got, err := ledger.Parse(d.ledger([][3]int64{{0, 0, 4}, {1, 0, 4}, {1, 1, 9}, {1, 2, 1}, {2, 2, 2}, {2, 3, 1}}, 1))
+	got, err := ledger.Parse(d.ledger(stateRecords{Settled: 1, Counted: 70,
+		Ledger: [][3]int64{{0, 0, 4}, {1, 0, 4}, {1, 1, 9}, {1, 2, 1}, {2, 2, 2}, {2, 3, 1}}}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var want ledger.Ledger
-	want.Settle(1)
+	want.SettleCounted(1, 70)
 	want.Add(ledger.Task{Epoch: 2, Number: 0}, 4, 4)
 	want.Add(ledger.Task{Epoch: 2, Number: 1}, 4, 4)
 	want.Add(ledger.Task{Epoch: 2, Number: 2}, 1, 2) // the last one is shorter
@@ -275,4 +276,58 @@ func dialScripts(t *testing.T, heard func(message)) (*scripts, net.Conn) {
 	}
 	t.Cleanup(func() { conn.Close() })
 	return s, conn
+}
+
+// streams is a master that grants a shard of unknown length.
+type streams struct {
+	wire.MasterClient
+	asked []*wire.Dataset
+}
+
+func (s *streams) GetTask(_ context.Context, r *wire.GetTaskRequest, _ ...grpc.CallOption) (*wire.GetTaskReply, error) {
+	s.asked = append(s.asked, r.Dataset)
+	return &wire.GetTaskReply{Task: &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: 1, Epoch: 1, Number: 2, Start: 2,
+		End: 3, Stream: true}}, nil
+}
+
+// A shard of unknown length is done when its end is in the state of every rank. The report has the
+// number of its records.
+func TestShardOfUnknownLength(t *testing.T) {
+	var reported []*wire.ReportTaskRequest
+	master := new(streams)
+	r := newRecords(master, 3, func(one *wire.ReportTaskRequest) { reported = append(reported, one) })
+	by := &script{number: 1, owner: &scripts{records: r}}
+	m, _, err := parse([]byte(`{"op":"dataset","q":1,"size":3,"epochs":1,"records_per_task":1,"stream":true,` +
+		`"digest":7}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := m.(request).answer(t.Context(), by, time.Now())
+	if err != nil || got != (datasetReply{true}) {
+		t.Fatalf("answered %v, %v, want that streams are known", got, err)
+	}
+	want := &wire.Dataset{Size: 3, Epochs: 1, Task: 1, Stream: true, Digest: 7}
+	if !proto.Equal(master.asked[0], want) {
+		t.Errorf("declared %v, want %v", master.asked[0], want)
+	}
+	if a := r.ask(by, time.Now()); a.ID != 1 || a.Number != 2 {
+		t.Fatalf("granted %+v, want the lease", a)
+	}
+	round := func(n, done int64) {
+		r.round(by, roundMessage{Generation: 1, Round: n, Leases: [][2]int64{{1, done}}})
+	}
+	beat := func(done int64) {
+		t.Helper()
+		var b wire.HeartbeatRequest
+		if r.beat(&b); len(b.Leases) != 1 || b.Leases[0].Done != done {
+			t.Fatalf("the heartbeat has %v, want %d records", b.Leases, done)
+		}
+	}
+	round(1, 40)
+	beat(0)
+	round(2, ledger.End+50)
+	beat(40)
+	if r.met(by); len(reported) != 1 || reported[0].Lease != 1 || reported[0].Done != ledger.End+50 {
+		t.Errorf("reported %v, want the lease with 50 records and its end", reported)
+	}
 }

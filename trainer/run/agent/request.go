@@ -25,7 +25,7 @@ func (m unknownMessage) answer(context.Context, *script, time.Time) (any, error)
 }
 
 func (m datasetRequest) answer(ctx context.Context, c *script, _ time.Time) (any, error) {
-	return struct{}{}, c.owner.records.declare(ctx, m)
+	return datasetReply{m.Stream}, c.owner.records.declare(ctx, m)
 }
 
 func (m checkpointRequest) answer(ctx context.Context, c *script, at time.Time) (any, error) {
