@@ -31,9 +31,10 @@ from .leases import Lease
 from .loop import init, leaving, run, step, world
 from .saving import checkpoint
 from .states import State
+from .streams import stream
 
 __all__ = [
     "AGENT_GONE", "DOUBT", "RESTART", "DistributedDataParallel", "Error", "Lease", "State", "World", "WorldChanged",
-    "allreduce_gradients", "checkpoint", "dataset", "init", "lease", "leaving", "records", "run", "step", "weighted",
-    "world",
+    "allreduce_gradients", "checkpoint", "dataset", "init", "lease", "leaving", "records", "run", "step", "stream",
+    "weighted", "world",
 ]

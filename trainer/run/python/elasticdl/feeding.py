@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import threading
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch.utils.data
 
@@ -44,6 +46,8 @@ def lease() -> Optional[Lease]:
     """
     session = current()
     session.check_ready()
+    if session.book.used and session.book.data.stream:
+        raise Error("lease() has no records of unknown length: use elasticdl.stream() alone")
     while True:
         with DATA:
             got = session.book.whole(session.pending, session.ledger)
@@ -203,20 +207,63 @@ class _Plan:
 
 
 # the feed and its arguments, kept from world to world with the workers of its loader
-_kept: Optional[Tuple[Any, int, int, Any, _Feed]] = None
+_kept: Optional[Tuple[Any, Tuple[Any, ...], Any]] = None
 
 
-def _feed(session: Session, data: Any, batch_size: int, workers: int, collate: Callable[[List[Any]], Any]) -> _Feed:
+def kept_feed(source: Any, arguments: Tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """Return the feed of a source with these arguments: that of the world before, or a new one."""
     global _kept
-    if _kept is None or _kept[0] is not data or _kept[1:4] != (batch_size, workers, collate):
+    if _kept is None or _kept[0] is not source or _kept[1] != arguments:
         if _kept is not None:
-            _kept[4].close()  # before other workers start
-        _kept = (data, batch_size, workers, collate, _Feed(session, data, batch_size, workers, collate))
-    return _kept[4]
+            _kept[2].close()  # before other workers start
+        _kept = (source, arguments, make())
+    return _kept[2]
+
+
+def begin_batches(batch_size: int, function: str) -> Session:
+    """Return the session, for the batches of a function.
+
+    Raise ValueError if ``batch_size`` is below 1, and Error if this is not the thread that trains.
+    """
+    if batch_size <= 0:
+        raise ValueError("batch_size=%d: it must be at least 1" % batch_size)
+    session = current()
+    session.check_ready()
+    if session.thread not in (0, threading.get_ident()):
+        raise Error(
+            "%s must be iterated by the thread that trains: a batch belongs to the step() that follows. To fetch ahead, give workers="
+            % function
+        )
+    return session
+
+
+def batches(session: Session, feed: Any) -> Iterator[Any]:
+    """Yield the batches of a feed, each in a round of its own, and others of weight 0, to the end."""
+    feed.rewind()
+    last: Any = None
+    while True:
+        with DATA:
+            got = feed.next()
+        if got is not None and got[1]:
+            last, n, credits = got
+            session.begin(n, tuple(credits))
+            yield last
+            continue
+        if got is not None:
+            session.pending.extend(got[2])  # ends of shards, for the next header
+        with DATA:
+            opened = _open(session)
+        if opened:
+            if last is None:
+                last = feed.filler()
+            yield last
+        elif session.over:
+            return
 
 
 def records(data: Any, batch_size: int, epochs: int = 1, shuffle: bool = True, workers: int = 0, seed: int = 0,
-            records_per_task: int = 0, collate_fn: Optional[Callable[[List[Any]], Any]] = None) -> Iterator[Any]:
+            records_per_task: int = 0, collate_fn: Optional[Callable[[List[Any]], Any]] = None,
+            order: Optional[Callable[[int], Sequence[int]]] = None) -> Iterator[Any]:
     """Yield batches of ``data`` until every record of all epochs is in the model.
 
     ``data`` has ``__len__`` and ``__getitem__``. Each batch belongs to the round that the next
@@ -229,35 +276,46 @@ def records(data: Any, batch_size: int, epochs: int = 1, shuffle: bool = True, w
     in an open round with records, if the batches of an accumulation do not divide the number of
     batches.
 
+    ``order`` returns the indices of the records of an epoch, from 0, in the order in which they are
+    taken: that of a sampler, for example. It must return the same in all processes, and as many in
+    each epoch. An index may occur more than once, or never. ``shuffle`` then shuffles only the
+    tasks, each of which has ``records_per_task`` consecutive indices.
+
     Raise ValueError if ``batch_size`` is below 1, and Error if the generator runs in another thread
     than the training, or if the data set is refused as by :func:`dataset`.
     """
-    if batch_size <= 0:
-        raise ValueError("batch_size=%d: it must be at least 1" % batch_size)
-    session = current()
-    session.check_ready()
-    if session.thread not in (0, threading.get_ident()):
-        raise Error(
-            "records() must be iterated by the thread that trains: a batch belongs to the step() that follows. To fetch ahead, give workers="
-        )
-    session.declare(DataSet(len(data), epochs, shuffle, seed, records_per_task))
+    session = begin_batches(batch_size, "records()")
+    session.declare(_ordered(data, epochs, shuffle, seed, records_per_task, order))
     session.book.rewind(session.ledger)
-    feed = _feed(session, data, batch_size, workers, collate_fn or torch.utils.data.default_collate)
-    feed.rewind()
-    last: Any = None
-    while True:
-        with DATA:
-            got = feed.next()
-        if got is not None:
-            last, n, credits = got
-            session.begin(n, tuple(credits))
-            yield last
-            continue
-        with DATA:
-            opened = _open(session)
-        if opened:
-            if last is None:
-                last = feed.filler()
-            yield last
-        elif session.over:
-            return
+    collate = collate_fn or torch.utils.data.default_collate
+    yield from batches(
+        session,
+        kept_feed(data, (batch_size, workers, collate), lambda: _Feed(session, data, batch_size, workers, collate)),
+    )
+
+
+def _ordered(data: Any, epochs: int, shuffle: bool, seed: int, records_per_task: int,
+             order: Optional[Callable[[int], Sequence[int]]]) -> DataSet:
+    """Return the declaration of a data set with an order of the script's, if there is one."""
+    if order is None:
+        return DataSet(len(data), epochs, shuffle, seed, records_per_task)
+    first = [int(i) for i in order(0)]
+    wrong = next((i for i in first if not 0 <= i < len(data)), None)
+    if wrong is not None:
+        raise Error("order(0) has the index %d, and there are %d records" % (wrong, len(data)))
+    return DataSet(len(first), epochs, shuffle, seed, records_per_task, digest=digest(first), order=order)
+
+
+def digest(names: Iterable[Any]) -> int:
+    """Return a number that is the same for equal names, 0 if they are no plain values."""
+    h = hashlib.blake2b(digest_size=6)
+    for name in names:
+        name = os.fspath(name) if isinstance(name, os.PathLike) else name
+        if isinstance(name, (tuple, list)):
+            name = [len(name), digest(name)]
+            if not name[1]:
+                return 0
+        elif not isinstance(name, (str, bytes, int, float, type(None))):
+            return 0
+        h.update(repr(name).encode() + b"\n")
+    return int.from_bytes(h.digest(), "big")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .doubt import Error
-from .rounds import Credit, Ledger
+from .rounds import END, Credit, Ledger, count
 
 #: The fields of a data set on which the meaning of a ledger depends, by name.
 Cut = Dict[str, Any]
@@ -35,36 +35,57 @@ def permute(i: int, size: int, seed: int) -> int:
 class DataSet:
     """The data set declared to the master. All processes must declare the same.
 
-    ``records_per_task`` 0 selects ``size`` / 64, rounded up, and at most 4096. Raise Error if
-    ``size`` or ``epochs`` is below 1.
+    ``records_per_task`` 0 selects ``size`` / 64, rounded up, and at most 4096. With ``stream`` the
+    data set has ``size`` shards of unknown length, each of which is a task. ``order`` returns the
+    indices of the records of an epoch, instead of the package's own order. ``digest`` is a number
+    of what all processes must agree on besides, such as the names of shards; 0: nothing.
+
+    Raise Error if ``size`` or ``epochs`` is below 1.
     """
 
     def __init__(
-        self, size: int, epochs: int = 1, shuffle: bool = True, seed: int = 0, records_per_task: int = 0
+        self, size: int, epochs: int = 1, shuffle: bool = True, seed: int = 0, records_per_task: int = 0,
+        stream: bool = False, digest: int = 0, order: Optional[Callable[[int], Sequence[int]]] = None
     ) -> None:
         if size <= 0 or epochs <= 0:
             raise Error("a data set of %d records for %d epochs: both must be at least 1" % (size, epochs))
         self.size, self.epochs, self.shuffle, self.seed = size, epochs, shuffle, seed
-        self.records_per_task = records_per_task or max(1, min(4096, -(-size // 64)))
+        self.records_per_task = 1 if stream else records_per_task or max(1, min(4096, -(-size // 64)))
+        self.stream, self.digest, self._order = stream, digest, order
+        # the epoch whose order was asked for last, and that order
+        self._ordered: Tuple[int, Sequence[int]] = (-1, ())
 
     def fields(self) -> Dict[str, Any]:
-        return dict(
-            size=self.size,
-            epochs=self.epochs,
-            shuffle=self.shuffle,
-            seed=self.seed,
-            records_per_task=self.records_per_task,
-        )
+        return dict(self.cut(), epochs=self.epochs)
 
     def cut(self) -> Cut:
         """Return the fields that determine which record is at which place of which task.
 
         The ledger of an open epoch depends on them.
         """
-        return dict(size=self.size, records_per_task=self.records_per_task, shuffle=self.shuffle, seed=self.seed)
+        cut: Cut = dict(
+            size=self.size, records_per_task=self.records_per_task, shuffle=self.shuffle, seed=self.seed
+        )
+        if self.stream:
+            cut["stream"] = True
+        if self.digest:
+            cut["digest"] = self.digest
+        return cut
 
     def index(self, epoch: int, at: int) -> int:
-        """Return the index of the record at the place ``at`` of an epoch."""
+        """Return the index of the record at the place ``at`` of an epoch.
+
+        Raise Error if the order of this epoch has another number of records than ``size``.
+        """
+        if self._order is not None:
+            if self._ordered[0] != epoch:
+                self._ordered = (epoch, self._order(epoch))
+            if len(self._ordered[1]) != self.size:
+                raise Error(
+                    "order(%d) has %d records, and order(0) has %d: each epoch must have as many"
+                    % (epoch, len(self._ordered[1]), self.size)
+                )
+            return int(self._ordered[1][at])
         return permute(at, self.size, (self.seed << 20) ^ epoch) if self.shuffle else at
 
 
@@ -73,6 +94,10 @@ def settle(cut: Cut, ledger: Ledger, settled: int) -> int:
 
     ``settled`` epochs are known to be complete.
     """
+    if cut.get("stream"):
+        while sum(done >= END for (epoch, _), done in ledger.items() if epoch == settled) >= cut["size"]:
+            settled += 1
+        return settled
     tasks = -(-cut["size"] // cut["records_per_task"])
     while sum(done for (epoch, number), done in ledger.items() if epoch == settled and number < tasks) >= cut["size"]:
         settled += 1
@@ -110,8 +135,11 @@ def misfit(cut: Optional[Cut], data: DataSet, ledger: Ledger, settled: int) -> s
     now = data.cut()
     if not cut["shuffle"] and not now["shuffle"]:
         now["seed"] = cut["seed"]  # has no effect
+    names = list(now) + [name for name in cut if name not in now]
     differs = [
-        "%s=%s (the script declares %s)" % (name, cut[name], now[name]) for name in now if cut[name] != now[name]
+        "%s=%s (the script declares %s)" % (name, cut.get(name), now.get(name))
+        for name in names
+        if cut.get(name) != now.get(name)
     ]
     if differs and is_open:
         return "it has records of an open epoch of a data set with " + ", ".join(differs)
@@ -128,7 +156,8 @@ class Lease:
 
     Its records are taken in one order, so a count describes progress. ``credited`` records are in
     the model, ``taken`` were handed out, and ``reported`` were reported by the script. ``start``
-    and ``end`` are places in the epoch.
+    and ``end`` are places in the epoch. A shard of unknown length has ``END`` as its length: its
+    counts have ``END`` added when its end was read.
     """
 
     def __init__(self, data: DataSet, grant: Dict[str, Any], pending: List[Credit], credited: int) -> None:
@@ -147,7 +176,13 @@ class Lease:
         self._data, self._pending = data, pending
 
     def __len__(self) -> int:
-        return self.end - self.start
+        return END if self._data.stream else self.end - self.start
+
+    def read(self, n: int, ended: bool) -> Credit:
+        """Take ``n`` records of a shard of unknown length, and its end; return the credit for them."""
+        with self._lock:
+            first, self.taken = self.taken, self.taken + n + (END if ended else 0)
+            return Credit(self.epoch, self.number, first, self.taken)
 
     def indices(self) -> List[int]:
         """Return the indices of the records that are not in the model yet, in order."""
@@ -215,7 +250,11 @@ class AgentSource:
         self._link = link
 
     def declare(self, data: DataSet) -> None:
-        self._link.ask("dataset", **data.fields())
+        known = self._link.ask("dataset", **data.fields())
+        if data.stream and not (known or {}).get("stream"):
+            raise Error(
+                "the agent is of an older version, which has no elasticdl.stream(): update elasticdl in the image"
+            )
 
     def grant(self) -> Dict[str, Any]:
         return dict(self._link.ask("lease"))
@@ -246,6 +285,8 @@ class LocalSource:
         if epoch >= data.epochs:
             return {"over": True}
         self._next += 1
+        if data.stream:
+            number = data.index(epoch, number)
         start = number * data.records_per_task
         end = min(start + data.records_per_task, data.size)
         return {"lease": self._next, "epoch": epoch, "number": number, "start": start, "end": end, "done": 0}
@@ -269,6 +310,10 @@ class Book:
         self.sticky = False
         # number of epochs that are in the state whole, and not in its ledger
         self.settled = 0
+        # number of records that each shard of unknown length had in these epochs, last
+        self.lengths: Dict[int, int] = {}
+        # number of records of shards of unknown length in these epochs
+        self.counted = 0
         self._floor = 0
         # had() reported records, and the agent does not know yet whether all ranks have them
         self._news = False
@@ -330,6 +375,8 @@ class Book:
 
     def _credited(self, grant: Dict[str, Any], ledger: Ledger) -> int:
         if int(grant["epoch"]) < self.settled:
+            if self.data.stream:
+                return END + self.lengths.get(int(grant["number"]), 0)
             return int(grant["end"]) - int(grant["start"])
         return ledger.get((int(grant["epoch"]), int(grant["number"])), 0)
 
@@ -358,6 +405,13 @@ class Book:
             lease.given = True
         return lease
 
+    def unread(self, pending: List[Credit], ledger: Ledger, others: Collection[Lease] = ()) -> Optional[Lease]:
+        """Return a lease with records that were not taken and is not among ``others``, or a new one.
+
+        Return None as :meth:`ask` does.
+        """
+        return next((h for h in self.held if h.taken < len(h) and h not in others), None) or self.ask(pending, ledger)
+
     def take(self, n: int, ranges: int, pending: List[Credit], ledger: Ledger) -> Tuple[List[int], List[Credit]]:
         """Take up to ``n`` records from at most ``ranges`` leases; return indices and credits.
 
@@ -367,7 +421,7 @@ class Book:
         indices: List[int] = []
         credits: List[Credit] = []
         while len(indices) < n and len(credits) < ranges:
-            lease = next((h for h in self.held if h.taken < len(h)), None) or self.ask(pending, ledger)
+            lease = self.unread(pending, ledger)
             if lease is None:
                 break
             more, credit = lease.take(n - len(indices))
@@ -391,16 +445,27 @@ class Book:
             self.held = [h for h in self.held if h.credited < len(h)]
         return progress
 
+    def note(self, ledger: Ledger) -> None:
+        """Note which records are in the model, and report those that are not of a round."""
+        self._had(self.credit(ledger))
+
     def rewind(self, ledger: Ledger) -> None:
         """Give back the records that were taken and are not in the model, unless ``sticky`` is set.
 
         The ledger is that of a new world.
         """
         self.ended = False
-        self._had(self.credit(ledger))
+        self.note(ledger)
         if not self.sticky:
             for h in self.held:
                 h.back(h.turn, ledger.get((h.epoch, h.number), 0))
+
+    def rest(self, ledger: Ledger, epochs: int) -> Ledger:
+        """Return a ledger without the first epochs, and note the lengths of their shards."""
+        ended = {key: count(done) for key, done in sorted(ledger.items()) if key[0] < epochs and done >= END}
+        self.counted += sum(ended.values())
+        self.lengths = {**self.lengths, **{number: n for (_, number), n in ended.items()}}
+        return {k: done for k, done in ledger.items() if k[0] >= epochs}
 
     def void(self, floor: int) -> None:
         """Drop the leases with an id below ``floor``: they are settled or void."""

@@ -25,7 +25,10 @@ _WIDTH = _FIXED + 4 * RANGES
 
 
 class Credit(NamedTuple):
-    """A range of records of one task: [``first``, ``last``) in the order of the task."""
+    """A range of records of one task: [``first``, ``last``) in the order of the task.
+
+    ``last`` has ``END`` added if the range has the end of a shard of unknown length.
+    """
 
     epoch: int
     number: int
@@ -33,7 +36,17 @@ class Credit(NamedTuple):
     last: int
 
 
-# (epoch, task) → number of records, from the task's start, that are in the state
+#: Added to the number of records of a shard of unknown length when its end was read: ``END + n`` is
+#: the count of all ``n`` records of the shard, ``n`` that of its first ones.
+END = 1 << 40
+
+
+def count(n: int) -> int:
+    """Return the number of records of a count that may have the end of a shard."""
+    return n - END if n >= END else n
+
+
+# (epoch, task) → count of records, from the task's start, that are in the state
 Ledger = Dict[Tuple[int, int], int]
 
 
@@ -103,6 +116,8 @@ def enter(ledger: Ledger, credits: List[Credit], settled: int) -> str:
         if c.epoch < settled:
             return "task %d of epoch %d was credited after that epoch was settled" % (c.number, c.epoch)
         had = ledger.get((c.epoch, c.number), 0)
+        if had >= END:
+            return "records follow on the end of shard %d in epoch %d, after %d" % (c.number, c.epoch, count(had))
         if c.first != had:
             return "records %d to %d of task %d in epoch %d follow on %d" % (c.first, c.last, c.number, c.epoch, had)
         ledger[c.epoch, c.number] = c.last

@@ -159,10 +159,11 @@ class Checkpoints:
                 "checkpoint %s is of a data set with %s, which is impossible; give another path"
                 % (self.path, session.cut)
             )
-        ledger, settled = {(e, n): done for e, n, done in record["ledger"]}, record["settled"]
+        ledger = {(e, n): done for e, n, done in record["ledger"]}
+        lengths = {int(number): n for number, n in record.get("lengths", {}).items()}  # JSON's keys are texts
+        session.known = record["settled"], record.get("counted", 0), ledger, lengths, session.cut
         if session.cut is not None:
-            settled = settle(session.cut, ledger, settled)
-        session.settled, session.ledger = settled, {k: done for k, done in ledger.items() if k[0] >= settled}
+            session.settle(settle(session.cut, session.ledger, session.settled))
 
     def _state(self, commit: Commit, file: BinaryIO, session: Session) -> Any:
         """Return the state that belongs to the round with which the process has arrived.
@@ -216,8 +217,8 @@ class Checkpoints:
         """Return the task of writing the state itself. If it is sharded, all ranks call this."""
         claim, formation = self._alone or (self._claim, session.world.formation)
         self._writes += 1
-        record = {"kind": _KIND, "time": time.time(), "round": session.round, "settled": session.settled,
-                  "ledger": session._ledger_rows(), "cut": session.cut}
+        record = {"kind": _KIND, "time": time.time(), "round": session.round, **session.records(),
+                  "lengths": session.book.lengths, "cut": session.cut}
         commit = Commit(claim, formation, session.round, self._writes)
         if not session.sharded:
             return _Task(commit, record, state.collect, None)

@@ -17,7 +17,7 @@ from .doubt import AGENT_GONE, DOUBT, NO_CHECKPOINT, RESTART, Error, WorldChange
 from .group import MAKE, MESSAGES, Group, World, stay_outside
 from .leases import AgentSource, Book, Cut, DataSet, LocalSource, misfit, remedied
 from .link import Cancelled, Link, Message
-from .rounds import ENDED, LEAVE, RANGES, SAVE, STEPS, STOP, Credit, Header, Ledger, enter
+from .rounds import ENDED, LEAVE, RANGES, SAVE, STEPS, STOP, Credit, Header, Ledger, count, enter
 from .store import AgentStore, names
 
 #: The time between two heartbeats, in seconds.
@@ -34,14 +34,13 @@ class Session:
         if backend not in ("gloo", "nccl"):
             raise Error("backend %r is not known; use \"gloo\" or \"nccl\"" % backend)
         self.backend = backend
+        self.sharded = sharded    # each rank has a part of the state
         # groups are re-formed in the process; False: it is restarted
-        self.survives = True
+        self.survives = not sharded
         if backend == "nccl":
             nccl.check()
-            self.survives = address is not None and nccl.survives()
+            self.survives = self.survives and address is not None and nccl.survives()
             nccl.prepare(self.survives)
-        self.sharded = sharded    # each rank has a part of the state
-        self.survives = self.survives and not sharded
         self.pid = os.getpid()
         self.world = World()
         self.group: Any = None
@@ -51,8 +50,7 @@ class Session:
         self.cut: Optional[Cut] = None
         # a ledger of an unknown data set is accepted as one of the script's data set
         self.same_data = False
-        # origin of the ledger, for messages
-        self.origin = "the state of the other ranks"
+        self.origin = "the state of the other ranks"  # of the ledger, for messages
         self.live = False         # there is state in memory
         # reads the state from the checkpoint that has round and ledger
         self.loaded: Optional[Callable[[], Dict[str, Any]]] = None
@@ -184,10 +182,9 @@ class Session:
                 "arrive",
                 formation=self.world.formation,
                 round=self._arrival(),
-                ledger=self._ledger_rows(),
-                settled=self.settled,
                 read=not self.live,
                 early=early,
+                **self.records(),
             )
             m = self._next()
             if m["op"] == "outside":
@@ -209,8 +206,10 @@ class Session:
             return -1
         return self.round - (1 if self.half and self.round else 0)
 
-    def _ledger_rows(self) -> List[List[int]]:
-        return [[e, n, done] for (e, n), done in sorted(self.ledger.items())]
+    def records(self) -> Dict[str, Any]:
+        """Return the fields of messages and checkpoints about the records in the state."""
+        rows = [[e, n, done] for (e, n), done in sorted(self.ledger.items())]
+        return {"ledger": rows, "settled": self.settled, "counted": self.book.counted}
 
     def _reset(self) -> None:
         self.headers, self.synced, self.over = [], False, False
@@ -224,9 +223,8 @@ class Session:
             self.group = None
 
     def _alone(self) -> None:
-        group = Group(1, 0, 1)
         self.world = World(formation=1, survivor=self.live)
-        self._construct(group, dist.HashStore())
+        self._construct(Group(1, 0, 1), dist.HashStore())
         self.source = -1
 
     def _next(self) -> Message:
@@ -392,7 +390,7 @@ class Session:
     @property
     def held(self) -> int:
         """The number of records that are reported and in no header yet."""
-        return sum(c.last - c.first for c in self.pending)
+        return sum(count(c.last) - count(c.first) for c in self.pending)
 
     def weights(self, records: Optional[int] = None) -> Tuple[int, int]:
         """Return the number of records of this rank and of all ranks in the round.
@@ -401,9 +399,8 @@ class Session:
         takes none from leases; None: 1.
         """
         if not self.headers:
-            self.begin(
-                self.held if self.book.used else 1 if records is None else records, ended=self.book.ended, steps=True
-            )
+            own = self.held if self.book.used else 1 if records is None else records
+            self.begin(own, ended=self.book.ended, steps=True)
         total = sum(self.gathered(h).total() for h in self.headers)
         return sum(h.weight for h in self.headers), total
 
@@ -414,9 +411,18 @@ class Session:
         return sum(h.weight for h in self.headers)
 
     def drop(self) -> None:
-        """Drop a round in which no rank had records."""
+        """Drop a round in which no rank had records, but perhaps the ends of shards."""
         self._tell(self.book.news() or self._met[1] < self.round)
-        self.headers = []
+        self._enter_credits()
+        self.book.note(self.ledger)
+
+    def _enter_credits(self) -> Tuple[List[Header], List[Credit]]:
+        """End the open round: enter its credits in the ledger. Return its headers and credits."""
+        headers, self.headers = self.headers, []
+        credits = [c for h in headers for c in h.credits()]
+        if wrong := enter(self.ledger, credits, self.settled):
+            self.doubt(wrong)
+        return headers, credits
 
     def _tell(self, news: bool = False) -> None:
         """Report to the agent what follows from a round that all ranks have begun.
@@ -430,18 +436,14 @@ class Session:
             self.link.send("met", formation=self.world.formation)
         if self._account and self.link is not None:
             self._account = False
-            self.link.send("account", formation=self.world.formation, ledger=self._ledger_rows(), settled=self.settled)
+            self.link.send("account", formation=self.world.formation, **self.records())
 
     def commit(self, loss: Any = None) -> None:
         """End a round: its records are in the model. Raise WorldChanged if the world ends, too."""
         self.weights()
         self._tell()
-        headers, self.headers = self.headers, []
+        headers, credits = self._enter_credits()
         own, total = sum(h.weight for h in headers), sum(h.total() for h in headers)
-        credits = [c for h in headers for c in h.credits()]
-        wrong = enter(self.ledger, credits, self.settled)
-        if wrong:
-            self.doubt(wrong)
         self.round += 1
         self.half = False
         self.live = True
@@ -558,6 +560,15 @@ class Session:
             raise Error("there is no world: call elasticdl.init() first, and train in a function under @elasticdl.run")
 
     @property
+    def known(self) -> Tuple[Any, ...]:
+        """All that describes the records in the state."""
+        return self.settled, self.book.counted, self.ledger, self.book.lengths, self.cut
+
+    @known.setter
+    def known(self, known: Tuple[Any, ...]) -> None:
+        self.settled, self.book.counted, self.ledger, self.book.lengths, self.cut = known
+
+    @property
     def settled(self) -> int:
         """The number of epochs that are in the state whole, and not in the ledger."""
         return self.book.settled
@@ -569,16 +580,13 @@ class Session:
     def settle(self, epochs: int) -> None:
         """Drop the tasks of the first ``epochs`` epochs, all records of which are in the state."""
         if epochs > self.settled:
-            self.settled = epochs
-            self.ledger = {k: v for k, v in self.ledger.items() if k[0] >= epochs}
+            self.settled, self.ledger = epochs, self.book.rest(self.ledger, epochs)
 
     def finish(self) -> None:
         """Report to the agent that this process needs no further world."""
         if self.link is not None and not self._closing:
             self._closing = True
-            self.link.send(
-                "account", formation=self.world.formation, ledger=self._ledger_rows(), settled=self.settled
-            )  # it is final
+            self.link.send("account", formation=self.world.formation, **self.records())  # it is final
             self.link.send("done", round=self.round)
 
 

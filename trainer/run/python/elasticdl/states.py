@@ -250,9 +250,9 @@ class State:
         if group.rank == source:
             parts = pieces.parts(differs)
             tensors = pieces.tensors(parts)
-            body = _pickled((session.round, session.settled, session.ledger, session.cut, parts))
+            body = _pickled((session.round, session.known, parts))
         body = _spread_bytes(group, source, body)
-        newest, settled, ledger, cut, parts = pickle.loads(body)
+        newest, known, parts = pickle.loads(body)
         if group.rank != source:
             tensors = [torch.empty(p.shape, dtype=p.dtype) for _, places in parts.values() for p in places]
         _spread(group, source, tensors)
@@ -263,22 +263,20 @@ class State:
             else:
                 self.load(values)
         # Not before: if the source is lost meanwhile, this rank has what it had.
-        session.round, session.ledger, session.settled, session.cut = newest, ledger, settled, cut
+        session.round, session.known = newest, known
 
     def _sync_shards(self, session: Session) -> None:
         """Read the commit of the rank that has the newest one, each rank its own part."""
         group, source = session.group, max(session.source, 0)
         body = b""
         if group.rank == source:
-            known = (session.settled, session.ledger, session.cut)
-            body = _pickled((session.round, known, session.commit_name))
+            body = _pickled((session.round, session.known, session.commit_name))
         if group.size > 1:
             body = _spread_bytes(group, source, body)
         newest, known, name = pickle.loads(body)
         if name:
             session.read_shards(self, name)
-        session.round = newest
-        session.settled, session.ledger, session.cut = known
+        session.round, session.known = newest, known
 
 
 def _gather(group: Any, row: List[int]) -> List[List[int]]:

@@ -79,8 +79,11 @@ class Process:
 class Agent:
     """The other end of the processes' sockets.
 
-    The first world waits for ``first`` processes.
+    The first world waits for ``first`` processes. One that is ``old`` knows no shards of unknown
+    length.
     """
+
+    old = False
 
     def __init__(
         self, directory: str, forker: Forker, command: List[str], first: int, env: Optional[Dict[str, str]] = None
@@ -297,6 +300,12 @@ class Agent:
             self._form()
         elif op == "round":
             self._credit(p, m)
+        elif op == "had":
+            for lease, done in m["leases"]:
+                if lease in self.leases:
+                    task = self.leases[lease]
+                    self.credited[task] = max(done, self.credited.get(task, 0))
+            self._settle(p, m)
         elif op == "explain":
             if self.silent and self.explain:
                 p.send(q=m["q"], ok=None)
@@ -306,12 +315,13 @@ class Agent:
             self.claims.append(m["path"])
             p.send(q=m["q"], **({"err": self.owner} if self.owner else {"ok": {"claim": 1}}))
         elif op == "dataset":
-            fields = {k: m[k] for k in ("size", "epochs", "shuffle", "seed", "records_per_task")}
+            names = ("size", "epochs", "shuffle", "seed", "records_per_task", "stream", "digest")
+            fields = {k: m.get(k) for k in names}
             if self.data is not None and self.data != fields:
                 p.send(q=m["q"], err="another data set is declared: %s" % self.data)
                 return
             self.data = fields
-            p.send(q=m["q"], ok={})
+            p.send(q=m["q"], ok={"stream": True} if m.get("stream") and not self.old else {})
         elif op == "lease":
             p.send(q=m["q"], ok=self._grant(p))
 
@@ -368,6 +378,12 @@ class Agent:
         count = -(-self.data["size"] // self.data["records_per_task"])
         return [(e, n) for e in range(self.epochs or self.data["epochs"]) for n in range(count)]
 
+    def _whole(self, number: int, done: int) -> bool:
+        """Return whether a count of the first records of a task is that of all."""
+        assert self.data is not None
+        start, end = self._size(number)
+        return done >= (1 << 40 if self.data["stream"] else end - start)
+
     def _size(self, number: int) -> Tuple[int, int]:
         assert self.data is not None
         start = number * self.data["records_per_task"]
@@ -381,7 +397,7 @@ class Agent:
         waiting = False
         for task in self._tasks():
             start, end = self._size(task[1])
-            if task[0] < self.settled or self.credited.get(task, 0) >= end - start:
+            if task[0] < self.settled or self._whole(task[1], self.credited.get(task, 0)):
                 continue
             waiting = True
             if task in leased:
@@ -405,10 +421,12 @@ class Agent:
             for e, n, first, last in m["credits"]:
                 self.credited[e, n] = max(last, self.credited.get((e, n), 0))
             self.round = max(self.round, m["round"])
+        self._settle(p, m)
+
+    def _settle(self, p: Process, m: Dict[str, Any]) -> None:
         for lease, done in m["leases"]:
             if lease in self.leases:
-                start, end = self._size(self.leases[lease][1])
-                if done == end - start:
+                if self._whole(self.leases[lease][1], done):
                     del self.leases[lease]
                     p.leases.remove(lease)
 

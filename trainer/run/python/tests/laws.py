@@ -160,7 +160,7 @@ def settled_epochs():
     s.settle(0)
     assert (s.settled, len(s.ledger)) == (1, 2)
     s.settle(2)
-    assert s.ledger == {(2, 5): 3} and s._ledger_rows() == [[2, 5, 3]]
+    assert s.ledger == {(2, 5): 3} and s.records()["ledger"] == [[2, 5, 3]]
 
 
 def older_than_its_world():
@@ -169,7 +169,7 @@ def older_than_its_world():
     s.link, s._recalled = SimpleNamespace(inode=0), 3  # that world is over before it is made
     s.settled, s.ledger = 1, {(1, 0): 2}
     assert not s._enter({"formation": 3, "rank": 0, "size": 2, "settled": 2})
-    assert (s.settled, s._ledger_rows()) == (1, [[1, 0, 2]])
+    assert (s.settled, s.records()["ledger"]) == (1, [[1, 0, 2]])
     s._recalled = -1
     elasticdl.State(n=1).sync()
     assert (s.settled, s.ledger) == (2, {})
@@ -194,8 +194,8 @@ def differences():
         return [list(row), list(row), other]
 
     def spread(group, source, body):
-        sent["parts"] = states.pickle.loads(body)[4]
-        return states._pickled((6, 1, {(1, 0): 8}, s.cut, {}))
+        sent["parts"] = states.pickle.loads(body)[2]
+        return states._pickled((6, (1, 70, {(1, 0): 8}, {2: 9}, s.cut), {}))
 
     names = list(state.collect())
     states._gather, states._spread_bytes = gathered, spread
@@ -204,7 +204,7 @@ def differences():
     state._sync(s)
     (skeleton, places), = sent["parts"].values()
     assert list(sent["parts"]) == ["model"] and skeleton is None and len(places) == sent["tensors"] == 1
-    assert (s.round, s.settled, s.ledger) == (6, 1, {(1, 0): 8})
+    assert (s.round, *s.known[:4]) == (6, 1, 70, {(1, 0): 8}, {2: 9})
 
 
 def gaps():

@@ -77,6 +77,18 @@ MODELS = [
 ]
 
 
+STREAMS = [
+    "ends",
+    "cuts",
+    "reader",
+    "orders",
+    "again",
+    "weightless",
+    "lengths",
+    "shuffled",
+]
+
+
 @pytest.mark.parametrize(
     "case",
     [
@@ -128,6 +140,11 @@ def test_checkpoint(case, tmp_path, forker):
 @pytest.mark.parametrize("case", MODELS)
 def test_model(case, tmp_path, forker):
     runs("models.py", case, tmp_path, forker)
+
+
+@pytest.mark.parametrize("case", STREAMS)
+def test_stream(case, tmp_path, forker):
+    runs("streams_units.py", case, tmp_path, forker)
 
 
 @pytest.mark.parametrize("case", ELASTICAI)

@@ -567,7 +567,7 @@ def half_a_state():
     model.weight.data.fill_(1000.0)
     state = elasticdl.State(model=model)
     pieces = states._Pieces(state.collect())
-    body = states._pickled((1900, 0, {(0, 0): 1900}, None, pieces.parts([True] * len(pieces))))
+    body = states._pickled((1900, (0, {(0, 0): 1900}, {}, None), pieces.parts([True] * len(pieces))))
     states._spread_bytes = lambda *_: body
 
     def lost(*_):
