@@ -94,7 +94,10 @@ func (a audited) text() string {
 		of = fmt.Sprintf("of %d", a.Epochs)
 	}
 	line("epochs", "%d %s are finished; %s records are in the model", a.Finished, of, logline.Thousands(a.Applied))
-	if a.Open > 0 {
+	switch {
+	case a.Open > 0 && a.Whole == 0:
+		line("", "epoch %d has %s records", a.Finished+1, logline.Thousands(a.Open))
+	case a.Open > 0:
 		line("", "epoch %d has %s of %s records", a.Finished+1, logline.Thousands(a.Open), logline.Thousands(a.Whole))
 	}
 	if a.Rollbacks > 0 {
@@ -128,6 +131,10 @@ func (a audited) claim() string {
 	if !job.State(a.State).Ended() {
 		return fmt.Sprintf("PROVED so far: each of the %s records that are in the model was applied exactly once",
 			logline.Thousands(a.Applied))
+	}
+	if a.Shards > 0 {
+		return fmt.Sprintf("PROVED: each record of %s, from the first to the last, was applied exactly once in each "+
+			"of %d epochs", count(int64(a.Shards), "shard"), a.Finished)
 	}
 	return fmt.Sprintf("PROVED: each of the %s records was applied exactly once in each of %d epochs",
 		logline.Thousands(a.Records), a.Finished)

@@ -97,7 +97,7 @@ func (f following) show(ctx context.Context, out io.Writer) *wire.JobStatus {
 // asSeen returns the final status of a job. If its details were lost with the master, they are
 // taken from the last status that was received before.
 func asSeen(last, seen *wire.JobStatus) *wire.JobStatus {
-	if seen == nil || last.RecordsTotal > 0 {
+	if seen == nil || last.RecordsTotal > 0 || last.RecordsDone > 0 {
 		return last
 	}
 	seen.State, seen.Reason, seen.EndedUnixMs = last.State, last.Reason, last.EndedUnixMs
@@ -181,7 +181,7 @@ type lines struct {
 
 func (l *lines) show(s *wire.JobStatus) {
 	l.news(s)
-	if now := time.Now(); s.RecordsTotal > 0 && now.Sub(l.last) >= lineEvery {
+	if now := time.Now(); (s.RecordsTotal > 0 || s.RecordsDone > 0) && now.Sub(l.last) >= lineEvery {
 		l.last = now
 		io.WriteString(l.out, progressLine(s, now)+"\n")
 	}

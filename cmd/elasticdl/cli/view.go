@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +32,10 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	head += "  " + age(s, now)
 	lines := []string{head}
 	words := strings.Join(progress(s), "  ")
-	if s.Program != "" && s.RecordsTotal == 0 { // its progress is not known
+	if s.RecordsTotal == 0 && s.RecordsDone > 0 { // of an unknown number
+		lines = append(lines, words)
+		words = s.Program
+	} else if s.Program != "" && s.RecordsTotal == 0 { // its progress is not known
 		words = s.Program
 	} else if cells := min(width-len(words)-2, 50); cells >= 10 {
 		words = bar(s, cells) + "  " + words
@@ -81,36 +83,6 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 		lines[i] = cut(line, width)
 	}
 	return strings.Join(lines, "\n") + "\n"
-}
-
-// bar draws the progress in records, in n cells.
-func bar(s *wire.JobStatus, n int) string {
-	full := 0
-	if s.RecordsTotal > 0 {
-		full = int(s.RecordsDone * int64(n) / s.RecordsTotal)
-	}
-	full = min(max(full, 0), n)
-	return strings.Repeat("█", full) + strings.Repeat("░", n-full)
-}
-
-// progress returns the progress of a job: percentage, records, speed and remaining time.
-func progress(s *wire.JobStatus) []string {
-	if s.RecordsTotal == 0 {
-		return []string{"starting"}
-	}
-	parts := []string{percent(s), fmt.Sprintf("%s/%s records", logline.Thousands(s.RecordsDone),
-		logline.Thousands(s.RecordsTotal))}
-	switch {
-	case s.EndedUnixMs > 0:
-	case s.RecordsDone == s.RecordsTotal:
-		parts = append(parts, "finishing") // evaluating, exporting
-	case s.RecordsPerSecond > 0:
-		parts = append(parts, logline.Thousands(int64(s.RecordsPerSecond))+" records/s")
-		if left, ok := remaining(s); ok {
-			parts = append(parts, short(left)+" left")
-		}
-	}
-	return parts
 }
 
 // trains reports whether a job trains a model. A status without a type is that of such a job.
@@ -276,8 +248,11 @@ func summary(s *wire.JobStatus, logs string) string {
 	}
 	b.WriteByte('\n')
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	if s.Program == "" || s.RecordsTotal > 0 {
-		fmt.Fprintf(w, "  records\t%s of %s", logline.Thousands(s.RecordsDone), logline.Thousands(s.RecordsTotal))
+	if s.Program == "" || s.RecordsTotal > 0 || s.RecordsDone > 0 {
+		fmt.Fprintf(w, "  records\t%s", logline.Thousands(s.RecordsDone))
+		if s.Program == "" || s.RecordsTotal > 0 {
+			fmt.Fprintf(w, " of %s", logline.Thousands(s.RecordsTotal))
+		}
 		if trains(s) {
 			fmt.Fprintf(w, ", %s", count(int64(s.Epochs), "epoch"))
 		}
@@ -419,8 +394,8 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 		row("Workers", fmt.Sprintf("%d of %d running", alive(s)[wire.Role_WORKER], s.Workers))
 	}
 	row("Age", age(s, now))
-	if s.RecordsTotal > 0 {
-		if trains(s) {
+	if s.RecordsTotal > 0 || s.RecordsDone > 0 {
+		if trains(s) || s.RecordsTotal == 0 {
 			row("Epoch", fmt.Sprintf("%d of %d", s.Epoch, s.Epochs))
 		}
 		row("Progress", strings.Join(progress(s), ", "))
@@ -563,25 +538,6 @@ func metricsOf(e *wire.Evaluation) []evaluation.Metric {
 		metrics = append(metrics, evaluation.Metric{Name: name, Value: e.Metrics[name]})
 	}
 	return metrics
-}
-
-func percent(s *wire.JobStatus) string {
-	switch {
-	case s.RecordsTotal <= 0 && s.Program != "": // its progress is not known
-		return "-"
-	case s.RecordsTotal <= 0:
-		return "0%"
-	}
-	return fmt.Sprintf("%d%%", s.RecordsDone*100/s.RecordsTotal)
-}
-
-// remaining returns the time that the remaining records take at the current speed.
-func remaining(s *wire.JobStatus) (time.Duration, bool) {
-	seconds := float64(s.RecordsTotal-s.RecordsDone) / s.RecordsPerSecond
-	if !(seconds > 0 && seconds < 1e8) {
-		return 0, false
-	}
-	return time.Duration(math.Ceil(seconds)) * time.Second, true
 }
 
 func age(s *wire.JobStatus, now time.Time) string { return span(s.StartedUnixMs, s.EndedUnixMs, now) }

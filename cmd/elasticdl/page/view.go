@@ -204,6 +204,9 @@ func summaryOf(v role.View, now time.Time) summary {
 		}
 	} else if s.Epochs > 0 {
 		all.Progress = fmt.Sprintf("epoch %d of %d", s.Epoch, s.Epochs)
+		if s.RecordsDone > 0 {
+			all.Progress += fmt.Sprintf(", %s records", logline.Thousands(s.RecordsDone))
+		}
 	}
 	all.Tiles = tilesOf(v, now)
 	for _, c := range s.Conditions {
@@ -253,7 +256,7 @@ func tilesOf(v role.View, now time.Time) []tile {
 		workers.Sub = fmt.Sprintf("%d starting", starts)
 	}
 	all := []tile{workers}
-	if s.RecordsTotal > 0 {
+	if s.RecordsTotal > 0 || s.RecordsDone > 0 {
 		all = append(all, tile{Label: "Records per second", Value: figure(s.RecordsPerSecond)})
 	}
 	if s.Loss != 0 {
