@@ -40,6 +40,7 @@ export GORACE ?= atexit_sleep_ms=0
 TORCH      := $(BUILD)/tools/torch
 TORCHFT    := $(BUILD)/tools/torchft
 FRAMEWORKS := $(BUILD)/tools/frameworks
+DATA       := $(BUILD)/tools/data
 STORAGE    := $(BUILD)/tools/storage
 MYPY       := $(BUILD)/tools/mypy
 TENSORBOARD := $(BUILD)/tools/tensorboard
@@ -58,13 +59,13 @@ PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Ver
 # and within 60 when nothing is.
 CORE       := check test demo losses torch-job test-infra seeds
 # All tests. `make everything PARTS="test-jobs e2e"` runs some of them.
-PARTS      ?= check test test-jobs test-page test-torch test-frameworks simulation demo accuracy campaign test-infra e2e
+PARTS      ?= check test test-jobs test-page test-torch test-frameworks test-data simulation demo accuracy campaign test-infra e2e
 # Jobs of each kind in `make campaign`.
 JOBS       ?= 20
 
 .PHONY: help build release demo demo-allreduce stacks core everything test test-jobs losses campaign simulation test-infra check generate \
   bench bench-page bench-peers accuracy churn disturb hang fuzz vulnerabilities clean cc python3 \
-  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds chromium test-page torch torch-debian torchft frameworks storage test-torch test-frameworks torch-job mypy tensorboard prometheus
+  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds chromium test-page torch torch-debian torchft frameworks data-packages storage test-torch test-frameworks test-data torch-job mypy tensorboard prometheus
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -147,6 +148,9 @@ test-torch: torch torch-debian storage cc ## tests with real PyTorch, 1.13 from 
 
 test-frameworks: frameworks cc ## Hugging Face's Trainer and Accelerate, and Lightning: processes and workers killed, joined, left, stopped; ONLY=regexp
 	$(GO) test -json -tags torch -count=1 -timeout 60m -run '$(or $(ONLY),^TestFrameworks)' ./test/local | $(REPORT)
+
+test-data: data-packages cc ## the parts of docs/data.md, with datasets, torchdata, WebDataset, LitData and Parquet, each with a process killed; ONLY=regexp
+	$(GO) test -json -tags torch -count=1 -timeout 60m -run '^TestDataLibraries$$/$(ONLY)' ./test/local | $(REPORT)
 
 torch-job: ## a PyTorch script, with both PyTorch, that loses processes and an agent, is joined and left
 	$(MAKE) --no-print-directory test-torch ONLY='^TestTorchRun$$$$'
@@ -268,6 +272,11 @@ frameworks: torch ## Hugging Face's packages and Lightning from PyPI into build/
 	  $(call with_torch,$(FRAMEWORKS),tools/frameworks/requirements.txt); \
 	  $(FRAMEWORKS)/bin/python -c 'import accelerate, datasets, lightning, transformers; print("transformers", transformers.__version__)'; \
 	  cp tools/frameworks/requirements.txt $(FRAMEWORKS)/; }
+
+# 130 MB to fetch and 450 MB on disk, a minute the first time.
+data-packages: torch ## Hugging Face datasets, torchdata, WebDataset, LitData and pyarrow from PyPI into build/tools/data, for tests
+	@cmp -s tools/data/requirements.txt $(DATA)/requirements.txt || { $(call with_torch,$(DATA),tools/data/requirements.txt); \
+	  $(DATA)/bin/python -c 'import datasets, litdata, pyarrow, torchdata, webdataset'; cp tools/data/requirements.txt $(DATA)/; }
 
 accuracy: build ## the whole of MNIST: one worker, 2 servers and 4 workers, a ring; with a worker killed every 5 s; with 100 processes of all kinds killed
 	MNIST_SOURCE="$(abspath $(MNIST_SOURCE))" $(GO) test -count=1 -v -timeout 30m ./test/local -run TestAccuracy -accuracy

@@ -3,6 +3,7 @@
 package local_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,6 +21,23 @@ from torch.nn.functional import cross_entropy
 Net = lambda: torch.nn.Linear(4, 2)
 dataset = torch.utils.data.TensorDataset(torch.randn(300, 4), torch.zeros(300, dtype=torch.long))
 `
+
+// writeRows writes 300 records of four numbers and a class, in files of different lengths, and
+// returns their directory.
+func writeRows(t *testing.T, dir string) string {
+	t.Helper()
+	dir = filepath.Join(dir, "train")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i, rows := range []int{70, 0, 130, 1, 99} {
+		text := strings.Repeat("0.5,1,2,3,1\n", rows)
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.csv", i)), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
 
 // TestTorchScriptsOfPages runs each Python script of docs/ unchanged, on two workers. The script
 // ends without an error, and leaves the files that it names.
@@ -51,6 +69,7 @@ func TestTorchScriptsOfPages(t *testing.T) {
 				})
 				// for a run of a few rounds
 				script = strings.Replace(script, "every=500", "every=2", 1)
+				script = strings.ReplaceAll(script, "/data/train", writeRows(t, dir))
 				main := filepath.Join(dir, "main.py")
 				script = theirs + script
 				if err := os.WriteFile(main, []byte(script), 0o644); err != nil {
@@ -60,7 +79,7 @@ func TestTorchScriptsOfPages(t *testing.T) {
 				j := launch(t, "run", "--num_workers=2", "--", filepath.Join(filepath.Dir(python.Path),
 					"python3"), main)
 				s := j.end(0)
-				keeps := strings.Contains(script, "elasticdl.records(")
+				keeps := strings.Contains(script, "elasticdl.records(") || strings.Contains(script, "elasticdl.stream(")
 				if s.State != "Succeeded" || s.Restarts != 0 || keeps && s.RecordsDone != 600 {
 					t.Errorf("%s after %d failures with %d records: %s", s.State, s.Restarts, s.RecordsDone, s.Reason)
 				}

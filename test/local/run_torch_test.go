@@ -41,9 +41,15 @@ func scriptIn(t *testing.T, python torch.Python, name, dir string, args []string
 	if err != nil {
 		t.Fatal(err)
 	}
+	return scriptAt(t, python.Path, path, dir, args, flags...)
+}
+
+// scriptAt starts such a job with the script of a path.
+func scriptAt(t *testing.T, python, path, dir string, args []string, flags ...string) *launched {
+	t.Helper()
 	t.Setenv("OMP_NUM_THREADS", "1")
 	j := launch(t, slices.Concat([]string{"run", "--num_workers=3"}, flags,
-		[]string{"--", filepath.Join(filepath.Dir(python.Path), "python3"), path, dir}, args)...)
+		[]string{"--", filepath.Join(filepath.Dir(python), "python3"), path, dir}, args)...)
 	eventually(t, "first status", time.Minute, func() bool {
 		_, err := local.Status(t.Context(), j.name)
 		return err == nil

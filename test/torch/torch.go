@@ -50,6 +50,18 @@ func Frameworks(t testing.TB) Python {
 	return Python{"2.x", path, strings.TrimSpace(string(out))}
 }
 
+// Libraries returns an interpreter with PyTorch 2.x and libraries for data. It fails the test if
+// there is none.
+func Libraries(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(root(t), "build/tools/data/bin/python")
+	out, err := exec.Command(path, "-c", "import datasets, litdata, pyarrow, torchdata, webdataset").CombinedOutput()
+	if err != nil {
+		t.Fatalf("libraries for data are missing (make data-packages installs PyPI's): %v\n%s", err, out)
+	}
+	return path
+}
+
 // Storage returns the interpreter with PyTorch 2.x and the packages that open buckets. It fails the
 // test if it is missing.
 func Storage(t testing.TB) string {
