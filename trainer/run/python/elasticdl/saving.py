@@ -52,6 +52,16 @@ class _Task(NamedTuple):
     plan: Optional[Plan]  # of sharded state; None: rank 0 writes all of it
 
 
+def claim(session: Session, path: str) -> int:
+    """Claim a checkpoint for the job, before it is read or written; return the claim's number.
+
+    ``path`` is absolute, or a URL. Return 0 without an agent. Raise Error if it is another job's.
+    """
+    if session.link is None:
+        return 0
+    return int(session.link.ask("checkpoint", path=path).get("claim", 0))
+
+
 class Checkpoints:
     """The checkpoint of a job: commits in a directory or bucket, which one rank writes.
 
@@ -89,7 +99,7 @@ class Checkpoints:
         The state itself is read when it is needed. The job claims the checkpoint first. Raise Error
         if it belongs to another job, or cannot be read.
         """
-        self._claim = session.claim(self.path)
+        self._claim = claim(session, self.path)
         session.origin, session.same_data = "checkpoint %s" % self.path, self.same_data
         if session.link is None:
             last = max(self._begun(), default=Commit(0, 0, 0, 0))

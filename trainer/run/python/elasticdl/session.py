@@ -528,15 +528,6 @@ class Session:
             what = "shards" if self.sharded else "%s groups" % self.backend
             leave(RESTART, "the world changed, and %s are not re-formed in the process" % what)
 
-    def claim(self, path: str) -> int:
-        """Claim a checkpoint for the job, before it is read or written; return the claim's number.
-
-        ``path`` is absolute, or a URL. Return 0 without an agent. Raise Error if it is another job's.
-        """
-        if self.link is None:
-            return 0
-        return int(self.link.ask("checkpoint", path=path).get("claim", 0))
-
     def declare(self, data: DataSet) -> None:
         """Declare the data set. Raise Error if the records in the state are of another."""
         self.book.check(data)

@@ -439,7 +439,7 @@ def claimed():
     """Check that a checkpoint is claimed by its absolute path, and not read if that is refused."""
     os.chdir(os.environ["WHERE"])
     s, asked = session.Session("gloo", None), []
-    s.claim("kept")  # nobody to ask
+    saving.claim(s, "kept")  # nobody to ask
 
     class Agent:
         refuses = False
