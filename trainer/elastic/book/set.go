@@ -45,8 +45,8 @@ func (b *Book) Find(l *ledger.Ledger) (ended []int) {
 }
 
 // setLines makes lines of the first epochs, all records of which a ledger has. If the lengths of
-// tasks are unknown, the ledger has the number of all records of its settled epochs, and not of each
-// epoch: those that the book does not have get one line.
+// tasks are unknown, the ledger has the number of all records of its settled epochs, and not of
+// each: those that the book does not have get one line.
 func (b *Book) setLines(settled int, l *ledger.Ledger) {
 	if settled < b.Finished() {
 		b.cutLines(settled)
