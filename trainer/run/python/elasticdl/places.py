@@ -12,7 +12,7 @@ import contextlib
 import errno
 import importlib
 import os
-from typing import Any, BinaryIO, Callable, Dict, Iterable, List, Tuple, Union
+from typing import Any, BinaryIO, Callable, Dict, Iterable, List, Optional, Tuple, Union
 from urllib.parse import parse_qsl, urlsplit
 
 from .doubt import Error
@@ -45,15 +45,17 @@ class Directory:
         return open(self.path(name), "rb")
 
     def write(self, name: str, save: Save) -> None:
-        """Make a file appear, whole and lasting, with what ``save`` writes to a path."""
+        """Make a file appear, whole and lasting, with what ``save`` writes to an open file."""
         path = self.path(name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         partial = "%s.%d.tmp" % (path, os.getpid())
         try:
-            save(partial)
-            _sync(partial)
+            with open(partial, "wb") as file:
+                _save_to(file, save)
+                file.flush()
+                os.fsync(file.fileno())
             os.replace(partial, path)
-            _sync(os.path.dirname(path))
+            _sync_names(os.path.dirname(path))
         finally:
             if os.path.exists(partial):
                 os.unlink(partial)
@@ -69,14 +71,14 @@ class Directory:
                         raise
 
 
-def _sync(path: str) -> None:
-    """Wait until a file, or the names in a directory, are on the disk."""
-    file = os.open(path, os.O_RDONLY)
+def _sync_names(directory: str) -> None:
+    """Wait until the names in a directory are on the disk, if its file system can do that."""
+    file = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(file)
     except OSError as e:
-        if not os.path.isdir(path) or e.errno not in (errno.EINVAL, errno.EBADF):
-            raise  # else a file system whose directories cannot be synced
+        if e.errno not in (errno.EINVAL, errno.EBADF):
+            raise
     finally:
         os.close(file)
 
@@ -130,7 +132,7 @@ class Bucket:
         """
         file = self._do(lambda: self.fs.open(self.path(name), "wb", block_size=PART, autocommit=False))
         try:
-            save(Parts(file, self._do))
+            _save_to(Parts(file, self._do), save)
             self._do(file.close)
             self._do(file.commit)
         except BaseException:
@@ -169,6 +171,36 @@ class Bucket:
             raise OSError(errno.EIO, words, self.name) from e
 
 
+class _Steady:
+    """A file whose writes always succeed, as far as their caller sees. ``failure`` is the first one.
+
+    If a write fails, torch reports another error, or its writer aborts the process (1.13).
+    """
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.failure: Optional[Exception] = None
+
+    def write(self, data: Any) -> int:
+        if self.failure is None:
+            try:
+                self._file.write(data)
+            except Exception as e:
+                self.failure = e
+        return memoryview(data).nbytes
+
+    def flush(self) -> None:
+        pass  # the file is flushed when it is whole
+
+
+def _save_to(file: Any, save: Save) -> None:
+    """Write to an open file by ``save``. Raise the first failure of the file, when ``save`` is done."""
+    steady = _Steady(file)
+    save(steady)
+    if steady.failure is not None:
+        raise steady.failure
+
+
 class Parts:
     """A file that passes large writes on in parts, so that its buffer stays small."""
 
@@ -180,9 +212,6 @@ class Parts:
         for at in range(0, len(view), PART):
             self._do(lambda: self._file.write(view[at:at + PART]))
         return len(view)
-
-    def flush(self) -> None:
-        pass  # an object appears when it is closed
 
 
 def parse_url(url: str) -> Tuple[str, str, str, Dict[str, Any]]:

@@ -267,7 +267,7 @@ class Checkpoints:
             newer = self._newer(task.commit)
             if not newer:
                 record = json.dumps(task.record).encode() + b"\n"
-                self.place.write("%s/%s" % (name, RECORD), lambda file: _write(file, record))
+                self.place.write("%s/%s" % (name, RECORD), lambda file: file.write(record))
         except Exception:
             self._drop(name)
             newer = self._newer(task.commit)
@@ -414,15 +414,6 @@ def _any_rank(session: Session, mine: bool) -> bool:
 def load(file: Any) -> Any:
     """Return what a file of torch has, in the host's memory."""
     return torch.load(file, map_location="cpu", weights_only=False)
-
-
-def _write(file: Any, data: bytes) -> None:
-    """Write to a path, or to an open file."""
-    if isinstance(file, str):
-        with open(file, "wb") as f:
-            f.write(data)
-    else:
-        file.write(data)
 
 
 #: Errors of a wrong path. They are no failures of the storage: no later attempt would succeed.

@@ -16,7 +16,7 @@ import threading
 import torch
 
 import elasticdl
-from elasticdl import commits, leases, saving, session, staging
+from elasticdl import commits, leases, places, saving, session, staging
 
 
 def alone(round=0):
@@ -337,7 +337,7 @@ def newer_or_older():
     writer.round = 11
     saving.Checkpoints(where, 1).write(writer, elasticdl.State(n=11))
     saved = saving.Checkpoints(where, 1)
-    saved.place.write("commit-00000000-00000001-00000012-1/commit.json", lambda f: saving._write(f, b"{}"))
+    saved.place.write("commit-00000000-00000001-00000012-1/commit.json", lambda f: f.write(b"{}"))
     try:
         reader.loaded()
     except AssertionError as e:
@@ -367,6 +367,21 @@ def order_of_commits():
     assert [c.name for c in in_order] == sorted(c.name for c in in_order)
     assert commits.newest({}) is None and commits.owner([]) is None
     assert commits.owner(["owner-00000002", "owner-00000010", "owner-00000011.released", "owner-x"]) == "owner-00000010"
+
+
+def disk_full():
+    """Check that a full disk, as torch reports it, is a failure of the storage."""
+    s, told = alone(3), []
+    s.link = type("Link", (), {"send": lambda self, op, **fields: told.append((op, fields.get("why")))})()
+    saving.declared = saving.Checkpoints(os.path.join(os.environ["WHERE"], "kept"), 3)
+    saving.state = elasticdl.State(values=torch.zeros(1 << 16))
+    places.open = lambda path, mode: open("/dev/full", mode)
+    saving.checkpoint()
+    (op, why), = told
+    assert op == "unsaved" and os.strerror(errno.ENOSPC) in why, told
+    del places.open
+    saving.checkpoint()
+    assert told[1:] == [("saved", None)], told
 
 
 def storage_fails():

@@ -52,6 +52,7 @@ CHECKPOINTS = [
     "an_old_file",
     "newer_or_older",
     "order_of_commits",
+    "disk_full",
     "storage_fails",
     "claimed",
     "taken_over",
