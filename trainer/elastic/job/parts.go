@@ -162,7 +162,7 @@ var written = strings.Fields(`
 	imagePullPolicy restartPolicy master ps worker volumes envs envSecrets allowPlainSecrets
 	imagePullSecrets populateEnvNames clusterSpecJSON maxMemory tolerations nodeSelector
 	serviceAccount runAsUser ttl deadline pendingTimeout queue queueTimeout queuePriorities suspend logLevel
-	tensorboardLogDir hangTimeout metricsPort metricsFrom
+	tensorboardLogDir hangTimeout metricsPort metricsFrom noticeTaints
 `)
 
 // MarshalJSON returns all fields on one level, in the order of written.
