@@ -59,7 +59,12 @@ func TestTorchInstalledPackage(t *testing.T) {
 			if s.State != "Succeeded" || !strings.Contains(log, "from ") || strings.Contains(log, "from "+installed) {
 				t.Errorf("%s, want the agent's package, not %s", s.State, installed)
 			}
-			if err := os.WriteFile(filepath.Join(installed, "nccl.py"), nil, 0o644); err != nil {
+			module, err := fs.ReadFile(other, "nccl.py")
+			if err != nil {
+				t.Fatal(err)
+			}
+			module = append(module, "# of another version\n"...)
+			if err := os.WriteFile(filepath.Join(installed, "nccl.py"), module, 0o644); err != nil {
 				t.Fatal(err)
 			}
 			j = launch(t, append(command, "-E", script)...)
