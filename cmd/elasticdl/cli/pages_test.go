@@ -32,7 +32,7 @@ type block struct {
 }
 
 var (
-	fence     = regexp.MustCompile("^```([a-z]*)$")
+	fence     = regexp.MustCompile("^```([a-z]*)(?: [a-z]+)?$")
 	sectionOf = regexp.MustCompile(`^##+ (.+)$`)
 )
 
