@@ -121,8 +121,25 @@ func newContest(t *testing.T, seed uint64) *contest {
 		if t.Failed() {
 			t.Logf("%s\n%s", c.log.String(), c.command("logs", contestJob))
 		}
+		eventually(t, "end of all processes", 3*time.Minute, c.abandoned)
 	})
 	return c
+}
+
+// abandoned reports whether no process of a job is left: each holds the lock of its directory.
+func (c *contest) abandoned() bool {
+	locks, err := filepath.Glob(filepath.Join(c.home, "jobs", "*", "lock"))
+	if err != nil {
+		c.t.Error(err)
+	}
+	return !slices.ContainsFunc(locks, func(name string) bool {
+		file, err := os.Open(name)
+		if err != nil {
+			return false // it was removed
+		}
+		defer file.Close()
+		return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil
+	})
 }
 
 // submit starts a job with the contest's command.
