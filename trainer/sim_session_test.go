@@ -234,7 +234,7 @@ func (s *session) settle(epochs int) {
 		s.Settled = epochs
 		maps.DeleteFunc(s.Ledger, func(task int, n int64) bool {
 			rests := task/s.data.tasks() < epochs
-			if rests && ledger.Ended(n) {
+			if rests && s.data.stream() {
 				s.Counted += ledger.Count(n)
 			}
 			return rests

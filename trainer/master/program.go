@@ -196,9 +196,7 @@ func (g *program) source(w rendezvous.World) rendezvous.World {
 			versions[rank] = a.GetVersion()
 		}
 	}
-	// the number of records of epochs that were complete in a checkpoint may not be known
-	records := max(g.work.queue.Stats().Done, int64(g.work.queue.SettledEpochs()))
-	counted := rendezvous.Counted{Declared: g.work.dataset != nil, Records: records,
+	counted := rendezvous.Counted{Declared: g.work.dataset != nil, Records: g.work.queue.Stats().Done,
 		// the state that the queue was set back to may be lost
 		Lost: g.rewound && !g.ring.custody.Shared()}
 	g.rewound, g.ledger = false, nil

@@ -10,8 +10,9 @@ type Credit struct {
 	From, To int64
 }
 
-// Records returns the number of records of a credit.
-func (c Credit) Records() int64 { return ledger.Count(c.To) - ledger.Count(c.From) }
+// Records returns the number of records of a credit. It is 0 if To is the end of a task in an epoch
+// that is settled: then a ledger does not have the length of the task.
+func (c Credit) Records() int64 { return max(0, ledger.Count(c.To)-ledger.Count(c.From)) }
 
 // Credits returns the stretches that were credited since the call before, in their order. Records
 // that are in the ledger of [Queue.Rewind] or [Restore] were not credited by a report, and are not

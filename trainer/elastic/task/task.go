@@ -224,8 +224,7 @@ type Stats struct {
 	// number of epochs; 0: no limit
 	Epochs int
 
-	// training records credited, over all epochs; of shards of unknown length, without those of
-	// epochs that had ended before the queue knew of them
+	// training records credited, over all epochs
 	Done int64
 	// training records of all epochs; 0: no limit, or unknown
 	Total int64

@@ -263,3 +263,21 @@ func TestUnsizedLateLedger(t *testing.T) {
 		t.Error("a ledger of 4 epochs was accepted by a training of 3")
 	}
 }
+
+// A ledger in which an epoch is settled does not have the length of a shard: the records of the
+// shard that were credited before stay counted.
+func TestUnsizedEndWithoutLength(t *testing.T) {
+	q, err := New([]Shard{{Name: "shards", Count: 2}}, Policy{RecordsPerTask: 1, Epochs: 1, Unsized: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(0, 0)
+	l, _ := q.Lease(1, now)
+	if err := q.Touch(l.ID, 1, 17, now); err != nil {
+		t.Fatal(err)
+	}
+	q.Lose(1, map[int64]int64{l.ID: ledger.End}, "", now)
+	if s := q.Stats(); s.Done != 17 || s.Settled != 1 {
+		t.Errorf("%+v, want 17 records and a settled shard", s)
+	}
+}

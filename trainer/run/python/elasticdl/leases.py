@@ -460,9 +460,13 @@ class Book:
             for h in self.held:
                 h.back(h.turn, ledger.get((h.epoch, h.number), 0))
 
-    def rest(self, ledger: Ledger, epochs: int) -> Ledger:
-        """Return a ledger without the first epochs, and note the lengths of their shards."""
-        ended = {key: count(done) for key, done in sorted(ledger.items()) if key[0] < epochs and done >= END}
+    def rest(self, ledger: Ledger, epochs: int, stream: bool) -> Ledger:
+        """Return a ledger without the first epochs, and note the lengths of their shards.
+
+        The state has all records of these epochs, but this rank may not have the ends of all shards:
+        those without records in a round are lost with a world.
+        """
+        ended = {key: count(done) for key, done in sorted(ledger.items()) if stream and key[0] < epochs}
         self.counted += sum(ended.values())
         self.lengths = {**self.lengths, **{number: n for (_, number), n in ended.items()}}
         return {k: done for k, done in ledger.items() if k[0] >= epochs}

@@ -571,7 +571,8 @@ class Session:
     def settle(self, epochs: int) -> None:
         """Drop the tasks of the first ``epochs`` epochs, all records of which are in the state."""
         if epochs > self.settled:
-            self.settled, self.ledger = epochs, self.book.rest(self.ledger, epochs)
+            stream = bool((self.cut or {}).get("stream"))
+            self.settled, self.ledger = epochs, self.book.rest(self.ledger, epochs, stream)
 
     def finish(self) -> None:
         """Report to the agent that this process needs no further world."""

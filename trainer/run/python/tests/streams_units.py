@@ -196,6 +196,18 @@ def lengths():
     assert s.book._credited({"epoch": 0, "number": 1, "start": 1, "end": 2}, {}) == END + 3
 
 
+def ends_missing():
+    """Check that a rank which has not met the end of a shard counts its records, too."""
+    s = alone()
+    s.cut = leases.DataSet(3, stream=True).cut()
+    s.ledger = {(0, 0): END + 5, (0, 1): 7, (1, 0): 2}
+    s.settle(1)
+    assert s.records() == {"ledger": [[1, 0, 2]], "settled": 1, "counted": 12} and s.book.lengths == {0: 5, 1: 7}
+    s.cut, s.ledger = leases.DataSet(30).cut(), {(1, 0): 10}
+    s.settle(2)
+    assert s.records() == {"ledger": [], "settled": 2, "counted": 12}
+
+
 def shuffled():
     """Check that the shards of each epoch have an order of its own, which seed selects."""
     seen = {}

@@ -86,6 +86,7 @@ STREAMS = [
     "again",
     "weightless",
     "lengths",
+    "ends_missing",
     "shuffled",
 ]
 
