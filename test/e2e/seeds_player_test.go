@@ -275,20 +275,25 @@ func (p *player) sees(begins string, patterns ...string) (out string) {
 	if c.StandIn != nil {
 		commands = c.StandIn.Instead
 	}
-	missing := ""
-	for deadline := time.Now().Add(patience); ; {
-		out, _ = p.types(commands)
-		if missing = lacks(out, patterns); missing == "" {
-			break
-		}
-		if time.Now().After(deadline) {
-			missed(p.t, fmt.Sprintf("line of %s of %s:%d, %s", missing, p.seed.Name, c.Line, c.Text), patience, out)
-		}
-		time.Sleep(300 * time.Millisecond)
-	}
+	out = p.repeats(commands, fmt.Sprintf("%s:%d, %s", p.seed.Name, c.Line, c.Text), patterns)
 	p.done = last + 1
 	p.t.Logf("%s:%d: %s\n%s", p.seed.Name, c.Line, c.Text, out)
 	return out
+}
+
+// repeats runs commands again until every pattern matches a line that they print. what names them.
+func (p *player) repeats(commands, what string, patterns []string) (out string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(300 * time.Millisecond) {
+		out, _ = p.types(commands)
+		missing := lacks(out, patterns)
+		if missing == "" {
+			return out
+		}
+		if time.Now().After(deadline) {
+			missed(p.t, "line of "+missing+" of "+what, patience, out)
+		}
+	}
 }
 
 // lacks returns the first pattern that matches no line of a text, or "".
@@ -304,17 +309,7 @@ func lacks(text string, patterns []string) string {
 // shows waits until kubectl get pods prints what a page shows.
 func (p *player) shows(patterns ...string) {
 	p.t.Helper()
-	out := ""
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		out, _ = p.types("kubectl get pods")
-		missing := lacks(out, patterns)
-		if missing == "" {
-			break
-		}
-		if time.Now().After(deadline) {
-			missed(p.t, "pod as "+missing, patience, out)
-		}
-	}
+	out := p.repeats("kubectl get pods", "kubectl get pods", patterns)
 	p.t.Logf("kubectl get pods\n%s", out)
 }
 
