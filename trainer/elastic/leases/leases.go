@@ -320,7 +320,7 @@ func (h *Holder) Status() Status {
 
 // Ledger returns the records that a process reports to be in its state, given the number of epochs
 // that are in it completely, the number of their records of shards of unknown length, and the parts
-// of others. No other records are added, as the state may be older than that of the process's world.
+// of others. No other records are added: the state may be older than that of the process's world.
 func (h *Holder) Ledger(settled int, counted int64, parts []Part) ledger.Ledger {
 	var l ledger.Ledger
 	l.SettleCounted(settled, counted)
