@@ -96,7 +96,7 @@ func TestTorchVersion(t *testing.T) {
 				b := newBench(t, Options{Command: torchCommand(python), StartMethod: method},
 					map[string]string{"main.py": dynamo})
 				g := b.start(1)
-				b.ends(g)
+				b.endsWithin(g, 2*time.Minute)
 				want := "['NCCL_ASYNC_ERROR_HANDLING'] False\n"
 				if python.Name != "1.13" {
 					want = fmt.Sprintf("['TORCH_NCCL_ASYNC_ERROR_HANDLING'] %v\n",
