@@ -29,6 +29,7 @@ from .gradients import DistributedDataParallel, allreduce_gradients, weighted
 from .group import World
 from .leases import Lease
 from .loop import init, leaving, run, step, world
+from .replicas import worker_mesh
 from .saving import checkpoint
 from .states import State
 from .streams import stream
@@ -36,5 +37,5 @@ from .streams import stream
 __all__ = [
     "AGENT_GONE", "DOUBT", "RESTART", "DistributedDataParallel", "Error", "Lease", "State", "World", "WorldChanged",
     "allreduce_gradients", "checkpoint", "dataset", "init", "lease", "leaving", "records", "run", "step", "stream",
-    "weighted", "world",
+    "weighted", "worker_mesh", "world",
 ]

@@ -13,7 +13,7 @@ import torch.utils.data
 
 from .doubt import Error
 from .leases import DataSet, Lease
-from .rounds import ENDED, LEAVE, RANGES, SAVE, STEPS, STOP, Credit
+from .rounds import ENDED, LEAVE, RANGES, STEPS, STOP, Credit
 from .session import Session, current
 from .spent import DATA
 
@@ -83,8 +83,7 @@ def _open(session: Session, weight: int = 0) -> bool:
         return False
     if header.any(STOP):
         session.rest()
-    if session.sharded and header.any(LEAVE | SAVE):
-        session._save()
+    session.save_parts([header])
     session.check(header.any(LEAVE))
     time.sleep(REST)
     return False

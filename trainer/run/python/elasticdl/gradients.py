@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Unio
 import torch
 
 from .doubt import Error
+from .replicas import like, local
 from .session import Session, current
 from .spent import PEERS
 
@@ -34,7 +35,8 @@ class _Bucket:
         self.parameters = parameters
         first = parameters[0]
         kind = torch.float32 if first.dtype in (torch.float16, torch.bfloat16) else first.dtype
-        self.elements = sum(p.numel() for p in parameters)
+        self.sizes = [local(p).numel() for p in parameters]  # of this process's parts
+        self.elements = sum(self.sizes)
         self.flat = torch.zeros(self.elements + len(parameters), dtype=kind, device=first.device)
         self.waiting = len(parameters)
         self.work: Any = None
@@ -42,11 +44,15 @@ class _Bucket:
     def launch(self, session: Session, weight: int) -> None:
         """Start the sum over all ranks of the gradients, each multiplied by its rank's weight.
 
+        Gradients of replicas are weighted already, see :func:`weighted`.
+
         Raise Error for a sparse gradient.
         """
+        if session.replica is not None:
+            weight = 1
         at = 0
-        for i, p in enumerate(self.parameters):
-            part = self.flat[at:at + p.numel()]
+        for i, (p, size) in enumerate(zip(self.parameters, self.sizes)):
+            part = self.flat[at:at + size]
             has = p.grad is not None and weight > 0
             if has and p.grad.is_sparse:
                 raise Error(
@@ -54,13 +60,13 @@ class _Bucket:
                     % list(p.shape)
                 )
             if has:
-                part.copy_(p.grad.detach().reshape(-1)).mul_(weight)
+                part.copy_(local(p.grad.detach()).reshape(-1)).mul_(weight)
             else:
                 part.zero_()
             self.flat[self.elements + i] = 1 if has else 0
-            at += p.numel()
-        if session.group.size > 1:
-            self.work = session.group.data.allreduce([self.flat])
+            at += size
+        if session.group.across.size() > 1:
+            self.work = session.group.across.allreduce([self.flat])
 
     def land(self, total: int) -> None:
         """Wait for the sums, divide them by ``total``, and make them the gradients."""
@@ -70,16 +76,17 @@ class _Bucket:
             self.work = None
         had = self.flat[self.elements:].tolist()
         at = 0
-        for i, p in enumerate(self.parameters):
-            part = self.flat[at:at + p.numel()]
-            at += p.numel()
+        for i, (p, size) in enumerate(zip(self.parameters, self.sizes)):
+            part = self.flat[at:at + size]
+            at += size
             if not had[i]:
                 # No rank has a gradient: the optimizer skips the parameter, as in one process.
                 p.grad = None
             elif p.grad is None:
-                p.grad = part.div(total).reshape(p.shape).to(p.dtype)
+                p.grad = like(p, part.div(total).reshape(local(p).shape).to(p.dtype))
             else:
-                p.grad.copy_(part.div_(total).reshape(p.shape))
+                grad = local(p.grad)
+                grad.copy_(part.div_(total).reshape(grad.shape))
 
 
 class Reducer:
@@ -142,12 +149,14 @@ class Reducer:
 
         Raise WorldChanged if a rank is lost.
         """
+        if session.replica is not None and not session.weighed:
+            raise Error('init(sharded="worker"): call elasticdl.weighted(loss).backward() before allreduce_gradients()')
         self.open(session)
         self._launch(session, True)
         total = session.weights(self.records)[1]
         for bucket in self.buckets:
-            if total == 0:
-                # No rank has records: the sums are zero.
+            if total == 0 or session.replica is not None:
+                # No rank has records and the sums are zero; or the sums are the means.
                 total = 1
             try:
                 bucket.land(total)
@@ -155,6 +164,7 @@ class Reducer:
                 if session.group.size == 1:
                     raise
                 session.lost(e)
+        session.agree()
         self._close()
         session.half = True
 
@@ -215,7 +225,8 @@ def weighted(loss: Any, records: Optional[int] = None) -> Any:
     session = current()
     session.check_ready()
     mine, total = session.weights(records)
-    return loss * (mine * session.group.size / max(total, 1))
+    session.weighed = True
+    return loss * (mine * session.group.shards / max(total, 1))
 
 
 class DistributedDataParallel(torch.nn.Module):
@@ -233,6 +244,8 @@ class DistributedDataParallel(torch.nn.Module):
     def __init__(
         self, module: torch.nn.Module, device_ids: Any = None, output_device: Any = None, **options: Any
     ) -> None:
+        if current().replica is not None:
+            raise Error('init(sharded="worker"): call allreduce_gradients(model) after backward(), not this class')
         super().__init__()
         _check_options(dict(options, device_ids=device_ids, output_device=output_device))
         self.module = module

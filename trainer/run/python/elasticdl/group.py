@@ -46,6 +46,7 @@ from torch.distributed import distributed_c10d as c10d
 from . import nccl
 from .abort import abort, of_gloo
 from .outside import NoStore, Outside
+from .replicas import Replica
 
 #: Timeout of a constructor, when all ranks are ready, and of a collective. The latter may be long,
 #: because the group is aborted when a peer is lost.
@@ -96,17 +97,21 @@ class Group:
     """The process group of one world.
 
     ``gloo`` is for the package's own messages and ``data`` for gradients. They are the same object,
-    unless the backend is NCCL.
+    unless the backend is NCCL. With replicas ``across`` sums gradients of the processes of one local
+    rank, which have the same shards. Without them all ranks do, and it is ``data``.
     """
 
-    def __init__(self, formation: int, rank: int, size: int) -> None:
+    def __init__(self, formation: int, rank: int, size: int, replica: Optional[Replica] = None) -> None:
         self.formation, self.rank, self.size = formation, rank, size
+        self.replica = replica
+        self.across: Any = None
+        self.mates: Any = None  # group of this worker's processes, if they have one
         self.gloo: Any = None
         self.data: Any = None
         self.nccl = False
         # torch.distributed's default group; None: not published
         self._public: Any = None
-        self._store: Any = None
+        self.store: Any = None
         self._condemned = False
         self._aborted = False
         self._buried = False
@@ -118,6 +123,7 @@ class Group:
         The thread then calls ``tell``, with None or with the error. If the group was buried
         meanwhile, the thread drops it.
         """
+        place = [] if self.replica is None else self.replica.come(self.formation)
 
         def construct() -> None:
             try:
@@ -125,11 +131,16 @@ class Group:
                 data = made
                 if backend == "nccl":
                     data = nccl.make(dist.PrefixStore("nccl", store), self.rank, self.size)
+                mates, across = None, data
+                if self.replica is not None:
+                    parts = self.replica.parts(self.rank, _places(made, place))
+                    mates, across = [_gloo(dist.PrefixStore(name, store), r, n) for name, r, n in parts]
                 with self._lock:
                     if self._buried:
                         # The group is abandoned: this thread drops it.
                         return
-                    self.gloo, self.data, self._store = made, data, store
+                    self.gloo, self.data, self.store = made, data, store
+                    self.mates, self.across = mates, across
             except Exception as e:  # a RuntimeError of C++
                 tell(RuntimeError(str(e)))
                 return
@@ -141,7 +152,22 @@ class Group:
     def publish(self) -> None:
         """Make the group torch.distributed's default group. Main thread only."""
         _watch(self)
-        self._public = _publish(self.gloo, self.data, self._store, self.rank, self.size)
+        self._public = _publish(self.gloo, self.data, self.store, self.size)
+        if self.replica is not None:
+            self.replica.enter(self.rank, _wrapped(self.mates, self.mates, self.store), enter_tables)
+
+    @property
+    def shards(self) -> int:
+        """The number of ranks over which a script's wrapper averages gradients."""
+        return self.size if self.replica is None else self.replica.size
+
+    def agree(self) -> None:
+        """Continue after a collective of all ranks, if the other processes of this worker do, too.
+
+        Raise RuntimeError if one of them does not. Without replicas each rank decides for itself.
+        """
+        if self.replica is not None:
+            self.replica.agree()
 
     def condemn(self, doubt: Callable[[str], object]) -> None:
         """Abort the group and the script's groups, so that every wait in them ends.
@@ -155,7 +181,7 @@ class Group:
             self._condemned = True
             # It may be buried before the thread runs.
             data = [self.data] if self.nccl and self.data is not None else []
-            groups = [] if self._buried else of_gloo([self.gloo, *_world_groups()])
+            groups = [] if self._buried else of_gloo([self.gloo, self.across, *_world_groups()])
             _go_inside(lambda: self._abort(data, groups, doubt), "elasticdl-abort")
 
     def _abort(self, data: List[Any], groups: List[Any], doubt: Callable[[str], object]) -> None:
@@ -219,6 +245,12 @@ class Group:
             raise failures[0]
         return True
 
+    def leave(self, session: Any) -> None:
+        """Leave the world with this group. The process ends if its part of a replica is lost."""
+        if self.replica is not None:
+            self.replica.leave(session)
+        self.bury()
+
     def bury(self) -> None:
         """Drop the group without waiting for it. Main thread only.
 
@@ -230,11 +262,13 @@ class Group:
             _unpublish()
         with self._lock:
             self._buried = True
-            grave += [self._public, self.gloo, self.data, self._store]
-            made = self.gloo is not None
-            self._public = self.data = self._store = None
+            grave += [self._public, self.gloo, self.data, self.across, self.mates, self.store]
+            made, mates = self.gloo is not None, of_gloo([self.mates])
+            self._public = self.data = self.across = self.mates = self.store = None
 
         def drop() -> None:
+            _abort_all(mates, lambda why: None)  # the others may still wait in it
+            mates.clear()
             grave.clear()  # its destructor joins the group's threads
 
         if made:
@@ -270,7 +304,7 @@ def _rest() -> None:
     """
     _ending.set()
     if _watched is not None:
-        for kept in (_watched.gloo, _watched.data, *_world_groups()):
+        for kept in (_watched.gloo, _watched.data, _watched.across, _watched.mates, *_world_groups()):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))  # its destructor would wait for peers
     end = time.monotonic() + REST.total_seconds()
     for t in _inside:
@@ -377,18 +411,31 @@ def _gloo(store: Any, rank: int, size: int) -> Any:
     return made
 
 
-def _publish(gloo: Any, data: Any, store: Any, rank: int, size: int) -> Any:
+def _places(gloo: Any, place: List[int]) -> List[List[int]]:
+    """Gather the place of each rank, while the group is being made."""
+    mine = torch.tensor(place)
+    table = torch.empty(gloo.size(), len(place), dtype=torch.int64)
+    _plain_wait(gloo.allgather([list(table.unbind(0))], [mine]), MAKE)
+    return [list(map(int, row)) for row in table.tolist()]
+
+
+def _publish(gloo: Any, data: Any, store: Any, size: int) -> Any:
     """Register the default group as init_process_group does, but without its barrier; return it."""
     store = dist.PrefixStore("default", store)
     name = "gloo" if data is gloo else "cpu:gloo,cuda:nccl"
     if not _MODERN:
         return _register(gloo, name, store, size)
+    return _register(_wrapped(gloo, data, store), name, store, size)
+
+
+def _wrapped(gloo: Any, data: Any, store: Any) -> Any:
+    """Return a group of torch's that has these two as its backends."""
     kinds = dist.ProcessGroup.BackendType
-    public = dist.ProcessGroup(store, rank, size)
+    public = dist.ProcessGroup(store, gloo.rank(), gloo.size())
     public._set_default_backend(kinds.GLOO if data is gloo else kinds.NCCL)
     public._register_backend(torch.device("cpu"), kinds.GLOO, gloo)
     public._register_backend(torch.device("cuda"), kinds.GLOO if data is gloo else kinds.NCCL, data)
-    return _register(public, name, store, size)
+    return public
 
 
 def stay_outside(world: World) -> None:
@@ -407,23 +454,28 @@ def _register(public: Any, name: str, store: Any, size: int) -> Any:
         c10d._group_count = 1
         c10d._update_default_pg(public)
         return public
-    world = c10d._world
-    if hasattr(public, "_set_group_name"):
-        public._set_group_name("0")
-    world.pg_map[public] = (name, store)
-    world.pg_names[public] = "0"
-    world.pg_group_ranks[public] = {i: i for i in range(size)}
-    if hasattr(world, "pg_backend_config"):
-        world.pg_backend_config[public] = str(c10d.BackendConfig(c10d.Backend(name)))
-    if hasattr(world, "tags_to_pg"):
-        world.tags_to_pg.setdefault("", []).append(public)
-        world.tags_to_pg.setdefault("ptd:0", []).append(public)
-        world.pg_to_tag[public] = "ptd:0"
-    if hasattr(c10d, "_register_process_group"):
-        c10d._register_process_group("0", public)
-    world.group_count = 1
+    enter_tables(public, "0", store, {i: i for i in range(size)}, name)
+    c10d._world.group_count = 1
     c10d._update_default_pg(public)
     return public
+
+
+def enter_tables(group: Any, label: str, store: Any, ranks: Any, backend: str = "gloo") -> None:
+    """Enter a group into torch.distributed's tables: its name, and its ranks by global rank."""
+    world = c10d._world
+    if hasattr(group, "_set_group_name"):
+        group._set_group_name(label)
+    world.pg_map[group] = (backend, store)
+    world.pg_names[group] = label
+    world.pg_group_ranks[group] = ranks
+    if hasattr(world, "pg_backend_config"):
+        world.pg_backend_config[group] = str(c10d.BackendConfig(c10d.Backend(backend)))
+    if hasattr(world, "tags_to_pg"):
+        world.tags_to_pg.setdefault("", []).append(group)
+        world.tags_to_pg.setdefault("ptd:" + label, []).append(group)
+        world.pg_to_tag[group] = "ptd:" + label
+    if hasattr(c10d, "_register_process_group"):
+        c10d._register_process_group(label, group)
 
 
 def _world_groups() -> List[Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, Optional, TypeVar, Union
 
 from . import origin, saving, shards
 from .doubt import Error, WorldChanged
-from .group import World
+from .group import World, enter_tables
 from .session import current, start
 from .spent import COMPUTE, FORMING
 from .states import State
@@ -16,7 +16,7 @@ from .states import State
 T = TypeVar("T")
 
 
-def init(backend: str = "gloo", sharded: bool = False) -> World:
+def init(backend: str = "gloo", sharded: Union[bool, str] = False) -> World:
     """Join the job and return the first world, instead of torch.distributed.init_process_group.
 
     A newcomer to a job that trains joins in the function under :func:`run`, so that the others do
@@ -25,18 +25,16 @@ def init(backend: str = "gloo", sharded: bool = False) -> World:
 
     ``backend`` is "gloo" or "nccl". ``sharded``: each rank has a part of the State (``fully_shard``
     of torch 2.6 or newer). Then processes are restarted when the world changes, and read the
-    checkpoint, which must be declared; a newcomer joins here. Without an agent (no
-    ``ELASTICDL_SOCKET``) the world is this process alone. Raise Error if it was called before, or
-    if the backend cannot be used.
+    checkpoint, which must be declared; a newcomer joins here. ``sharded="worker"``: the processes of
+    each worker have a replica of the State, sharded over :func:`worker_mesh`; they survive the loss
+    of other workers.
+
+    Without an agent (no ``ELASTICDL_SOCKET``) the world is this process alone. Raise Error if it was
+    called before, or if the backend cannot be used.
     """
     origin.check()
     declared = saving.declared
-    if sharded:
-        shards.check()
-        if declared is None:
-            raise Error(
-                "init(sharded=True): call elasticdl.checkpoint(path) before it: restarted processes read their shards there"
-            )
+    shards.check(backend, sharded, declared is not None)
     session = start(backend, sharded)
     if declared is not None:
         declared.resume(session)
@@ -45,7 +43,10 @@ def init(backend: str = "gloo", sharded: bool = False) -> World:
         session.on_commit.append(saving.after_round)
         session.on_end = saving.before_end
         session.on_restart = saving.before_restart
-    session.form(early=not sharded)  # a sharded model is made of the world's groups
+    session.begins(1)
+    session.form(early=not session.sharded)  # a sharded model is made of the world's groups
+    if session.replica is not None and session.group is None:
+        session.replica.publish(enter_tables)
     return session.world
 
 
@@ -81,6 +82,7 @@ def run(train: Callable[..., T]) -> Callable[..., T]:
                 with COMPUTE:
                     result = train(state, *args, **kwargs)
                 saving.after_training()
+                session.agree()
                 session.finish()
                 return result
             except WorldChanged:

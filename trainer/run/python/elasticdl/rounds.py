@@ -83,6 +83,7 @@ class Header:
             if self._work is not None:
                 with PEERS:
                     self._group.wait(self._work)
+                    self._group.agree()
                 self._work = None
             self._rows = self._table.tolist()
         return self._rows

@@ -24,6 +24,7 @@ from . import commits, shards
 from .commits import RECORD, STATE, Commit
 from .doubt import Error
 from .leases import settle
+from .link import Cancelled
 from .places import Place, open_place
 from .session import Session, current
 from .shards import Plan
@@ -141,7 +142,7 @@ class Checkpoints:
         except (ValueError, KeyError, TypeError) as e:
             raise self._unreadable(commit, RECORD, e) from e
         self._check_kind(session, record, self.path)
-        if session.sharded:
+        if session.parted:
             session.loaded, session.commit_name = dict, commit.name  # State.sync reads it
         else:
             state = self.place.read("%s/%s" % (commit.name, STATE))
@@ -150,10 +151,12 @@ class Checkpoints:
         self._round = commit.round
 
     def _check_kind(self, session: Session, record: Dict[str, Any], path: str) -> None:
-        if bool(record.get("sharded")) != session.sharded:
+        if bool(record.get("sharded")) != session.parted:
+            kind = "sharded" if record.get("sharded") else "whole"
+            asked = '"worker"' if session.replica else session.sharded
             raise Error(
                 "checkpoint %s has %s state, and the script calls init(sharded=%s): give checkpoint() another path"
-                % (path, "sharded" if record.get("sharded") else "whole", session.sharded)
+                % (path, kind, asked)
             )
 
     def _unreadable(self, commit: Commit, file: str, e: Exception) -> Error:
@@ -224,16 +227,17 @@ class Checkpoints:
             raise
 
     def _task(self, session: Session, state: Any) -> _Task:
-        """Return the task of writing the state itself. If it is sharded, all ranks call this."""
+        """Return the task of writing the state itself. All who write a part of it call this."""
         claim, formation = self._alone or (self._claim, session.world.formation)
         self._writes += 1
         record = {"kind": _KIND, "time": time.time(), "round": session.round, **session.records(),
                   "lengths": session.book.lengths, "cut": session.cut}
         commit = Commit(claim, formation, session.round, self._writes)
-        if not session.sharded:
+        writers = _writers(session)
+        if writers is None:
             return _Task(commit, record, state.collect, None)
-        record["sharded"] = session.world.size
-        plan = Plan(session.group, self.place, commit.name, shards.collect(state))
+        record["sharded"] = writers.size
+        plan = Plan(writers, self.place, commit.name, shards.collect(state))
         return _Task(commit, record, lambda: plan.tensors, plan)
 
     def _put(self, task: _Task, session: Session) -> str:
@@ -341,6 +345,8 @@ class Checkpoints:
     def _run(self, task: _Task, session: Session) -> None:
         try:
             self._put(task, session)
+        except Cancelled:
+            pass  # the world of those that write it has ended, and they may continue in the next one
         except Exception as e:
             failure = _of_storage(e)
             if failure is None:
@@ -348,7 +354,7 @@ class Checkpoints:
             else:
                 self._again = time.monotonic() + RETRY
                 self._report(str(failure))
-                session.unsaved(task.commit.round, self.path, str(failure))
+                session.saved(task.commit.round, self.path, why=str(failure))
 
     def _report(self, why: str) -> None:
         """Report to the user why the storage fails, once."""
@@ -381,7 +387,7 @@ class Checkpoints:
                 self._staging = None
         elif self._staging is None and self.every:
             self._staging = Staging()
-            if not session.sharded:  # the first copy of shards allocates its memory
+            if not session.parted:  # the first copy of shards allocates its memory
                 self._staging.prepare(state.collect())
 
     def due(self, session: Session) -> bool:
@@ -390,8 +396,8 @@ class Checkpoints:
             return False
         if session.round % self.every == 0:
             return True
-        if session.sharded:
-            return self._late  # as on all ranks
+        if session.parted:
+            return self._late  # as on all that write
         return self._late and not self.busy() or self._again is not None and time.monotonic() >= self._again
 
     def lacks(self, session: Session) -> bool:
@@ -399,16 +405,23 @@ class Checkpoints:
         return _any_rank(session, self.every > 0 and session.world.rank == 0 and self._round != session.round)
 
 
+def _writers(session: Session) -> Any:
+    """Return the ranks that write the state together; None: rank 0 does, or others than this one."""
+    if session.replica is not None:
+        return session.replica.writers(session.group)
+    return session.group if session.sharded else None
+
+
 def _writes(session: Session) -> bool:
     """Return whether this rank writes a part of the state."""
-    return session.sharded or session.world.rank == 0
+    return session.world.rank == 0 or _writers(session) is not None
 
 
 def _any_rank(session: Session, mine: bool) -> bool:
-    """Return whether it is true of a rank that takes part in a checkpoint: all, if it is sharded."""
-    if not session.sharded:
-        return mine
-    return any(row[0] for row in _gather(session.group, [int(mine)]))
+    """Return whether it is true of a rank that writes the state with this one."""
+    if session.replica is not None:
+        return session.replica.any_writer(session, mine)
+    return any(row[0] for row in _gather(session.group, [int(mine)])) if session.sharded else mine
 
 
 def load(file: Any) -> Any:

@@ -17,8 +17,9 @@ from .doubt import AGENT_GONE, DOUBT, NO_CHECKPOINT, RESTART, Error, WorldChange
 from .group import MAKE, MESSAGES, Group, World, stay_outside
 from .leases import AgentSource, Book, Cut, DataSet, LocalSource, misfit, remedied
 from .link import Cancelled, Link, Message
+from .replicas import Replica
 from .rounds import ENDED, LEAVE, RANGES, SAVE, STEPS, STOP, Credit, Header, Ledger, count, enter
-from .store import AgentStore, names
+from .store import AgentStore, meet
 
 #: The time between two heartbeats, in seconds.
 BEAT = 1.0
@@ -30,13 +31,15 @@ class Session:
     ``_hear`` and ``_lost`` run in the link's thread, ``_beat`` in its own.
     """
 
-    def __init__(self, backend: str, address: Optional[str], sharded: bool = False) -> None:
+    def __init__(self, backend: str, address: Optional[str], sharded: Any = False) -> None:
         if backend not in ("gloo", "nccl"):
             raise Error("backend %r is not known; use \"gloo\" or \"nccl\"" % backend)
         self.backend = backend
-        self.sharded = sharded    # each rank has a part of the state
+        self.sharded = sharded is True  # each rank has a part of the state
+        self.replica = Replica(self.recalled) if sharded == "worker" else None  # None: no replicas
+        self.parted = bool(sharded)  # no rank has the whole state, so several write it
         # groups are re-formed in the process; False: it is restarted
-        self.survives = not sharded
+        self.survives = not self.sharded
         if backend == "nccl":
             nccl.check()
             self.survives = self.survives and address is not None and nccl.survives()
@@ -44,7 +47,7 @@ class Session:
         self.pid = os.getpid()
         self.world = World()
         self.group: Any = None
-        self.round = 0            # number of updates in the state
+        self.round = 0  # number of updates in the state
         self.ledger: Ledger = {}  # records in the state
         # cut of the data set to which the ledger belongs; None: unknown
         self.cut: Optional[Cut] = None
@@ -61,9 +64,9 @@ class Session:
         self.synced = False       # the state is that of this world
         # gradients of a round that is not committed may have been applied
         self.half = False
+        self.weighed = False  # the loss of the open round is weighted by this rank's records
         self.source = -1
-        # number of epochs that are whole in the state with which this world begins
-        self.complete = 0
+        self.complete = 0  # epochs that are whole in the state with which this world begins
         self.headers: List[Header] = []
         self.pending: List[Credit] = []
         self.reducers: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -84,8 +87,7 @@ class Session:
         self._stop: Optional[float] = None      # end of the job
         # time at which rank 0 saves the state before it is ended; None: no need
         self._unsaved: Optional[float] = None
-        # newest round with a checkpoint of this process
-        self._written = -1
+        self._written = -1  # newest round with a checkpoint of this process
         self._closing = False
         # the agent has asked which records are in the state of every rank
         self._account = False
@@ -198,7 +200,13 @@ class Session:
         """Join the others, if this process has not."""
         if self.group is None:
             self.look(self)  # the others may have written another since
+            self.begins(2)
             self.form()
+
+    def begins(self, stage: int) -> None:
+        """Wait for the other processes of this worker, if they have a replica together."""
+        if self.replica is not None:
+            self.replica.meet(stage)
 
     def _arrival(self) -> int:
         """Return the round to arrive with: one less in the middle of a round, -1 without state."""
@@ -219,12 +227,12 @@ class Session:
         if self.group is not None:
             if self.recalled():
                 self.group.condemn(self.doubt)
-            self.group.bury()
+            self.group.leave(self)
             self.group = None
 
     def _alone(self) -> None:
         self.world = World(formation=1, survivor=self.live)
-        self._construct(Group(1, 0, 1), dist.HashStore())
+        self._construct(Group(1, 0, 1, self.replica), dist.HashStore())
         self.source = -1
 
     def _next(self) -> Message:
@@ -238,7 +246,8 @@ class Session:
                 while not comes():
                     # If no world follows, the agent ends this process in this wait. So rank 0 saves
                     # the state that all ranks had when they left their world.
-                    due = self._unsaved if self.live and not self.half and self.world.rank == 0 else None
+                    whole = self.live and not self.half and not self.parted
+                    due = self._unsaved if whole and self.world.rank == 0 else None
                     left = None if due is None else due - time.time()
                     if left is not None and left <= 0:
                         break
@@ -263,36 +272,12 @@ class Session:
         if self.recalled():
             return False
         store = AgentStore(self.link, formation)
-        if not self._meet(store):
-            return False
-        return self._construct(Group(formation, self.world.rank, self.world.size), store)
-
-    def _meet(self, store: AgentStore) -> bool:
-        """Wait without a limit until all ranks are ready; return False if the world ends before."""
-        rank, size = self.world.rank, self.world.size
-        note = threading.Timer(MAKE.total_seconds(), self._note, (store, size))
-        note.daemon = True
-        note.start()
         try:
-            ended = store.meet(rank, size)
+            meet(store, self.world.rank, self.world.size, MAKE.total_seconds())
         except Error as e:
-            self._explain("the ranks of formation %d cannot meet: %s" % (self.world.formation, e))
+            self._explain("no group can be made in formation %d: %s" % (formation, e))
             return False
-        finally:
-            note.cancel()
-        if ended:
-            self._explain("no group can be made: %s ended before init()" % names(ended))
-            return False
-        return True
-
-    def _note(self, store: AgentStore, size: int) -> None:
-        try:
-            missing = store.missing(size)
-        except Error:
-            return  # the world is over
-        if missing:
-            sys.stderr.write("elasticdl: waiting for %s of %d to call init()\n" % (names(missing), size))
-            sys.stderr.flush()
+        return self._construct(Group(formation, self.world.rank, self.world.size, self.replica), store)
 
     def _construct(self, group: Group, store: Any) -> bool:
         done: List[Optional[Exception]] = []
@@ -367,7 +352,7 @@ class Session:
             | (LEAVE if self._asked >= self.world.formation else 0)
             | (ENDED if ended else 0)
             | (STEPS if steps else 0)
-            | (SAVE if self.sharded and self._unsaved is not None and time.time() >= self._unsaved else 0)
+            | (SAVE if self.parted and self._unsaved is not None and time.time() >= self._unsaved else 0)
         )
         now = self.pending[:RANGES]
         # The next header has the rest, in this round or in the next one.
@@ -377,7 +362,15 @@ class Session:
         except RuntimeError as e:
             self.lost(e)
         self.headers.append(header)
-        return header
+        # Mates agree before their next collective, whether or not they have records.
+        return header if self.replica is None else self.gathered(header)
+
+    def agree(self) -> None:
+        """Continue if the other processes of this worker do; else raise WorldChanged. See replicas.py."""
+        try:
+            self.group.agree()
+        except RuntimeError as e:
+            self.lost(e)
 
     def gathered(self, header: Header) -> Header:
         """Wait for a header and return it. Raise WorldChanged if a rank is lost."""
@@ -445,7 +438,7 @@ class Session:
         headers, credits = self._enter_credits()
         own, total = sum(h.weight for h in headers), sum(h.total() for h in headers)
         self.round += 1
-        self.half = False
+        self.half = self.weighed = False
         self.live = True
         self.over = self.over or total == 0 and all(h.all(ENDED) for h in headers)
         leases = self.book.credit(self.ledger)
@@ -465,9 +458,8 @@ class Session:
         if any(h.any(STOP) for h in headers):
             self.rest()
         last = any(h.any(LEAVE) for h in headers)
-        if self.sharded:
-            if last or any(h.any(SAVE) for h in headers):
-                self._save()
+        if self.parted:
+            self.save_parts(headers)
         elif self.world.rank == 0 and self._unsaved is not None and (last or time.time() >= self._unsaved):
             # This process leaves, and the others may leave, too.
             self._save()
@@ -479,11 +471,21 @@ class Session:
         Rank 0 saves the state. Then all ranks wait until the agent ends them. Raise WorldChanged if
         a member is lost: the others form another world, and end in it.
         """
-        if self.world.rank == 0 or self.sharded:
+        if self.world.rank == 0 or self.parted:
             self._save(True)
         with self._cv:
             self._cv.wait_for(self.recalled)
         raise WorldChanged("formation %d is over" % self.world.formation)
+
+    def save_parts(self, headers: List[Header]) -> None:
+        """Save the state that several ranks write, if a rank asks for it, or if these leave."""
+        if not self.parted:
+            return
+        if any(h.any(SAVE) for h in headers):
+            self._save()
+        elif any(h.any(LEAVE) for h in headers):
+            if self.replica is None or self.replica.any_writer(self, self._unsaved is not None):
+                self._save()
 
     def _save(self, stops: bool = False) -> None:
         """Save the state between two rounds, before this process is ended.
@@ -491,7 +493,7 @@ class Session:
         It is then the state of all ranks. ``stops``: the process is ended because the job stops.
         """
         try:
-            why = "" if self._written == self.round and not self.sharded else self.on_end()
+            why = "" if self._written == self.round and not self.parted else self.on_end()
         except Exception as e:
             # The disk may be full. The agent gets the reason, and the process still ends.
             why = "%s: %s" % (type(e).__name__, e)
@@ -502,16 +504,12 @@ class Session:
         if stops and self.link is not None and self.world.rank == 0:
             self.link.send("rest", round=self.round, why=why)
 
-    def saved(self, round: int, path: str) -> None:
-        """Note that a checkpoint of that round is written, and notify the agent. For any thread."""
-        self._written = round
+    def saved(self, round: int, path: str, **failed: str) -> None:
+        """Report that a checkpoint of that round is written, or ``why`` not. For any thread."""
+        if not failed:
+            self._written = round
         if self.link is not None:
-            self.link.send("saved", round=round, path=path)
-
-    def unsaved(self, round: int, path: str, why: str) -> None:
-        """Report to the agent why a checkpoint could not be written. For any thread."""
-        if self.link is not None:
-            self.link.send("unsaved", round=round, path=path, why=why)
+            self.link.send("unsaved" if failed else "saved", round=round, path=path, **failed)
 
     def check(self, asked: bool) -> None:
         """Raise WorldChanged if a member is lost, or if all are to leave after this round."""
@@ -585,7 +583,7 @@ class Session:
 _session: Optional[Session] = None
 
 
-def start(backend: str, sharded: bool = False) -> Session:
+def start(backend: str, sharded: Any = False) -> Session:
     global _session
     if _session is not None:
         raise Error("elasticdl.init() was called before in this process")

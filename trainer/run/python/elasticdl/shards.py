@@ -16,6 +16,7 @@ from typing import Any, Dict
 import torch
 
 from .doubt import Error
+from .link import Cancelled
 from .nccl import torch_version
 from .places import Bucket, Place
 from .states import State, _gather_bytes
@@ -26,13 +27,21 @@ TORCH = (2, 6)
 PATIENCE = timedelta(minutes=30)
 
 
-def check() -> None:
-    """Raise Error if this torch has no fully_shard."""
+def check(backend: str, sharded: Any, checkpoint: bool) -> None:
+    """Raise Error if state cannot be sharded so, as :func:`init` is asked to."""
+    if sharded not in (False, True, "worker"):
+        raise Error("init(sharded=%r): expected True, False or \"worker\"" % (sharded,))
+    if not sharded:
+        return
+    wrong = []
     if torch_version() < TORCH:
-        raise Error(
-            "init(sharded=True) needs torch 2.6 or newer, and this is torch %s: install a newer one"
-            % torch.__version__
-        )
+        wrong.append("it needs torch 2.6 or newer, and this is torch %s: install a newer one" % torch.__version__)
+    if sharded == "worker" and backend != "gloo":
+        wrong.append('replicas train with "gloo", not with "%s": use it, or sharded=True' % backend)
+    if sharded is True and not checkpoint:
+        wrong.append("call elasticdl.checkpoint(path) before it: restarted processes read their shards there")
+    if wrong:
+        raise Error("init(sharded=%r): %s" % (sharded, "; and ".join(wrong)))
 
 
 def collect(state: State) -> Dict[str, Any]:
@@ -89,7 +98,7 @@ class Plan:
         from torch.distributed.checkpoint import DefaultSavePlanner
 
         self.rank, self.size, self.name = group.rank, group.size, name
-        self.store: Any = group._store
+        self.store: Any = group.store
         self._writer = _writer(place, name)
         self._planner: Any = DefaultSavePlanner()
         self._planner.set_up_planner(values, self._writer.storage_meta(), self.rank == 0)
@@ -141,10 +150,15 @@ class Plan:
         return "" if told == "complete" else told
 
     def _heard(self, what: str) -> bytes:
-        """Wait for a report, and return it. Raise OSError if it does not come."""
+        """Wait for a report, and return it.
+
+        Raise Cancelled if the world ends before, and OSError if the report does not come.
+        """
         try:
             self.store.wait([self._key(what)], PATIENCE)
             return bytes(self.store.get(self._key(what)))
+        except Cancelled:
+            raise
         except RuntimeError as e:
             raise OSError(errno.ETIMEDOUT, "there is no report of %s: %s" % (what, e)) from e
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optiona
 import torch
 
 from .doubt import Error
+from .replicas import put_together, state_row, taken_apart
 from .session import Session, current
 
 #: Tensors are sent in chunks of this size.
@@ -232,14 +233,21 @@ class State:
         if session.sharded:
             self._sync_shards(session)
             return
-        group = session.group
+        group: Any = session.group
         source = max(session.source, 0)
+        replica, mesh = session.replica, None
+        if replica is not None:
+            group, source = replica.across(session, _gather(group, state_row(session)))
+            mesh = replica.mesh()
         if session.loaded is not None and not session.live and group.rank == source:
-            self.load(session.loaded())
+            if replica is None:
+                self.load(session.loaded())
+            else:
+                session.read_shards(self, session.commit_name)
         if group.size == 1:
             return
         alike = session.live and not session.half and session.source >= 0
-        pieces = _Pieces(self.collect() if alike or group.rank == source else {})
+        pieces = _Pieces(taken_apart(self.collect(), mesh) if alike or group.rank == source else {})
         rows = _gather(group, [session.round if alike else -1, len(pieces)])
         same = rows[0][0] >= 0 and all(row == rows[0] for row in rows)
         differs = [True] * len(pieces)
@@ -256,8 +264,9 @@ class State:
         if group.rank != source:
             tensors = [torch.empty(p.shape, dtype=p.dtype) for _, places in parts.values() for p in places]
         _spread(group, source, tensors)
+        session.group.agree()  # all of this worker take this state, or none does
         if group.rank != source:
-            values = pieces.join(parts, tensors)
+            values = put_together(pieces.join(parts, tensors), mesh)
             if same and set(values) <= set(self.__dict__["_names"]):
                 self._take(values)
             else:

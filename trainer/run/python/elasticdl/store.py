@@ -6,13 +6,15 @@ It needs no port and no rank that hosts it, and its waits can be cancelled.
 from __future__ import annotations
 
 import base64
+import sys
+import threading
 from datetime import timedelta
 from typing import Any, Iterable, List, Optional, Union
 
 import torch.distributed as dist
 
+from .doubt import Error
 from .link import Link
-
 
 #: A rank sets _COME when it is ready to construct its group. If its process exits with 0 before
 #: that, its agent sets _ENDED for the rank, then _ENDED for "any", then _COME.
@@ -95,3 +97,29 @@ class AgentStore(dist.Store):
 
     def clone(self) -> "AgentStore":
         return AgentStore(self._link, self._formation)
+
+
+def meet(store: AgentStore, rank: int, size: int, patience: float) -> None:
+    """Wait without a limit until all ranks are ready, and report those that are not after a while.
+
+    ``patience`` is in seconds. Raise Error if the world ends before, or if a rank has ended.
+    """
+    note = threading.Timer(patience, _note, (store, size))
+    note.daemon = True
+    note.start()
+    try:
+        ended = store.meet(rank, size)
+    finally:
+        note.cancel()
+    if ended:
+        raise Error("%s ended before init()" % names(ended))
+
+
+def _note(store: AgentStore, size: int) -> None:
+    try:
+        missing = store.missing(size)
+    except Error:
+        return  # the world is over
+    if missing:
+        sys.stderr.write("elasticdl: waiting for %s of %d to call init()\n" % (names(missing), size))
+        sys.stderr.flush()

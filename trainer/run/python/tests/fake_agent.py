@@ -56,6 +56,7 @@ class Process:
 
     def __init__(self, number: int, pid: int, exits: Dict[int, int]) -> None:
         self.number, self.pid, self._exits = number, pid, exits
+        self.worker, self.local = number, number
         self.lines: Any = None  # to write to
         self.arrival: Optional[Dict[str, Any]] = None
         self.gone = self.done = self.killed = False
@@ -80,7 +81,7 @@ class Agent:
     """The other end of the processes' sockets.
 
     The first world waits for ``first`` processes. One that is ``old`` knows no shards of unknown
-    length.
+    length. With ``each`` it stands for the agents of workers of that number of processes.
     """
 
     old = False
@@ -114,6 +115,7 @@ class Agent:
         self.last = 0  # epoch of which a task was granted
         # how many there are, if not as many as are declared
         self.epochs: Optional[int] = None
+        self.each = 0
         self.path = os.path.join(directory, "agent")
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
@@ -124,9 +126,17 @@ class Agent:
 
     # Processes.
 
-    def start(self) -> Process:
+    def start(self, worker: int = 0, local: int = 0) -> Process:
         with self.lock:
             number = len(self.processes)
+            place = {}
+            if self.each:
+                own = os.path.join(self.dir, "worker%d" % worker)
+                if not os.path.isdir(own):
+                    os.mkdir(own)
+                    os.symlink(self.path, os.path.join(own, "agent"))
+                place = dict(ELASTICDL_SOCKET=os.path.join(own, "agent"), GROUP_RANK=str(worker))
+                place.update(LOCAL_RANK=str(local), LOCAL_WORLD_SIZE=str(self.each))
             env = dict(
                 os.environ,
                 ELASTICDL_SOCKET=self.path,
@@ -136,10 +146,12 @@ class Agent:
                 PYTHONDONTWRITEBYTECODE="1",
                 NUMBER=str(number),
                 LOCAL_RANK=str(number),
-                **self.env,
             )
+            env.update(place, **self.env)
             pid = self.forker.start(self.command, env, os.path.join(self.dir, "%d.log" % number))
             self.processes.append(Process(number, pid, self.forker.exits))
+            if self.each:
+                self.processes[-1].worker, self.processes[-1].local = worker, local
             return self.processes[-1]
 
     def log(self, p: Process) -> str:
@@ -216,9 +228,14 @@ class Agent:
                         m.send(q=q, err="the world changed", cancelled=True)
                     m.waits = []
 
+    def _whole_worker(self, p: Process) -> bool:
+        """Return whether all processes of the worker have arrived."""
+        mates = [x for x in self.processes if x.worker == p.worker and x.arrival is not None and not x.gone]
+        return not self.each or len(mates) == self.each
+
     def _form(self) -> None:
         alive = [p for p in self.processes if not p.gone and not p.done and not p.left]
-        arrived = [p for p in alive if p.arrival is not None]
+        arrived = [p for p in alive if p.arrival is not None and self._whole_worker(p)]
         if not arrived or any(p.arrival is None for p in alive if p in self.members):
             return
         if self.formation == 0 and len(arrived) < self.first or len(arrived) < self.least:
@@ -233,6 +250,8 @@ class Agent:
         self.settled = newest.arrival["settled"] if source >= 0 else 0
         self.round = source
         self.formation += 1
+        if self.each:
+            arrived.sort(key=lambda p: (p.worker, p.local))
         self.members = arrived
         self.store = {}
         self.worlds.append(
@@ -252,9 +271,9 @@ class Agent:
                 formation=self.formation,
                 rank=rank,
                 size=len(arrived),
-                local_rank=p.number,
+                local_rank=p.local,
                 source=arrived.index(newest) if source >= 0 else -1,
-                env={"WORLD_SIZE": len(arrived), "RANK": rank},
+                env={"WORLD_SIZE": len(arrived), "RANK": rank, "GROUP_RANK": p.worker},
             )
 
     # Connections.
@@ -288,11 +307,12 @@ class Agent:
         op = m["op"]
         if op == "arrive":
             if m["early"] and p not in self.members and any(not x.gone for x in self.members):
-                size = len(self.members)
-                p.send(op="outside", rank=size, size=size + 1, local_rank=p.number)
+                rank = len(self.members)
+                size = rank + max(1, self.each)
+                p.send(op="outside", rank=rank + (p.local if self.each else 0), size=size, local_rank=p.local)
                 return
             p.arrival = m
-            if p not in self.members and self.formation:
+            if p not in self.members and self.formation and self._whole_worker(p):
                 self._recall(False)
             self._form()
         elif op == "done":

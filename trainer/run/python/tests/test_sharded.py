@@ -27,16 +27,20 @@ def start(job, tmp_path):
     return make
 
 
+def page(word):
+    """Return the blocks of Python of the page that have this word behind the language's name."""
+    with open(os.path.join(HERE, "..", "..", "..", "..", "docs", "sharded-models.md")) as f:
+        return [block.split("```")[0] for block in f.read().split("```python%s\n" % word)[1:]]
+
+
 def test_the_script_of_the_page(job, tmp_path):
-    page = os.path.join(HERE, "..", "..", "..", "..", "docs", "sharded-models.md")
-    with open(page) as f:
-        script, read = [block.split("```")[0] for block in f.read().split("```python\n")[1:]]
-    (tmp_path / "page.py").write_text(script)
+    (tmp_path / "page.py").write_text(page("")[0])
     agent = job(2, script=str(tmp_path / "page.py"), CHECKPOINT=str(tmp_path / "kept"))
     assert agent.until(lambda: all(p.gone for p in agent.processes)), words(agent)
     assert [p.code() for p in agent.processes] == [0, 0], words(agent)
     assert committed(tmp_path) == [rounds(agent.processes[0])[-1]]
     (commit,) = glob.glob(str(tmp_path / "kept" / "commit-*"))
+    (read,) = page(" fragment")
     read = read.replace("/data/checkpoint/commit-00000001-00000003-00000500-1", commit)
     assert commit in read
     (tmp_path / "read.py").write_text("import torch\n" + read + "assert values['model']['0.weight'].any()\n")

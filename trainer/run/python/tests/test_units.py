@@ -91,6 +91,9 @@ STREAMS = [
 ]
 
 
+REPLICAS = ["agreed", "older_votes", "lost_mate", "left", "meeting", "header", "partial", "apart"]
+
+
 @pytest.mark.parametrize(
     "case",
     [
@@ -147,6 +150,13 @@ def test_model(case, tmp_path, forker):
 @pytest.mark.parametrize("case", STREAMS)
 def test_stream(case, tmp_path, forker):
     runs("streams_units.py", case, tmp_path, forker)
+
+
+@pytest.mark.parametrize("case", REPLICAS)
+def test_replica(case, tmp_path, forker, request):
+    if case == "apart" and tuple(int(n) for n in request.config.torch.split(".")[:2]) < (2, 6):
+        pytest.skip("torch has no shards")
+    runs("replicas_units.py", case, tmp_path, forker)
 
 
 @pytest.mark.parametrize("case", ELASTICAI)

@@ -62,7 +62,7 @@ def scripts_groups():
     """Check that groups of the script are aborted with the world, also those that it makes later."""
     group = Group(1, 0, 2)
     group.gloo, world = gloo(1800)
-    group.data, group._store = group.gloo, torch.distributed.HashStore()
+    group.data, group.store = group.gloo, torch.distributed.HashStore()
     group.publish()
     c10d = torch.distributed.distributed_c10d
     table = c10d._world.pg_map if hasattr(c10d, "_world") else c10d._pg_map
@@ -95,7 +95,7 @@ def messages():
     """Check that a message may be late, that the world lives on, and that an abort ends its wait."""
     group = Group(1, 0, 2)
     group.gloo, peer = gloo(1800)
-    group.data, group._store = group.gloo, torch.distributed.HashStore()
+    group.data, group.store = group.gloo, torch.distributed.HashStore()
     group.publish()
     received = torch.zeros(4)
 
@@ -251,7 +251,7 @@ def stuck_beside_nccl():
     group = Group(1, 0, 2)
     group.gloo, peer = gloo(1800)
     group.nccl, group.data = True, type("Backend", (), {"abort": lambda self: None})()
-    group._store, groups.abort = torch.distributed.HashStore(), lambda group: ""
+    group.store, groups.abort = torch.distributed.HashStore(), lambda group: ""
     groups._watch(group)
     for wait in (lambda: rounds.Header(group, 0, 1, []).rows(), lambda: states._spread_bytes(group, 1, b"")):
         threading.Timer(0.3, group.condemn, [print]).start()
@@ -653,7 +653,7 @@ def unfinished():
     first, peers = gloo(1800)
     group = Group(1, 0, 2)
     group.gloo = group.data = first
-    group._store = torch.distributed.HashStore()
+    group.store = torch.distributed.HashStore()
     group.publish()
     own, more = gloo(1800)
     peer = [peers, more]
@@ -665,7 +665,7 @@ def unfinished():
     last = Group(2, 0, 2)
     last.gloo, more = gloo(1800)
     peer.append(more)
-    last.data, last._store = last.gloo, torch.distributed.HashStore()
+    last.data, last.store = last.gloo, torch.distributed.HashStore()
     last.publish()
     last.gloo.allreduce([torch.ones(4)])
 
