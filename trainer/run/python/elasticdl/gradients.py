@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Unio
 import torch
 
 from .doubt import Error
-from .replicas import like, local
+from .replicas import Replica, is_shard, like, local
 from .session import Session, current
 from .spent import PEERS
 
@@ -149,8 +149,8 @@ class Reducer:
 
         Raise WorldChanged if a rank is lost.
         """
-        if session.replica is not None and not session.weighed:
-            raise Error('init(sharded="worker"): call elasticdl.weighted(loss).backward() before allreduce_gradients()')
+        if session.replica is not None:
+            self._check(session, session.replica)
         self.open(session)
         self._launch(session, True)
         total = session.weights(self.records)[1]
@@ -167,6 +167,20 @@ class Reducer:
         session.agree()
         self._close()
         session.half = True
+
+    def _check(self, session: Session, replica: Replica) -> None:
+        """Raise Error if the gradients of replicas would be wrong."""
+        asked = 'init(sharded="worker"): '
+        if not session.weighed:
+            raise Error(asked + "call elasticdl.weighted(loss).backward() before allreduce_gradients()")
+        if session.half:
+            raise Error(asked + "call allreduce_gradients() once in a round, with the parameters of all models")
+        for p in self.of:
+            if replica.size > 1 and not (is_shard(p) and p.device_mesh == replica.mesh()):
+                raise Error(
+                    asked + "a parameter with the shape %s is not sharded over worker_mesh(): call "
+                    "fully_shard(model, mesh=elasticdl.worker_mesh()) for the whole model" % (tuple(p.shape),)
+                )
 
     def _close(self) -> None:
         self.next, self.weight = 0, None

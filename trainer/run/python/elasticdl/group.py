@@ -106,6 +106,7 @@ class Group:
         self.replica = replica
         self.across: Any = None
         self.mates: Any = None  # group of this worker's processes, if they have one
+        self.places: List[List[int]] = []  # of all ranks, see Replica.come
         self.gloo: Any = None
         self.data: Any = None
         self.nccl = False
@@ -133,7 +134,10 @@ class Group:
                     data = nccl.make(dist.PrefixStore("nccl", store), self.rank, self.size)
                 mates, across = None, data
                 if self.replica is not None:
-                    parts = self.replica.parts(self.rank, _places(made, place))
+                    self.places = _places(made, place)
+                    if self._buried:
+                        return
+                    parts = self.replica.parts(self.rank, self.places)
                     mates, across = [_gloo(dist.PrefixStore(name, store), r, n) for name, r, n in parts]
                 with self._lock:
                     if self._buried:
@@ -154,7 +158,8 @@ class Group:
         _watch(self)
         self._public = _publish(self.gloo, self.data, self.store, self.size)
         if self.replica is not None:
-            self.replica.enter(self.rank, _wrapped(self.mates, self.mates, self.store), enter_tables)
+            inner = _wrapped(self.mates, self.mates, self.store)
+            self.replica.enter(self.rank, self.places, inner, enter_tables)
 
     @property
     def shards(self) -> int:

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import pickle
+import sys
 import time
 import zlib
 from collections import OrderedDict
@@ -26,12 +28,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 import torch
 import torch.distributed as dist
 
-from .doubt import RESTART, Error, leave
-from .nccl import torch_version
+from .doubt import DOUBT, RESTART, Error, leave
 from .outside import NoStore, Outside, _OF_GROUPS
 
-#: The oldest torch whose fully_shard is public.
-TORCH = (2, 6)
 #: Name of the group of a worker's processes in torch.distributed.
 NAME = "elasticdl-worker"
 #: The words that a process writes for its mates, each at once: its pid, how far its beginning has
@@ -42,6 +41,8 @@ PID, READY, ENTERED, VOTE, LEFT = range(5)
 _WIDTH = 8
 #: Bits of the number of a state, and of that of a vote.
 _STATE, _VOTE = 40, 32
+#: Maximum wait for the next process of a mate's local rank, in seconds.
+PATIENCE = 60.0
 #: Looks at the votes of mates before the process sleeps between two.
 SPINS = 100
 #: Marks a shard in a structure of plain values.
@@ -88,25 +89,32 @@ def _forwarded(name: str) -> Callable[..., Any]:
     return method
 
 
-for _name in ["barrier", *filter(_OF_GROUPS.match, dir(dist.ProcessGroup))]:
-    setattr(Row, _name, _forwarded(_name))
+def _no_message(row: Row, *args: Any, **kwargs: Any) -> Any:
+    raise Error("send and recv: worker_mesh()'s group has collectives only: use these, or a group of dist.new_group()")
+
+
+for _name in ["barrier", "monitored_barrier", *filter(_OF_GROUPS.match, dir(dist.ProcessGroup))]:
+    setattr(Row, _name, _no_message if _name.startswith(("send", "recv")) else _forwarded(_name))
 
 
 class Replica:
     """The part of this process in the replica of its worker."""
 
     def __init__(self, recalled: Callable[[], bool]) -> None:
-        self.local, self.size = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        self.local, self.size = 0, 1
+        if "ELASTICDL_SOCKET" in os.environ:
+            self.local = int(os.environ.get("LOCAL_RANK", "0"))
+            self.size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         self.recalled = recalled
         self.formation = 0         # that this process is in; 0: none
         self.inner: Any = None     # group of the mates in this world
-        self._pids: Dict[int, int] = {}  # of the mates in this world
+        self._pids: Dict[int, int] = {}  # of the mates with which this process has begun
         self._votes = 0
         self._row: Optional[Row] = None
         self._places: List[List[int]] = []  # worker, local rank and processes, of each rank
         self._mesh: Any = None
         self._table = _shared(self.size)
-        for word, value in ((ENTERED, 0), (READY, 0), (VOTE, 0), (LEFT, 0), (PID, os.getpid())):
+        for word, value in ((READY, 0), (ENTERED, 0), (VOTE, 0), (LEFT, 0), (PID, os.getpid())):
             self._write(word, value)
 
     def _write(self, word: int, value: int) -> None:
@@ -125,12 +133,25 @@ class Replica:
         """Wait until all mates have come to this stage of their beginning.
 
         An agent waits only for a short time for the others when one of its processes has arrived.
-        A mate that is in a world is not beginning: it leaves it, and restarts.
+        A mate that is in a world is not beginning: it leaves it, and restarts. The process ends with
+        ``DOUBT`` if a mate has ended, and is not started again.
         """
         self._write(READY, os.getpid() << 2 | stage)
         for m in self._mates:
+            self._pids.pop(m, None)
+            began = last = time.monotonic()
+            noted = False
             while self._begins(m) < stage:
+                if not self._read(m, PID) or not self._dead(m):
+                    last = time.monotonic()  # that it was alive, or had yet to call init()
+                if not noted and time.monotonic() - began > PATIENCE:
+                    noted = True
+                    sys.stderr.write("elasticdl: waiting for local rank %d of this worker to begin\n" % m)
+                    sys.stderr.flush()
+                if time.monotonic() - last > PATIENCE:
+                    leave(DOUBT, "local rank %d of this worker has ended, and each has a part of the model" % m)
                 time.sleep(0.005)
+            self._pids[m] = self._read(m, PID)
 
     def _begins(self, mate: int) -> int:
         """Return the stage to which a mate has come that begins with this process; 0: none."""
@@ -151,8 +172,7 @@ class Replica:
         RuntimeError in the others.
         """
         mine = places[rank][0]
-        self._places = places
-        workers = self._column
+        workers = _workers(places)
         for worker in workers:
             locals_ = sorted(place[1] for place in places if place[0] == worker)
             if worker == mine and len(locals_) < self.size:
@@ -165,10 +185,9 @@ class Replica:
         return [("worker-%d" % mine, self.local, self.size),
                 ("local-rank-%d" % self.local, workers.index(mine), len(workers))]
 
-    def enter(self, rank: int, inner: Any, register: Callable[..., Any]) -> None:
+    def enter(self, rank: int, places: List[List[int]], inner: Any, register: Callable[..., Any]) -> None:
         """Use this group of the mates, all of whom have entered the world."""
-        self.inner = inner
-        self._pids = {m: self._read(m, PID) for m in self._mates}
+        self.inner, self._places = inner, places
         mine = self._places[rank][0]
         ranks = {place[1]: i for i, place in enumerate(self._places) if place[0] == mine}
         self.publish(register, {ranks[i]: i for i in range(self.size)})  # in the order of the mesh
@@ -191,10 +210,10 @@ class Replica:
         return self._mesh
 
     def leave(self, session: Any) -> None:
-        """Leave the world, when all mates have left it.
+        """Leave the world, when all mates that have entered it have left it.
 
         If one is lost or has another state, or if mates may have applied an update of which others
-        have not, the replica is lost. Then a process with state ends, to be restarted.
+        have not, the replica is lost. Then this process ends, to be restarted.
         """
         formation, self.formation, self.inner = self.formation, 0, None
         if not formation:
@@ -202,9 +221,9 @@ class Replica:
         mine = formation << _STATE | state_row(session)[0] + 1
         self._write(LEFT, mine)
         for m in self._mates:
-            while self._read(m, LEFT) >> _STATE < formation and not self._dead(m):
+            while self._entered(m, formation) and self._read(m, LEFT) >> _STATE < formation and not self._dead(m):
                 time.sleep(0.002)
-            if session.live and (self._dead(m) or self._read(m, LEFT) != mine):
+            if self._dead(m) or session.live and self._entered(m, formation) and self._read(m, LEFT) != mine:
                 leave(RESTART, "the shards of this worker are lost with its local rank %d" % m)
         if session.half:
             leave(
@@ -212,6 +231,9 @@ class Replica:
                 "a collective of all ranks has failed between allreduce_gradients() and step(), so shards of this "
                 "worker may have different updates: move it before or after these",
             )
+
+    def _entered(self, mate: int, formation: int) -> bool:
+        return self._read(mate, ENTERED) >= formation
 
     def _dead(self, mate: int) -> bool:
         """Return whether the process that was this mate has ended."""
@@ -275,7 +297,27 @@ class Replica:
                 leave(RESTART, "the shards of this worker are of different rounds")
             raise RuntimeError("the world changed: the worker with the newest state has not all shards of it")
         across = group.across
-        return Part(across, across.rank(), across.size(), group.wait, group.store), self._column.index(worker)
+        column = Part(across, across.rank(), across.size(), group.wait, group.store)
+        return column, _workers(self._places).index(worker)
+
+    def equal(self, session: Any, state: Any) -> None:
+        """Give the processes of this worker, which has the newest state, the same plain values.
+
+        A script may have changed its values in some of them only, when a collective of all ranks
+        ended there and failed in others.
+        """
+        from .states import _gather, _pickled, _spread_bytes
+
+        if self.size == 1:
+            return
+        group, shards = session.group, []  # type: Tuple[Any, List[Any]]
+        part = Part(group.mates, self.local, self.size, self.wait, group.store)
+        body = _pickled(_plain(state.collect(), shards))
+        rows = _gather(part, [zlib.crc32(body), len(body)])
+        if all(row == rows[0] for row in rows):
+            return
+        body = _spread_bytes(part, self._places[max(session.source, 0)][1], body)
+        state.load(_with_shards(pickle.loads(body), shards))
 
     def writers(self, group: Any) -> Optional[Part]:
         """Return the processes that write checkpoints, those of rank 0's worker; None in others."""
@@ -283,17 +325,17 @@ class Replica:
             return None
         return Part(group.mates, self.local, self.size, self.wait, group.store)
 
-    @property
-    def _column(self) -> List[int]:
-        """The workers in the order of the ranks of the group of one local rank."""
-        return sorted({place[0] for place in self._places})
-
     def any_writer(self, session: Any, mine: bool) -> bool:
         """Return whether it is true of a process that writes checkpoints; False in the others."""
         from .states import _gather
 
         part = self.writers(session.group)
         return part is not None and any(row[0] for row in _gather(part, [int(mine)]))
+
+
+def _workers(places: List[List[int]]) -> List[int]:
+    """Return the workers in the order of the ranks of the group of one local rank."""
+    return sorted({place[0] for place in places})
 
 
 def state_row(session: Any) -> List[int]:
@@ -363,6 +405,20 @@ def put_together(value: Any, mesh: Any) -> Any:
         _, part, shape, stride, placements = value
         return _sharded(part, mesh, shape, stride, placements)
     return _changed(value, lambda v: put_together(v, mesh))
+
+
+def _plain(value: Any, shards: List[Any]) -> Any:
+    """Return a state with a number for each sharded tensor; append these to ``shards``."""
+    if is_shard(value):
+        shards.append(value)
+        return _SHARD, len(shards) - 1
+    return _changed(value, lambda v: _plain(v, shards))
+
+
+def _with_shards(value: Any, shards: List[Any]) -> Any:
+    if type(value) is tuple and value and type(value[0]) is str and value[0] == _SHARD:
+        return shards[value[1]]
+    return _changed(value, lambda v: _with_shards(v, shards))
 
 
 def _changed(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -455,8 +455,8 @@ def _of_storage(e: Optional[BaseException]) -> Optional[OSError]:
 
 declared: Optional[Checkpoints] = None
 state: Any = None  # State of the current training function
-# A checkpoint was requested in an open round. It is written at the end of the round.
-_asked = False
+# The world in which a checkpoint was requested in an open round, to be written at its end; 0: none.
+_asked = 0
 
 
 def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = False) -> None:
@@ -498,9 +498,20 @@ def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = 
     if not _writes(now):
         return
     if now.headers or now.half:
-        _asked = True
+        _asked = now.world.formation
     else:
         declared.complete(now, state)
+
+
+def _wanted(session: Session) -> bool:
+    """Return whether this rank writes a checkpoint that was requested.
+
+    The request may be of an earlier world, in which this rank was rank 0. Of replicas it counts in
+    its world only: in others, not all that write may have it.
+    """
+    if session.replica is not None and _asked != session.world.formation:
+        return False
+    return _asked > 0 and _writes(session)
 
 
 def after_round() -> None:
@@ -511,8 +522,7 @@ def after_round() -> None:
         return
     if not declared.busy():
         declared.settle()
-    # The request may be of an earlier world, in which this rank was rank 0.
-    asked, _asked = _asked and _writes(session), False
+    asked, _asked = _wanted(session), 0
     if asked:
         declared.complete(session, state)
     elif declared.due(session):
@@ -573,8 +583,7 @@ def after_training() -> None:
         )
     if declared is None or state is None:
         return
-    # The request may be of a round that the end of a world interrupted.
-    asked, _asked = _asked and _writes(session), False
+    asked, _asked = _wanted(session), 0
     with CHECKPOINT:
         declared.settle()
     if asked or declared.lacks(session):

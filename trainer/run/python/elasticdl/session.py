@@ -220,7 +220,7 @@ class Session:
         return {"ledger": rows, "settled": self.settled, "counted": self.book.counted}
 
     def _reset(self) -> None:
-        self.headers, self.synced, self.over = [], False, False
+        self.headers, self.synced, self.over, self.weighed = [], False, False, False
         self.pending.clear()
         for r in list(self.reducers):
             r.reset()
@@ -494,6 +494,8 @@ class Session:
         """
         try:
             why = "" if self._written == self.round and not self.parted else self.on_end()
+        except Cancelled:
+            self.lost(RuntimeError("the world changed"))  # the next one saves it
         except Exception as e:
             # The disk may be full. The agent gets the reason, and the process still ends.
             why = "%s: %s" % (type(e).__name__, e)

@@ -19,6 +19,7 @@ from .doubt import Error
 from .link import Cancelled
 from .nccl import torch_version
 from .places import Bucket, Place
+from .replicas import is_shard, like
 from .states import State, _gather_bytes
 
 #: The oldest torch whose fully_shard is public.
@@ -113,14 +114,14 @@ class Plan:
     @property
     def tensors(self) -> Dict[str, Any]:
         """The values of this rank, with the local part of each sharded tensor."""
-        return {k: v.to_local() if _sharded(v) else v for k, v in self._planner.state_dict.items()}
+        return {k: v.to_local() if is_shard(v) else v for k, v in self._planner.state_dict.items()}
 
     def write(self, tensors: Dict[str, Any]) -> None:
         """Write this rank's shards, which are given, and report that. Any thread may call it."""
         told = b""
         try:
             flat = self._planner.state_dict
-            self._planner.state_dict = {k: _with(v, tensors[k]) if _sharded(v) else tensors[k] for k, v in flat.items()}
+            self._planner.state_dict = {k: like(v, tensors[k]) for k, v in flat.items()}
             self._writer.prepare_local_plan(self._plan)  # it makes the directory
             told = pickle.dumps(self._writer.write_data(self._plan, self._planner).value())
         except Exception as e:
@@ -164,18 +165,6 @@ class Plan:
 
     def _key(self, what: str) -> str:
         return "elasticdl/%s/%s" % (self.name, what)
-
-
-def _sharded(value: Any) -> bool:
-    return hasattr(value, "to_local") and hasattr(value, "device_mesh")
-
-
-def _with(like: Any, local: torch.Tensor) -> Any:
-    from torch.distributed.tensor import DTensor
-
-    return DTensor.from_local(
-        local, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
-    )
 
 
 def _writer(place: Place, name: str) -> Any:

@@ -239,6 +239,8 @@ class State:
         if replica is not None:
             group, source = replica.across(session, _gather(group, state_row(session)))
             mesh = replica.mesh()
+            if group.rank == source and session.live:
+                replica.equal(session, self)
         if session.loaded is not None and not session.live and group.rank == source:
             if replica is None:
                 self.load(session.loaded())

@@ -56,7 +56,7 @@ for layer in (model.hidden, model.last):
 fully_shard(model, mesh=mesh)
 rest = [p for name, p in model.named_parameters() if name != "count"]
 optimizer = torch.optim.SGD([{"params": [model.count], "lr": 1.0}, {"params": rest, "momentum": 0.9}], lr=0.02)
-state = elasticdl.State(model=model, optimizer=optimizer, updates=0)
+state = elasticdl.State(model=model, optimizer=optimizer, updates=0, epoch=0)
 place = int(os.environ["GROUP_RANK"]), int(os.environ["LOCAL_RANK"])
 spread = states._spread
 write = shards.Plan.write
@@ -94,6 +94,16 @@ def faults(state):
             interrupt()
 
 
+def evaluated(state):
+    """Change a plain value after a collective of all ranks that fails for one local rank."""
+    if a.fault == "plain" and state.updates == 3 and elasticdl.world().formation == 1:
+        if place == (0, 0):
+            end()
+        if place[1] == 1:
+            interrupt()
+        state.epoch = 1
+
+
 if a.fault == "state" and place == (0, 0):
     states._spread = lambda *sent: end() if elasticdl.world().formation == 2 else spread(*sent)
 
@@ -125,6 +135,7 @@ def train(state):
         if not a.busy or os.path.exists(a.busy):
             time.sleep(a.pause)
         elasticdl.step(loss)
+        evaluated(state)
     if a.fault == "end" and elasticdl.world().formation == 1:
         if place == (0, 0):
             end()
@@ -142,6 +153,7 @@ print(
         {
             "ended": True,
             "updates": updates,
+            "epoch": state.epoch,
             "pid": os.getpid(),
             "local": int(os.environ["LOCAL_RANK"]),
             "size": elasticdl.world().size,

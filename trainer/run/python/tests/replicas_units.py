@@ -28,10 +28,10 @@ def mates(*formations):
 class Session:
     """The fields of a session that a process leaves its world with."""
 
-    live, half, loaded, commit_name = True, False, None, ""
+    half, loaded, commit_name = False, None, ""
 
-    def __init__(self, round):
-        self.round = round
+    def __init__(self, round, live=True):
+        self.round, self.live = round, live
 
 
 def raises(call, kind=RuntimeError):
@@ -87,12 +87,28 @@ def left():
     """Check which states of mates make a replica, when they have left a world."""
     ends = []
     replicas.leave = lambda code, why: ends.append((code, why))
-    for mine, other, lost in ((5, 5, False), (5, 6, True), (0, 0, False)):
-        a, b = mates(9, 9)
+    for mine, other, live, entered, lost in (
+        (5, 5, True, 9, False),
+        (5, 6, True, 9, True),
+        (0, 0, True, 9, False),
+        (5, 6, False, 9, False),  # a newcomer takes the state of another worker
+        (5, 5, True, 0, False),   # the world ended before this process had a group there
+    ):
+        a, b = mates(entered, 9)
         b._write(LEFT, 9 << 40 | other + 1)
-        a.leave(Session(mine))
+        a.leave(Session(mine, live))
         assert bool(ends) is lost, (mine, other, ends)
+        assert a._read(0, LEFT) == (9 << 40 | (mine + 1 if live else 0) if entered else 0)
         ends.clear()
+    a, b = mates(9, 8)  # and before its mate had one
+    a.leave(Session(5))
+    assert not ends
+    a, b = mates(9, 9)
+    a._pids = {1: os.getpid()}
+    b._write(PID, 1)  # a newcomer whose mate is lost begins again with the next one
+    a.leave(Session(5, False))
+    assert [code for code, _ in ends] == [83]
+    ends.clear()
     a, b = mates(9, 9)
     b._write(LEFT, 9 << 40 | 5 + 1)
     half = Session(5)
@@ -112,6 +128,24 @@ def meeting():
     b._write(ENTERED, 0)
     b._write(PID, 1)
     assert a._begins(1) == 0
+    b._write(READY, 1 << 2 | 1)
+    a.meet(1)
+    assert a._pids == {1: 1}
+    replicas.PATIENCE = 0.01
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    b._write(PID, pid)
+    ends = []
+
+    def leave(code, why):
+        ends.append((code, why))
+        b._write(READY, pid << 2 | 2)
+
+    replicas.leave = leave
+    a.meet(2)
+    assert len(ends) == 1 and ends[0][0] == 81 and "local rank 1 of this worker has ended" in ends[0][1], ends
 
 
 def header():

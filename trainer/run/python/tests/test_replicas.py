@@ -205,6 +205,16 @@ def test_what_ends_for_one_local_rank_only_costs_no_other_replica(start, fault, 
     assert last >= 480 // 32 if fault == "end" else last == 3, agent.worlds
 
 
+def test_plain_values_are_the_same_in_all_processes(start):
+    """One process of a worker has changed a value of the State, when the other lost the world."""
+    agent = start(2, 2400, fault="plain")
+    assert agent.until(lambda: any(p.gone for p in agent.processes)), words(agent)
+    others = [p for p in agent.processes if p.worker != 0]
+    found = results(agent, 2400)
+    assert all(p.code() == 0 for p in others), words(agent)
+    assert {r["epoch"] for r in found.values()} == {1}, words(agent)
+
+
 def test_shards_that_may_have_different_updates_are_not_used(start):
     """A collective of the script fails for one local rank, and ends for the other one."""
     agent = start(2, 600, fault="between")
@@ -292,6 +302,44 @@ def test_a_worker_that_leaves_keeps_the_state_before(start, tmp_path):
 
 
 # Errors.
+
+
+LOOP = """
+import torch
+from torch.distributed.fsdp import fully_shard
+
+import elasticdl
+
+elasticdl.init(sharded="worker")
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+fully_shard(model[0], mesh=elasticdl.worker_mesh())
+state = elasticdl.State(model=model)
+
+
+@elasticdl.run
+def train(state):
+    elasticdl.weighted(model[0](torch.ones(1, 4)).sum()).backward()
+    elasticdl.allreduce_gradients(%s)
+
+
+train(state)
+"""
+
+
+@pytest.mark.parametrize(
+    "what, message",
+    [
+        ("model", "a parameter with the shape (4,) is not sharded over worker_mesh()"),
+        ("model[0]); elasticdl.allreduce_gradients(model[0]", "call allreduce_gradients() once in a round"),
+    ],
+)
+def test_gradients_that_would_be_wrong_are_refused(tmp_path, job, what, message):
+    (tmp_path / "script.py").write_text(LOOP % what)
+    agent = job(0, script=str(tmp_path / "script.py"))
+    agent.each, agent.first = EACH, EACH
+    begin(agent, 0)
+    assert agent.until(lambda: all(p.gone for p in agent.processes)), words(agent)
+    assert any(message in agent.log(p) for p in agent.processes), words(agent)
 
 
 @pytest.mark.parametrize(
