@@ -455,8 +455,8 @@ def _of_storage(e: Optional[BaseException]) -> Optional[OSError]:
 
 declared: Optional[Checkpoints] = None
 state: Any = None  # State of the current training function
-# The world in which a checkpoint was requested in an open round, to be written at its end; 0: none.
-_asked = 0
+# The world in which a checkpoint was requested in an open round, to be written at its end; or None.
+_asked: Optional[int] = None
 
 
 def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = False) -> None:
@@ -511,7 +511,7 @@ def _wanted(session: Session) -> bool:
     """
     if session.replica is not None and _asked != session.world.formation:
         return False
-    return _asked > 0 and _writes(session)
+    return _asked is not None and _writes(session)
 
 
 def after_round() -> None:
@@ -522,7 +522,7 @@ def after_round() -> None:
         return
     if not declared.busy():
         declared.settle()
-    asked, _asked = _wanted(session), 0
+    asked, _asked = _wanted(session), None
     if asked:
         declared.complete(session, state)
     elif declared.due(session):
@@ -534,7 +534,7 @@ def after_round() -> None:
 @atexit.register
 def _unwritten() -> None:
     """Print a warning if a checkpoint that the script requested was not written."""
-    if _asked:
+    if _asked is not None:
         sys.stderr.write(
             "elasticdl: no checkpoint was written by the last checkpoint(): step() has not ended the round in which it was called\n"
         )
@@ -577,13 +577,13 @@ def after_training() -> None:
     """
     global _asked
     session = current()
-    if _asked and (session.headers or session.half):
+    if _asked is not None and (session.headers or session.half):
         raise Error(
             "checkpoint() was called in a round that step() has not ended: call step() before the training function returns"
         )
     if declared is None or state is None:
         return
-    asked, _asked = _wanted(session), 0
+    asked, _asked = _wanted(session), None
     with CHECKPOINT:
         declared.settle()
     if asked or declared.lacks(session):

@@ -291,14 +291,14 @@ def an_old_file():
         again = resumed(path)
         assert (again.round, again.settled, again.ledger, again.loaded()) == (7, 1, {(1, 0): 4}, {"n": 7})
         s = alone(8)
-        s.sharded = True
+        s.sharded = s.parted = True
         try:
             saving.Checkpoints(path, 1).look(s)
         except elasticdl.Error as e:
             assert "has whole state" in str(e) and s.round == 8, e
         else:
             raise AssertionError("sharded state was read from it")
-        s.sharded = False
+        s.sharded = s.parted = False
         saving.Checkpoints(path, 1).write(s, elasticdl.State(n=8))
         assert resumed(path).loaded() == {"n": 8} and os.path.isfile(file) and files(place) == {8: WHOLE}
     with open(os.path.join(where, "foreign.pt"), "wb") as f:
