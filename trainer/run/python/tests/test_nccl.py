@@ -44,7 +44,7 @@ def test_started_again(job, tmp_path, env, change):
     That is the default, and happens with an NCCL that cannot abort.
     """
     path = tmp_path / "saved"
-    agent = job(3, "--size", 2000, "--pause", 0.003, "--checkpoint", path, script="simulated_nccl.py", **env)
+    agent = job(3, "--size", 12000, "--pause", 0.003, "--checkpoint", path, script="simulated_nccl.py", **env)
     assert agent.until(lambda: list(path.glob("commit-*/commit.json"))) and agent.stepping(6), words(agent)
     first = list(agent.processes)
     if change == "kill":
