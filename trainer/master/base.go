@@ -303,6 +303,7 @@ func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 		c.cut = custody.NewCut(c.policy, l.last, now)
 	}
 	if first.commit == nil {
+		c.host.startOver()
 		return
 	}
 	c.kept = []kept{first}
@@ -311,6 +312,19 @@ func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 		modelGeneration, c.last = first.commit.ModelGeneration+1, first.commit
 	}
 	c.host.goOn(first, modelGeneration, now)
+}
+
+// startOver begins with initial values. If the job is resumed, and has no checkpoint, the records
+// that it has trained on are lost. A program reports what it has read.
+func (m *master) startOver() {
+	records := m.work.book.Records()
+	if records == 0 || m.program != nil {
+		return
+	}
+	m.work.book.Set(new(ledger.Ledger))
+	const reason = "the job was resumed, and has no checkpoint"
+	m.Log.Warn("The training starts over", "reason", reason, "records", records)
+	m.events.happen(TrainingRestarted{ModelGeneration: m.Self.ModelGeneration(), Reason: reason, Records: records})
 }
 
 // goOn starts the first model generation from a checkpoint.

@@ -16,10 +16,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/book"
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/elastic/ledger"
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
+	"github.com/elasticdl/elasticdl/trainer/elastic/task"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
@@ -85,6 +88,38 @@ func rest(t *testing.T, c *Config) {
 		}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A job that is resumed without a checkpoint has lost what it had trained on. Its journal has that,
+// otherwise the records would count as applied twice.
+func TestResumedWithoutACheckpoint(t *testing.T) {
+	for name, dir := range map[string]string{"it makes none": "", "it has none": t.TempDir()} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) { resumesFromNothing(t, dir) })
+		})
+	}
+}
+
+func resumesFromNothing(t *testing.T, dir string) {
+	r := reign(t, func(c *Config) {
+		c.Resume, c.Job.CheckpointDir = true, dir
+		b := book.New(book.Saved{})
+		if err := b.Plan(c.Training, (&work{shared: shared{Config: c}}).policy()); err != nil {
+			t.Fatal(err)
+		}
+		b.Enter(task.Credit{Task: ledger.Task{Epoch: 1}, To: 1})
+		c.Journal.Book = b.Save()
+	})
+	time.Sleep(time.Second)
+	r.ends(Leave, ErrLeft)
+	now, err := ReadJournal(r.memory.read())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := book.New(now.Book)
+	if now.Totals.Kinds[journal.TrainingStartedOver] != 1 || b.Records() != 0 || b.Returned != 1 || b.Undone != 1 {
+		t.Errorf("%v, %d records, %d returns of %d records", now.Totals.Kinds, b.Records(), b.Returned, b.Undone)
 	}
 }
 

@@ -92,6 +92,8 @@ type checkpointsHost interface {
 	remember() error
 	// starts the first model generation from a checkpoint
 	goOn(first kept, modelGeneration int64, now time.Time)
+	// starts it from initial values
+	startOver()
 	end(state job.State, err error, now time.Time)
 }
 
