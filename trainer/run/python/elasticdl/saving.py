@@ -468,12 +468,12 @@ def checkpoint(path: Optional[str] = None, every: int = 1000, same_data: bool = 
     It is unpickled: use only what you trust.
 
     The state is copied in memory, and written while the training continues. One that is due before
-    the last one is written is made when that is written. Without a path only rank 0 makes one, or
-    all ranks if the State is sharded, and it is written when the call returns. In the middle of a
-    round, from the batch to :func:`step`, the model may have records that are not credited yet:
-    then that ``step()`` writes the checkpoint. If the storage fails, as when a disk is full, the
-    training continues: the status shows the reason, and the checkpoint is tried again; one of
-    sharded state when the next is due.
+    the last one is written is made when that is written. Without a path only rank 0 makes one, and
+    it is written when the call returns. If the State is sharded, all ranks call it; of replicas,
+    the processes of rank 0's worker write. In the middle of a round, from the batch to
+    :func:`step`, the model may have records that are not credited yet: then that ``step()`` writes
+    the checkpoint. If the storage fails, as when a disk is full, the training continues: the status
+    shows the reason, and the checkpoint is tried again; one of sharded state when the next is due.
 
     A checkpoint in the middle of an epoch is of one data set: ``size``, ``records_per_task``,
     ``shuffle`` and ``seed``. A script that declares another one gets an Error. ``same_data``
