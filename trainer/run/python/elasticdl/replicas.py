@@ -310,8 +310,8 @@ class Replica:
 
         if self.size == 1:
             return
-        group, shards = session.group, []  # type: Tuple[Any, List[Any]]
-        part = Part(group.mates, self.local, self.size, self.wait, group.store)
+        shards: List[Any] = []
+        part = self._part(session.group)
         body = _pickled(_plain(state.collect(), shards))
         rows = _gather(part, [zlib.crc32(body), len(body)])
         if all(row == rows[0] for row in rows):
@@ -323,6 +323,9 @@ class Replica:
         """Return the processes that write checkpoints, those of rank 0's worker; None in others."""
         if self._places[group.rank][0] != self._places[0][0]:
             return None
+        return self._part(group)
+
+    def _part(self, group: Any) -> Part:
         return Part(group.mates, self.local, self.size, self.wait, group.store)
 
     def any_writer(self, session: Any, mine: bool) -> bool:
