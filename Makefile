@@ -144,7 +144,7 @@ campaign: torch cc ## JOBS=20 jobs of each kind with a model that counts records
 
 # Tests of the tag torch run real PyTorch; package test/torch finds it, and fails without it.
 test-torch: torch torch-debian storage cc ## tests with real PyTorch, 1.13 from Debian and 2.x from PyPI; ONLY=regexp
-	$(GO) test -json -tags torch -count=1 -p 1 -timeout 30m -run '$(or $(ONLY),^TestTorch)' $(TORCH_TESTS) | $(REPORT)
+	$(GO) test -json -tags torch -count=1 -p 1 -timeout 60m -run '$(or $(ONLY),^TestTorch)' $(TORCH_TESTS) | $(REPORT)
 
 test-frameworks: frameworks cc ## Hugging Face's Trainer and Accelerate, and Lightning: processes and workers killed, joined, left, stopped; ONLY=regexp
 	$(GO) test -json -tags torch -count=1 -timeout 60m -run '$(or $(ONLY),^TestFrameworks)' ./test/local | $(REPORT)

@@ -7,9 +7,14 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/elasticdl/elasticdl/trainer/elastic/lifecycle"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/timing"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/wire/rpc"
 )
 
 // noticeGrace is the time that a checkpoint may take after a notice by default: half of the grace
@@ -45,6 +50,20 @@ func (m *master) notice(n Notice) {
 	if actions, ok := m.stage.Close(n, m.facts(), now); ok {
 		m.closes(actions, now)
 	}
+}
+
+// ReportNotice implements [wire.MasterServer].
+func (m *master) ReportNotice(ctx context.Context, r *wire.ReportNoticeRequest) (*wire.ReportNoticeReply, error) {
+	m.mu.Lock()
+	err := m.fleet.known(ctx)
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if id := rpc.Caller(ctx).ID(); m.TakenAway != nil && !m.TakenAway(id, r.Why) {
+		return nil, status.Errorf(codes.Unavailable, "the node of %v is not known yet", id)
+	}
+	return new(wire.ReportNoticeReply), nil
 }
 
 // halt stops the job for a reason, as soon as there is a checkpoint of what is in the model now. If

@@ -2837,6 +2837,87 @@ func (*ReportStacksReply) Descriptor() ([]byte, []int) {
 	return file_elasticdl_proto_rawDescGZIP(), []int{28}
 }
 
+type ReportNoticeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// what the cloud announces, and when, as in "AWS announces: terminate at 2026-11-28T12:00:00Z"
+	Why           string `protobuf:"bytes,1,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportNoticeRequest) Reset() {
+	*x = ReportNoticeRequest{}
+	mi := &file_elasticdl_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportNoticeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportNoticeRequest) ProtoMessage() {}
+
+func (x *ReportNoticeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportNoticeRequest.ProtoReflect.Descriptor instead.
+func (*ReportNoticeRequest) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ReportNoticeRequest) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+type ReportNoticeReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportNoticeReply) Reset() {
+	*x = ReportNoticeReply{}
+	mi := &file_elasticdl_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportNoticeReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportNoticeReply) ProtoMessage() {}
+
+func (x *ReportNoticeReply) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportNoticeReply.ProtoReflect.Descriptor instead.
+func (*ReportNoticeReply) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+}
+
 type StacksRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2845,7 +2926,7 @@ type StacksRequest struct {
 
 func (x *StacksRequest) Reset() {
 	*x = StacksRequest{}
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2857,7 +2938,7 @@ func (x *StacksRequest) String() string {
 func (*StacksRequest) ProtoMessage() {}
 
 func (x *StacksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2870,7 +2951,7 @@ func (x *StacksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StacksRequest.ProtoReflect.Descriptor instead.
 func (*StacksRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+	return file_elasticdl_proto_rawDescGZIP(), []int{31}
 }
 
 type StacksReply struct {
@@ -2885,7 +2966,7 @@ type StacksReply struct {
 
 func (x *StacksReply) Reset() {
 	*x = StacksReply{}
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2897,7 +2978,7 @@ func (x *StacksReply) String() string {
 func (*StacksReply) ProtoMessage() {}
 
 func (x *StacksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2910,7 +2991,7 @@ func (x *StacksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StacksReply.ProtoReflect.Descriptor instead.
 func (*StacksReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+	return file_elasticdl_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StacksReply) GetStacks() []*ProcessStack {
@@ -2937,7 +3018,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2949,7 +3030,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2962,7 +3043,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{31}
+	return file_elasticdl_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchRequest) GetAfter() int64 {
@@ -2985,7 +3066,7 @@ type WatchReply struct {
 
 func (x *WatchReply) Reset() {
 	*x = WatchReply{}
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2997,7 +3078,7 @@ func (x *WatchReply) String() string {
 func (*WatchReply) ProtoMessage() {}
 
 func (x *WatchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3010,7 +3091,7 @@ func (x *WatchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchReply.ProtoReflect.Descriptor instead.
 func (*WatchReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{32}
+	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchReply) GetStatus() *JobStatus {
@@ -3090,7 +3171,7 @@ type Arrival struct {
 
 func (x *Arrival) Reset() {
 	*x = Arrival{}
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3102,7 +3183,7 @@ func (x *Arrival) String() string {
 func (*Arrival) ProtoMessage() {}
 
 func (x *Arrival) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3115,7 +3196,7 @@ func (x *Arrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
 func (*Arrival) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{33}
+	return file_elasticdl_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Arrival) GetWorker() int32 {
@@ -3280,7 +3361,7 @@ type Crew struct {
 
 func (x *Crew) Reset() {
 	*x = Crew{}
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3292,7 +3373,7 @@ func (x *Crew) String() string {
 func (*Crew) ProtoMessage() {}
 
 func (x *Crew) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3305,7 +3386,7 @@ func (x *Crew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crew.ProtoReflect.Descriptor instead.
 func (*Crew) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{34}
+	return file_elasticdl_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Crew) GetProcesses() int32 {
@@ -3365,7 +3446,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3377,7 +3458,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3390,7 +3471,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{35}
+	return file_elasticdl_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Failure) GetRank() int32 {
@@ -3500,7 +3581,7 @@ type Assembly struct {
 
 func (x *Assembly) Reset() {
 	*x = Assembly{}
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3512,7 +3593,7 @@ func (x *Assembly) String() string {
 func (*Assembly) ProtoMessage() {}
 
 func (x *Assembly) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3525,7 +3606,7 @@ func (x *Assembly) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembly.ProtoReflect.Descriptor instead.
 func (*Assembly) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{36}
+	return file_elasticdl_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Assembly) GetWord() isAssembly_Word {
@@ -3612,7 +3693,7 @@ type Cut struct {
 
 func (x *Cut) Reset() {
 	*x = Cut{}
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3624,7 +3705,7 @@ func (x *Cut) String() string {
 func (*Cut) ProtoMessage() {}
 
 func (x *Cut) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3637,7 +3718,7 @@ func (x *Cut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cut.ProtoReflect.Descriptor instead.
 func (*Cut) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{37}
+	return file_elasticdl_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Cut) GetNumber() int64 {
@@ -3670,7 +3751,7 @@ type Recall struct {
 
 func (x *Recall) Reset() {
 	*x = Recall{}
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3682,7 +3763,7 @@ func (x *Recall) String() string {
 func (*Recall) ProtoMessage() {}
 
 func (x *Recall) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3695,7 +3776,7 @@ func (x *Recall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recall.ProtoReflect.Descriptor instead.
 func (*Recall) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{38}
+	return file_elasticdl_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Recall) GetGeneration() int64 {
@@ -3755,7 +3836,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3767,7 +3848,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3780,7 +3861,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{39}
+	return file_elasticdl_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *World) GetId() int64 {
@@ -3878,7 +3959,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3890,7 +3971,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[40]
+	mi := &file_elasticdl_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3903,7 +3984,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{40}
+	return file_elasticdl_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Member) GetWorker() int32 {
@@ -3936,7 +4017,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3948,7 +4029,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[41]
+	mi := &file_elasticdl_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3961,7 +4042,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{41}
+	return file_elasticdl_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -3981,7 +4062,7 @@ type ScaleReply struct {
 
 func (x *ScaleReply) Reset() {
 	*x = ScaleReply{}
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3993,7 +4074,7 @@ func (x *ScaleReply) String() string {
 func (*ScaleReply) ProtoMessage() {}
 
 func (x *ScaleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[42]
+	mi := &file_elasticdl_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4006,7 +4087,7 @@ func (x *ScaleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleReply.ProtoReflect.Descriptor instead.
 func (*ScaleReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{42}
+	return file_elasticdl_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ScaleReply) GetBefore() int32 {
@@ -4024,7 +4105,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4036,7 +4117,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[43]
+	mi := &file_elasticdl_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4049,7 +4130,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{43}
+	return file_elasticdl_proto_rawDescGZIP(), []int{45}
 }
 
 // PodStatus is a pod of a job: one that runs, or one of the last that have ended.
@@ -4077,7 +4158,7 @@ type PodStatus struct {
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4089,7 +4170,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[44]
+	mi := &file_elasticdl_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4102,7 +4183,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{44}
+	return file_elasticdl_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PodStatus) GetRole() Role {
@@ -4203,7 +4284,7 @@ type ProcessStatus struct {
 
 func (x *ProcessStatus) Reset() {
 	*x = ProcessStatus{}
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4215,7 +4296,7 @@ func (x *ProcessStatus) String() string {
 func (*ProcessStatus) ProtoMessage() {}
 
 func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[45]
+	mi := &file_elasticdl_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4228,7 +4309,7 @@ func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessStatus.ProtoReflect.Descriptor instead.
 func (*ProcessStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{45}
+	return file_elasticdl_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ProcessStatus) GetRank() int32 {
@@ -4292,7 +4373,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_elasticdl_proto_msgTypes[46]
+	mi := &file_elasticdl_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4304,7 +4385,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[46]
+	mi := &file_elasticdl_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4317,7 +4398,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{46}
+	return file_elasticdl_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Condition) GetType() string {
@@ -4369,7 +4450,7 @@ type Incident struct {
 
 func (x *Incident) Reset() {
 	*x = Incident{}
-	mi := &file_elasticdl_proto_msgTypes[47]
+	mi := &file_elasticdl_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4381,7 +4462,7 @@ func (x *Incident) String() string {
 func (*Incident) ProtoMessage() {}
 
 func (x *Incident) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[47]
+	mi := &file_elasticdl_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4394,7 +4475,7 @@ func (x *Incident) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incident.ProtoReflect.Descriptor instead.
 func (*Incident) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{47}
+	return file_elasticdl_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Incident) GetUnixMs() int64 {
@@ -4429,7 +4510,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[48]
+	mi := &file_elasticdl_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4441,7 +4522,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[48]
+	mi := &file_elasticdl_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4454,7 +4535,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{48}
+	return file_elasticdl_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -4575,7 +4656,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[49]
+	mi := &file_elasticdl_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4587,7 +4668,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[49]
+	mi := &file_elasticdl_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4600,7 +4681,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{49}
+	return file_elasticdl_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *JobStatus) GetName() string {
@@ -4945,7 +5026,7 @@ type Accounting struct {
 
 func (x *Accounting) Reset() {
 	*x = Accounting{}
-	mi := &file_elasticdl_proto_msgTypes[50]
+	mi := &file_elasticdl_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4957,7 +5038,7 @@ func (x *Accounting) String() string {
 func (*Accounting) ProtoMessage() {}
 
 func (x *Accounting) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[50]
+	mi := &file_elasticdl_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4970,7 +5051,7 @@ func (x *Accounting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accounting.ProtoReflect.Descriptor instead.
 func (*Accounting) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{50}
+	return file_elasticdl_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Accounting) GetWantedMs() int64 {
@@ -5024,7 +5105,7 @@ type LostTime struct {
 
 func (x *LostTime) Reset() {
 	*x = LostTime{}
-	mi := &file_elasticdl_proto_msgTypes[51]
+	mi := &file_elasticdl_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5036,7 +5117,7 @@ func (x *LostTime) String() string {
 func (*LostTime) ProtoMessage() {}
 
 func (x *LostTime) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[51]
+	mi := &file_elasticdl_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5049,7 +5130,7 @@ func (x *LostTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostTime.ProtoReflect.Descriptor instead.
 func (*LostTime) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{51}
+	return file_elasticdl_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *LostTime) GetCause() string {
@@ -5087,7 +5168,7 @@ type SlowWorker struct {
 
 func (x *SlowWorker) Reset() {
 	*x = SlowWorker{}
-	mi := &file_elasticdl_proto_msgTypes[52]
+	mi := &file_elasticdl_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5099,7 +5180,7 @@ func (x *SlowWorker) String() string {
 func (*SlowWorker) ProtoMessage() {}
 
 func (x *SlowWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[52]
+	mi := &file_elasticdl_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5112,7 +5193,7 @@ func (x *SlowWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlowWorker.ProtoReflect.Descriptor instead.
 func (*SlowWorker) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{52}
+	return file_elasticdl_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SlowWorker) GetWorker() int32 {
@@ -5158,7 +5239,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_elasticdl_proto_msgTypes[53]
+	mi := &file_elasticdl_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5170,7 +5251,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[53]
+	mi := &file_elasticdl_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5183,7 +5264,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{53}
+	return file_elasticdl_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Checkpoint) GetDir() string {
@@ -5244,7 +5325,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[54]
+	mi := &file_elasticdl_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5256,7 +5337,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[54]
+	mi := &file_elasticdl_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5269,7 +5350,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{54}
+	return file_elasticdl_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -5287,7 +5368,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[55]
+	mi := &file_elasticdl_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5299,7 +5380,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[55]
+	mi := &file_elasticdl_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5312,7 +5393,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{55}
+	return file_elasticdl_proto_rawDescGZIP(), []int{57}
 }
 
 type Variable struct {
@@ -5327,7 +5408,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[56]
+	mi := &file_elasticdl_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5339,7 +5420,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[56]
+	mi := &file_elasticdl_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5352,7 +5433,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{56}
+	return file_elasticdl_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Variable) GetName() string {
@@ -5398,7 +5479,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[57]
+	mi := &file_elasticdl_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5410,7 +5491,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[57]
+	mi := &file_elasticdl_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5423,7 +5504,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{57}
+	return file_elasticdl_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -5463,7 +5544,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[58]
+	mi := &file_elasticdl_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5475,7 +5556,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[58]
+	mi := &file_elasticdl_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5488,7 +5569,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{58}
+	return file_elasticdl_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -5509,7 +5590,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[59]
+	mi := &file_elasticdl_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5521,7 +5602,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[59]
+	mi := &file_elasticdl_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5534,7 +5615,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{59}
+	return file_elasticdl_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -5561,7 +5642,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[60]
+	mi := &file_elasticdl_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5573,7 +5654,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[60]
+	mi := &file_elasticdl_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5586,7 +5667,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{60}
+	return file_elasticdl_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -5615,7 +5696,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[61]
+	mi := &file_elasticdl_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5627,7 +5708,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[61]
+	mi := &file_elasticdl_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5640,7 +5721,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{61}
+	return file_elasticdl_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -5686,7 +5767,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[62]
+	mi := &file_elasticdl_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5698,7 +5779,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[62]
+	mi := &file_elasticdl_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5711,7 +5792,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{62}
+	return file_elasticdl_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -5786,7 +5867,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[63]
+	mi := &file_elasticdl_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5798,7 +5879,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[63]
+	mi := &file_elasticdl_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5811,7 +5892,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{63}
+	return file_elasticdl_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -6031,7 +6112,10 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\x12/\n" +
 	"\x06stacks\x18\x03 \x03(\v2\x17.elasticdl.ProcessStackR\x06stacks\"\x13\n" +
-	"\x11ReportStacksReply\"\x0f\n" +
+	"\x11ReportStacksReply\"'\n" +
+	"\x13ReportNoticeRequest\x12\x10\n" +
+	"\x03why\x18\x01 \x01(\tR\x03why\"\x13\n" +
+	"\x11ReportNoticeReply\"\x0f\n" +
 	"\rStacksRequest\"X\n" +
 	"\vStacksReply\x12/\n" +
 	"\x06stacks\x18\x01 \x03(\v2\x17.elasticdl.ProcessStackR\x06stacks\x12\x18\n" +
@@ -6324,7 +6408,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05Leave\x12\t\n" +
 	"\x05STAYS\x10\x00\x12\t\n" +
 	"\x05ASKED\x10\x01\x12\t\n" +
-	"\x05READY\x10\x022\xcc\x03\n" +
+	"\x05READY\x10\x022\x9a\x04\n" +
 	"\x06Master\x124\n" +
 	"\x04Join\x12\x16.elasticdl.JoinRequest\x1a\x14.elasticdl.JoinReply\x12=\n" +
 	"\aGetTask\x12\x19.elasticdl.GetTaskRequest\x1a\x17.elasticdl.GetTaskReply\x12F\n" +
@@ -6334,7 +6418,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
 	"Rendezvous\x12\x12.elasticdl.Arrival\x1a\x13.elasticdl.Assembly(\x010\x01\x127\n" +
 	"\x05Vouch\x12\x17.elasticdl.VouchRequest\x1a\x15.elasticdl.VouchReply\x12L\n" +
-	"\fReportStacks\x12\x1e.elasticdl.ReportStacksRequest\x1a\x1c.elasticdl.ReportStacksReply2\xa3\x02\n" +
+	"\fReportStacks\x12\x1e.elasticdl.ReportStacksRequest\x1a\x1c.elasticdl.ReportStacksReply\x12L\n" +
+	"\fReportNotice\x12\x1e.elasticdl.ReportNoticeRequest\x1a\x1c.elasticdl.ReportNoticeReply2\xa3\x02\n" +
 	"\x03Job\x128\n" +
 	"\x06Status\x12\x18.elasticdl.StatusRequest\x1a\x14.elasticdl.JobStatus\x127\n" +
 	"\x05Scale\x12\x17.elasticdl.ScaleRequest\x1a\x15.elasticdl.ScaleReply\x124\n" +
@@ -6361,7 +6446,7 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                   // 0: elasticdl.Role
 	(TaskKind)(0),               // 1: elasticdl.TaskKind
@@ -6397,42 +6482,44 @@ var file_elasticdl_proto_goTypes = []any{
 	(*ProcessStack)(nil),        // 31: elasticdl.ProcessStack
 	(*ReportStacksRequest)(nil), // 32: elasticdl.ReportStacksRequest
 	(*ReportStacksReply)(nil),   // 33: elasticdl.ReportStacksReply
-	(*StacksRequest)(nil),       // 34: elasticdl.StacksRequest
-	(*StacksReply)(nil),         // 35: elasticdl.StacksReply
-	(*WatchRequest)(nil),        // 36: elasticdl.WatchRequest
-	(*WatchReply)(nil),          // 37: elasticdl.WatchReply
-	(*Arrival)(nil),             // 38: elasticdl.Arrival
-	(*Crew)(nil),                // 39: elasticdl.Crew
-	(*Failure)(nil),             // 40: elasticdl.Failure
-	(*Assembly)(nil),            // 41: elasticdl.Assembly
-	(*Cut)(nil),                 // 42: elasticdl.Cut
-	(*Recall)(nil),              // 43: elasticdl.Recall
-	(*World)(nil),               // 44: elasticdl.World
-	(*Member)(nil),              // 45: elasticdl.Member
-	(*ScaleRequest)(nil),        // 46: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),          // 47: elasticdl.ScaleReply
-	(*StatusRequest)(nil),       // 48: elasticdl.StatusRequest
-	(*PodStatus)(nil),           // 49: elasticdl.PodStatus
-	(*ProcessStatus)(nil),       // 50: elasticdl.ProcessStatus
-	(*Condition)(nil),           // 51: elasticdl.Condition
-	(*Incident)(nil),            // 52: elasticdl.Incident
-	(*Evaluation)(nil),          // 53: elasticdl.Evaluation
-	(*JobStatus)(nil),           // 54: elasticdl.JobStatus
-	(*Accounting)(nil),          // 55: elasticdl.Accounting
-	(*LostTime)(nil),            // 56: elasticdl.LostTime
-	(*SlowWorker)(nil),          // 57: elasticdl.SlowWorker
-	(*Checkpoint)(nil),          // 58: elasticdl.Checkpoint
-	(*StopRequest)(nil),         // 59: elasticdl.StopRequest
-	(*StopReply)(nil),           // 60: elasticdl.StopReply
-	(*Variable)(nil),            // 61: elasticdl.Variable
-	(*DeclareRequest)(nil),      // 62: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),        // 63: elasticdl.DeclareReply
-	(*TaskKey)(nil),             // 64: elasticdl.TaskKey
-	(*ProgressRequest)(nil),     // 65: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),       // 66: elasticdl.ProgressReply
-	(*ControlRequest)(nil),      // 67: elasticdl.ControlRequest
-	(*ControlReply)(nil),        // 68: elasticdl.ControlReply
-	nil,                         // 69: elasticdl.Evaluation.MetricsEntry
+	(*ReportNoticeRequest)(nil), // 34: elasticdl.ReportNoticeRequest
+	(*ReportNoticeReply)(nil),   // 35: elasticdl.ReportNoticeReply
+	(*StacksRequest)(nil),       // 36: elasticdl.StacksRequest
+	(*StacksReply)(nil),         // 37: elasticdl.StacksReply
+	(*WatchRequest)(nil),        // 38: elasticdl.WatchRequest
+	(*WatchReply)(nil),          // 39: elasticdl.WatchReply
+	(*Arrival)(nil),             // 40: elasticdl.Arrival
+	(*Crew)(nil),                // 41: elasticdl.Crew
+	(*Failure)(nil),             // 42: elasticdl.Failure
+	(*Assembly)(nil),            // 43: elasticdl.Assembly
+	(*Cut)(nil),                 // 44: elasticdl.Cut
+	(*Recall)(nil),              // 45: elasticdl.Recall
+	(*World)(nil),               // 46: elasticdl.World
+	(*Member)(nil),              // 47: elasticdl.Member
+	(*ScaleRequest)(nil),        // 48: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),          // 49: elasticdl.ScaleReply
+	(*StatusRequest)(nil),       // 50: elasticdl.StatusRequest
+	(*PodStatus)(nil),           // 51: elasticdl.PodStatus
+	(*ProcessStatus)(nil),       // 52: elasticdl.ProcessStatus
+	(*Condition)(nil),           // 53: elasticdl.Condition
+	(*Incident)(nil),            // 54: elasticdl.Incident
+	(*Evaluation)(nil),          // 55: elasticdl.Evaluation
+	(*JobStatus)(nil),           // 56: elasticdl.JobStatus
+	(*Accounting)(nil),          // 57: elasticdl.Accounting
+	(*LostTime)(nil),            // 58: elasticdl.LostTime
+	(*SlowWorker)(nil),          // 59: elasticdl.SlowWorker
+	(*Checkpoint)(nil),          // 60: elasticdl.Checkpoint
+	(*StopRequest)(nil),         // 61: elasticdl.StopRequest
+	(*StopReply)(nil),           // 62: elasticdl.StopReply
+	(*Variable)(nil),            // 63: elasticdl.Variable
+	(*DeclareRequest)(nil),      // 64: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),        // 65: elasticdl.DeclareReply
+	(*TaskKey)(nil),             // 66: elasticdl.TaskKey
+	(*ProgressRequest)(nil),     // 67: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),       // 68: elasticdl.ProgressReply
+	(*ControlRequest)(nil),      // 69: elasticdl.ControlRequest
+	(*ControlReply)(nil),        // 70: elasticdl.ControlReply
+	nil,                         // 71: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
@@ -6454,68 +6541,70 @@ var file_elasticdl_proto_depIdxs = []int32{
 	2,  // 16: elasticdl.HeartbeatRequest.stage:type_name -> elasticdl.Stage
 	23, // 17: elasticdl.HeartbeatRequest.spent:type_name -> elasticdl.Spent
 	3,  // 18: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	61, // 19: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	63, // 19: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
 	25, // 20: elasticdl.HeartbeatReply.hung:type_name -> elasticdl.Hung
 	31, // 21: elasticdl.ReportStacksRequest.stacks:type_name -> elasticdl.ProcessStack
 	31, // 22: elasticdl.StacksReply.stacks:type_name -> elasticdl.ProcessStack
-	54, // 23: elasticdl.WatchReply.status:type_name -> elasticdl.JobStatus
-	39, // 24: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
-	40, // 25: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
-	44, // 26: elasticdl.Assembly.world:type_name -> elasticdl.World
-	43, // 27: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	42, // 28: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
-	45, // 29: elasticdl.World.members:type_name -> elasticdl.Member
+	56, // 23: elasticdl.WatchReply.status:type_name -> elasticdl.JobStatus
+	41, // 24: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
+	42, // 25: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
+	46, // 26: elasticdl.Assembly.world:type_name -> elasticdl.World
+	45, // 27: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	44, // 28: elasticdl.Assembly.cut:type_name -> elasticdl.Cut
+	47, // 29: elasticdl.World.members:type_name -> elasticdl.Member
 	9,  // 30: elasticdl.World.base:type_name -> elasticdl.Base
-	39, // 31: elasticdl.Member.crew:type_name -> elasticdl.Crew
+	41, // 31: elasticdl.Member.crew:type_name -> elasticdl.Crew
 	0,  // 32: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	50, // 33: elasticdl.PodStatus.processes:type_name -> elasticdl.ProcessStatus
-	69, // 34: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	53, // 35: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	49, // 36: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	58, // 37: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	52, // 33: elasticdl.PodStatus.processes:type_name -> elasticdl.ProcessStatus
+	71, // 34: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	55, // 35: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	51, // 36: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	60, // 37: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
 	26, // 38: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
-	52, // 39: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
-	51, // 40: elasticdl.JobStatus.conditions:type_name -> elasticdl.Condition
-	55, // 41: elasticdl.JobStatus.accounting:type_name -> elasticdl.Accounting
-	56, // 42: elasticdl.Accounting.lost:type_name -> elasticdl.LostTime
-	57, // 43: elasticdl.Accounting.slow:type_name -> elasticdl.SlowWorker
-	61, // 44: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	64, // 45: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	54, // 39: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
+	53, // 40: elasticdl.JobStatus.conditions:type_name -> elasticdl.Condition
+	57, // 41: elasticdl.JobStatus.accounting:type_name -> elasticdl.Accounting
+	58, // 42: elasticdl.Accounting.lost:type_name -> elasticdl.LostTime
+	59, // 43: elasticdl.Accounting.slow:type_name -> elasticdl.SlowWorker
+	63, // 44: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	66, // 45: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
 	9,  // 46: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
 	7,  // 47: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
 	13, // 48: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
 	19, // 49: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
 	22, // 50: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	38, // 51: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	40, // 51: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
 	14, // 52: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
 	32, // 53: elasticdl.Master.ReportStacks:input_type -> elasticdl.ReportStacksRequest
-	48, // 54: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	46, // 55: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	59, // 56: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	34, // 57: elasticdl.Job.Stacks:input_type -> elasticdl.StacksRequest
-	36, // 58: elasticdl.Job.Watch:input_type -> elasticdl.WatchRequest
-	5,  // 59: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
-	62, // 60: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	65, // 61: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	67, // 62: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	8,  // 63: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	17, // 64: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	20, // 65: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	30, // 66: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	41, // 67: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	15, // 68: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
-	33, // 69: elasticdl.Master.ReportStacks:output_type -> elasticdl.ReportStacksReply
-	54, // 70: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	47, // 71: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	60, // 72: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	35, // 73: elasticdl.Job.Stacks:output_type -> elasticdl.StacksReply
-	37, // 74: elasticdl.Job.Watch:output_type -> elasticdl.WatchReply
-	6,  // 75: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
-	63, // 76: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	66, // 77: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	68, // 78: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	63, // [63:79] is the sub-list for method output_type
-	47, // [47:63] is the sub-list for method input_type
+	34, // 54: elasticdl.Master.ReportNotice:input_type -> elasticdl.ReportNoticeRequest
+	50, // 55: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	48, // 56: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	61, // 57: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	36, // 58: elasticdl.Job.Stacks:input_type -> elasticdl.StacksRequest
+	38, // 59: elasticdl.Job.Watch:input_type -> elasticdl.WatchRequest
+	5,  // 60: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
+	64, // 61: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	67, // 62: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	69, // 63: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	8,  // 64: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	17, // 65: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	20, // 66: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	30, // 67: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	43, // 68: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	15, // 69: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
+	33, // 70: elasticdl.Master.ReportStacks:output_type -> elasticdl.ReportStacksReply
+	35, // 71: elasticdl.Master.ReportNotice:output_type -> elasticdl.ReportNoticeReply
+	56, // 72: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	49, // 73: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	62, // 74: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	37, // 75: elasticdl.Job.Stacks:output_type -> elasticdl.StacksReply
+	39, // 76: elasticdl.Job.Watch:output_type -> elasticdl.WatchReply
+	6,  // 77: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
+	65, // 78: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	68, // 79: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	70, // 80: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	64, // [64:81] is the sub-list for method output_type
+	47, // [47:64] is the sub-list for method input_type
 	47, // [47:47] is the sub-list for extension type_name
 	47, // [47:47] is the sub-list for extension extendee
 	0,  // [0:47] is the sub-list for field type_name
@@ -6526,7 +6615,7 @@ func file_elasticdl_proto_init() {
 	if File_elasticdl_proto != nil {
 		return
 	}
-	file_elasticdl_proto_msgTypes[36].OneofWrappers = []any{
+	file_elasticdl_proto_msgTypes[38].OneofWrappers = []any{
 		(*Assembly_World)(nil),
 		(*Assembly_Recall)(nil),
 		(*Assembly_Flush)(nil),
@@ -6538,7 +6627,7 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   65,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -32,6 +32,7 @@ const (
 	Master_Rendezvous_FullMethodName   = "/elasticdl.Master/Rendezvous"
 	Master_Vouch_FullMethodName        = "/elasticdl.Master/Vouch"
 	Master_ReportStacks_FullMethodName = "/elasticdl.Master/ReportStacks"
+	Master_ReportNotice_FullMethodName = "/elasticdl.Master/ReportNotice"
 )
 
 // MasterClient is the client API for Master service.
@@ -62,6 +63,8 @@ type MasterClient interface {
 	// ReportStacks tells the stacks of a worker's processes, which the master has asked for by
 	// HeartbeatReply.stacks.
 	ReportStacks(ctx context.Context, in *ReportStacksRequest, opts ...grpc.CallOption) (*ReportStacksReply, error)
+	// ReportNotice reports that the machine of a pod will be taken away, as its cloud announces.
+	ReportNotice(ctx context.Context, in *ReportNoticeRequest, opts ...grpc.CallOption) (*ReportNoticeReply, error)
 }
 
 type masterClient struct {
@@ -145,6 +148,16 @@ func (c *masterClient) ReportStacks(ctx context.Context, in *ReportStacksRequest
 	return out, nil
 }
 
+func (c *masterClient) ReportNotice(ctx context.Context, in *ReportNoticeRequest, opts ...grpc.CallOption) (*ReportNoticeReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportNoticeReply)
+	err := c.cc.Invoke(ctx, Master_ReportNotice_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MasterServer is the server API for Master service.
 // All implementations must embed UnimplementedMasterServer
 // for forward compatibility.
@@ -173,6 +186,8 @@ type MasterServer interface {
 	// ReportStacks tells the stacks of a worker's processes, which the master has asked for by
 	// HeartbeatReply.stacks.
 	ReportStacks(context.Context, *ReportStacksRequest) (*ReportStacksReply, error)
+	// ReportNotice reports that the machine of a pod will be taken away, as its cloud announces.
+	ReportNotice(context.Context, *ReportNoticeRequest) (*ReportNoticeReply, error)
 	mustEmbedUnimplementedMasterServer()
 }
 
@@ -203,6 +218,9 @@ func (UnimplementedMasterServer) Vouch(context.Context, *VouchRequest) (*VouchRe
 }
 func (UnimplementedMasterServer) ReportStacks(context.Context, *ReportStacksRequest) (*ReportStacksReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ReportStacks not implemented")
+}
+func (UnimplementedMasterServer) ReportNotice(context.Context, *ReportNoticeRequest) (*ReportNoticeReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ReportNotice not implemented")
 }
 func (UnimplementedMasterServer) mustEmbedUnimplementedMasterServer() {}
 func (UnimplementedMasterServer) testEmbeddedByValue()                {}
@@ -340,6 +358,24 @@ func _Master_ReportStacks_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Master_ReportNotice_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportNoticeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MasterServer).ReportNotice(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Master_ReportNotice_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MasterServer).ReportNotice(ctx, req.(*ReportNoticeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Master_ServiceDesc is the grpc.ServiceDesc for Master service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -370,6 +406,10 @@ var Master_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReportStacks",
 			Handler:    _Master_ReportStacks_Handler,
+		},
+		{
+			MethodName: "ReportNotice",
+			Handler:    _Master_ReportNotice_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -149,6 +149,8 @@ func roleCommand(name, short string, main func(context.Context, role.Role) error
 	cmd.Flags().IntVar(&r.Incarnation, "launch", 1, "incarnation of this index, from 1")
 	cmd.Flags().DurationVar(&r.Grace, "grace", 0,
 		"time from SIGTERM to SIGKILL; 0 for the default of --grace_period")
+	cmd.Flags().StringVar(&r.Cloud, "notice_metadata", "",
+		"cloud to ask whether this machine will be taken away: aws, gce; default: none")
 	cmd.Flags().StringVar(&r.Metrics, "metrics_address", "", "address to serve metrics at; default: none")
 	cmd.Flags().StringVar(&r.LogLevel, "log_level", "INFO", "lowest level: DEBUG, INFO, WARNING, ERROR or CRITICAL")
 	cmd.MarkFlagRequired("master_address")

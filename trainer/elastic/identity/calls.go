@@ -17,6 +17,7 @@ var Calls = map[string]Call{
 	"/elasticdl.Master/Rendezvous":   {Roles: []pod.Role{pod.Worker}},
 	"/elasticdl.Master/Vouch":        {Roles: []pod.Role{pod.Worker}},
 	"/elasticdl.Master/ReportStacks": {Roles: []pod.Role{pod.Worker}},
+	"/elasticdl.Master/ReportNotice": {Roles: []pod.Role{pod.PS, pod.Worker}},
 
 	"/elasticdl.Job/Status": {Roles: []pod.Role{User}},
 	"/elasticdl.Job/Scale":  {Roles: []pod.Role{User}},

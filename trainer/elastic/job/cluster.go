@@ -204,6 +204,8 @@ func (j *Job) validateCluster() (p problems) {
 	for _, key := range j.NoticeTaints {
 		p.check(labelKey(key), setting("notice_taints", key), "expected keys of taints, as example.com/maintenance")
 	}
+	p.check(slices.Contains([]string{"", NoticeAWS, NoticeGCE}, j.NoticeMetadata),
+		setting("notice_metadata", j.NoticeMetadata), "expected %s or %s", NoticeAWS, NoticeGCE)
 	if limit := j.PendingTimeout; limit != nil {
 		p.check(limit.Duration >= 0, setting("pending_timeout", limit), "expected a time of 0 or more")
 	}

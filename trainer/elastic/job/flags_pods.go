@@ -136,6 +136,11 @@ var podFlags = []Flag{
 		bind: func(c *Command) value {
 			return list(&c.Job.NoticeTaints)
 		}},
+	{Name: "notice_metadata", Topic: Pods, Effect: Cluster,
+		Usage: "metadata service that pods ask for notices of their node: aws, gce [none]",
+		bind: func(c *Command) value {
+			return text(&c.Job.NoticeMetadata)
+		}},
 	{Name: "queue", Topic: Pods, Effect: Cluster,
 		Usage: "LocalQueue of Kueue that admits the job's pods one by one [none]", bind: func(c *Command) value {
 			return text(&c.Job.Queue)

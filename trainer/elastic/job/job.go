@@ -108,6 +108,9 @@ type Job struct {
 	// NoticeTaints (--notice_taints) lists further keys of taints by which a node has notice that
 	// it will be taken away.
 	NoticeTaints []string `json:"noticeTaints,omitempty"`
+	// NoticeMetadata (--notice_metadata) names the cloud whose metadata service servers and workers
+	// ask whether their machine will be taken away: [NoticeAWS], [NoticeGCE]; "" = they do not ask.
+	NoticeMetadata string `json:"noticeMetadata,omitzero"`
 	// Queue (--queue) is the LocalQueue of Kueue that admits the job's pods, one by one; "" = none.
 	Queue string `json:"queue,omitzero"`
 	// QueueTimeout (--queue_timeout) is the time for which pods of the core may wait for quota
@@ -170,6 +173,12 @@ const (
 	PrioritiesWorkload = "workload"
 	PrioritiesPod      = "pod"  // the PriorityClasses high and low
 	PrioritiesNone     = "none" // the core is not protected
+)
+
+// Values of Job.NoticeMetadata.
+const (
+	NoticeAWS = "aws" // the instance metadata service of EC2
+	NoticeGCE = "gce" // the metadata server of Compute Engine
 )
 
 // Names of the WorkloadPriorityClasses of a job in a queue.

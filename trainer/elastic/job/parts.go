@@ -163,6 +163,7 @@ var written = strings.Fields(`
 	imagePullSecrets populateEnvNames clusterSpecJSON maxMemory tolerations nodeSelector
 	serviceAccount runAsUser ttl deadline pendingTimeout queue queueTimeout queuePriorities suspend logLevel
 	tensorboardLogDir hangTimeout metricsPort metricsFrom noticeTaints
+	noticeMetadata
 `)
 
 // MarshalJSON returns all fields on one level, in the order of written.

@@ -106,6 +106,9 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	if port := j.ServesMetrics(); port != 0 {
 		args = append(args, "--metrics_address=:"+strconv.Itoa(port))
 	}
+	if j.NoticeMetadata != "" {
+		args = append(args, "--notice_metadata="+j.NoticeMetadata)
+	}
 	t, err := template(j, p.ID, of, p.OOMs, args)
 	if err != nil {
 		return nil, err

@@ -64,6 +64,8 @@ type Role struct {
 	// --workers: number of workers of the job on this machine, this one included; 0 = one has its
 	// container alone
 	Workers int
+	// --notice_metadata: cloud that is asked whether this machine will be taken away; "" = none
+	Cloud string
 	// --metrics_address: where metrics are served, host:port; "" = nowhere
 	Metrics string
 	// --log_level; "" = INFO
@@ -96,6 +98,7 @@ func RunPS(ctx context.Context, r Role) error {
 		return r.lastWords(err)
 	}
 	defer stopRenewing()
+	defer r.heed(ctx, self, log)()
 	listener, err := listen(ctx, cmp.Or(r.Address, r.local()))
 	if err != nil {
 		return r.lastWords(err)
@@ -179,6 +182,7 @@ func RunWorker(ctx context.Context, r Role) error {
 		return r.lastWords(err)
 	}
 	defer stopRenewing()
+	defer r.heed(ctx, self, log)()
 	conn, err := rpc.Connect(r.Master, nil, self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		return r.lastWords(err)

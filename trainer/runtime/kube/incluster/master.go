@@ -345,7 +345,7 @@ func (m *kubeMaster) attend(ctx context.Context, config master.Config,
 		Once: cmp.Or(config.Job.RestartPolicy, string(core.RestartPolicyNever)) == string(core.RestartPolicyNever),
 	})
 	scale, notices := make(chan int, 1), make(chan master.Notice, 1)
-	config.Pods, config.Scale, config.Notices = pods, scale, notices
+	config.Pods, config.Scale, config.Notices, config.TakenAway = pods, scale, notices, pods.takenAway
 	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	lasting, end := context.WithCancel(klogTo(context.WithoutCancel(ctx), m.log))

@@ -3,6 +3,7 @@ package incluster
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	authorization "k8s.io/api/authorization/v1"
@@ -26,12 +27,17 @@ const (
 	allowedEvery = 10 * time.Minute
 	// or if the API server has not answered
 	answeredEvery = 5 * time.Second
+	// since its pod has reported that a node will be taken away, no pod is created there for that
+	// time. Clouds give half a minute to two minutes of notice; the name of the node may come back.
+	avoidFor = 5 * time.Minute
 )
 
 // notice says why a node will be taken away, and since when that is known.
 type notice struct {
 	reason string
 	since  time.Time
+	// by a pod there, which has asked its cloud: the node itself does not show it
+	reported bool
 }
 
 // heed hears of the nodes until ctx ends, if the master may watch them, for which it needs a
@@ -127,34 +133,95 @@ func (r *Runtime) noticed(n *core.Node, now time.Time) {
 	reason := observe.Notice(n, r.config.Job.NoticeTaints)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch _, known := r.notices[n.Name]; {
-	case reason == "":
+	switch old, known := r.notices[n.Name]; {
+	case reason == "" && !old.reported:
 		delete(r.notices, n.Name)
-		return
-	case known:
-		return
+	case reason != "" && !known:
+		r.evacuate(n.Name, notice{reason: reason, since: now})
 	}
-	r.config.Log.Warn("The pods of a node leave", "reason", reason)
-	r.notices[n.Name] = notice{reason, now}
+}
+
+// takenAway hears from a pod that its node will be taken away. All pods of the job there are asked
+// to leave, and none is created there for avoidFor. It returns false if the node is not known yet.
+func (r *Runtime) takenAway(id pod.ID, why string) bool {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	uid := r.last[id]
+	k := r.known[uid]
+	if k == nil || k.reported.Node == "" {
+		return false
+	}
+	name := k.reported.Node
+	if old, known := r.notices[name]; !known || old.reported && !now.Before(old.until()) {
+		r.evacuate(name, notice{"node " + name + " will be taken away: " + why, now, true})
+	}
+	return true
+}
+
+// evacuate asks the pods of a node to leave. The mutex is held.
+func (r *Runtime) evacuate(node string, n notice) {
+	r.config.Log.Warn("The pods of a node leave", "reason", n.reason)
+	r.notices[node] = n
 	for uid, k := range r.known {
 		r.yield(uid, k)
 	}
 }
 
-// yield asks a pod to leave if its node will be taken away, once. One that was created since then
-// tolerates the taint, and stays. The mutex is held.
+// avoided returns the nodes for which a pod has reported that they will be taken away: the
+// scheduler does not know it.
+func (r *Runtime) avoided(now time.Time) (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, n := range r.notices {
+		if n.reported && now.Before(n.until()) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// until returns the time since which a pod that is created on the node may stay: it tolerates the
+// taint, or the node came back under its name.
+func (n notice) until() time.Time {
+	if n.reported {
+		return n.since.Add(avoidFor)
+	}
+	return n.since
+}
+
+// yield asks a pod to leave if its node will be taken away, once. The mutex is held.
 func (r *Runtime) yield(uid types.UID, k *known) {
 	n, ok := r.notices[k.reported.Node]
-	if !ok || k.notice != "" || k.reported.Phase >= pod.Leaving || !k.born.Before(n.since) {
+	if !ok || k.notice != "" || k.reported.Phase >= pod.Leaving || !k.born.Before(n.until()) {
 		return
 	}
-	k.notice = n.reason
+	r.leave(uid, k, n.reason)
+}
+
+// reconcile replaces pods that wait for a node and avoid one for longer than avoidFor: it may be
+// back under its name, and be the only one with room.
+func (r *Runtime) reconcile(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid, k := range r.known {
+		if k.avoids && k.notice == "" && k.reported.Phase == pod.Pending && k.reported.Node == "" &&
+			now.Sub(k.born) >= avoidFor {
+			r.leave(uid, k, "the node that it avoids may be back")
+		}
+	}
+}
+
+// leave asks a pod to leave, for a reason that does not count as its failure. The mutex is held.
+func (r *Runtime) leave(uid types.UID, k *known, why string) {
+	k.notice = why
 	r.routines.Go(func() {
 		err := r.insist(r.ctx, "delete pod "+k.name, func(ctx context.Context) error {
 			return r.remove(ctx, k.name, uid, nil)
 		})
 		if err != nil && r.ctx.Err() == nil {
-			r.config.Log.Warn("A pod was not asked to leave its node", "pod", k.name, "reason", n.reason, "error", err)
+			r.config.Log.Warn("A pod was not asked to leave", "pod", k.name, "reason", why, "error", err)
 		}
 	})
 }

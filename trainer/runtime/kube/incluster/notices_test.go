@@ -73,6 +73,97 @@ func TestNoticeOfANode(t *testing.T) {
 	s.quiet(r)
 }
 
+// A pod may hear from its cloud what the node does not show: all pods of the node are asked to
+// leave, and their replacements are not created there for a while. Neither a later state of the
+// node nor another report changes that.
+func TestNoticeByAPod(t *testing.T) {
+	s := newAPIServer(t)
+	s.nodes = make(map[string]*core.Node)
+	s.put(node("node-1"))
+	r := testRuntime(t, s)
+	beside, other := pod.ID{Role: pod.Worker, Index: 1}, pod.ID{Role: pod.Worker, Index: 2}
+	const why = "AWS announces: terminate at 2026-11-28T08:22:00Z"
+	if r.takenAway(worker0, why) {
+		t.Error("the node of a pod that does not exist is known")
+	}
+	for id, node := range map[pod.ID]string{worker0: "node-1", beside: "node-1", other: "node-2"} {
+		s.create(r, id, 1)
+		s.expect(r, id, 1, pod.Pending)
+		s.change("elasticdl-test-"+id.String(), func(p *core.Pod) {
+			runs(p)
+			p.Spec.NodeName = node
+		})
+		s.expect(r, id, 1, pod.Running)
+	}
+	for range 2 {
+		if !r.takenAway(worker0, why) {
+			t.Error("the node is not known")
+		}
+	}
+	left := map[pod.ID]pod.Exit{}
+	for range 2 {
+		e := <-r.Events()
+		left[e.ID] = e.Exit
+	}
+	for _, id := range []pod.ID{worker0, beside} {
+		if e := left[id]; !e.Preempted || e.Reason != "node node-1 will be taken away: "+why {
+			t.Errorf("%v leaves with %+v", id, e)
+		}
+		s.change("elasticdl-test-"+id.String(), exits(143))
+		s.expect(r, id, 1, pod.Failed)
+		s.change("elasticdl-test-"+id.String(), nil)
+	}
+	s.put(node("node-1", "node.kubernetes.io/unschedulable"))
+	s.create(r, worker0, 2)
+	s.expect(r, worker0, 2, pod.Pending)
+	avoids := s.get("elasticdl-test-worker-0").Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if f := avoids.NodeSelectorTerms[0].MatchFields; len(f) != 1 || f[0].Values[0] != "node-1" {
+		t.Errorf("the replacement avoids %+v", f)
+	}
+	if s.get("elasticdl-test-worker-2").DeletionTimestamp != nil {
+		t.Error("the pod on the other node was asked to leave")
+	}
+	if names := r.avoided(time.Now().Add(avoidFor)); names != nil {
+		t.Errorf("it avoids %q for ever", names)
+	}
+	s.quiet(r)
+}
+
+// A pod that finds no node while it avoids one is replaced after a while: the node may be back.
+func TestNoNodeIsAvoidedForEver(t *testing.T) {
+	s := newAPIServer(t)
+	r := testRuntime(t, s)
+	r.start()
+	s.born = meta.NewTime(time.Now())
+	worker := func(i int) pod.ID { return pod.ID{Role: pod.Worker, Index: i} }
+	for i, avoided := range [][]string{nil, {"node-2"}, {"node-2"}} {
+		p, err := manifest.Pod(kubetest.Job(), manifest.PodSpec{ID: worker(i), Incarnation: 1},
+			manifest.Owner("elasticdl-test-master", "the-job"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifest.Avoid(p, avoided)
+		p.Status.Phase = core.PodPending
+		if i < 2 { // it gets no node
+			p.Spec.SchedulingGates = []core.PodSchedulingGate{{Name: "example.com/gate"}}
+		}
+		s.put(p)
+		s.expect(r, worker(i), 1, pod.Pending)
+	}
+	r.reconcile(time.Now().Add(avoidFor - time.Minute))
+	for _, k := range r.known {
+		if k.notice != "" {
+			t.Errorf("%s leaves too early", k.name)
+		}
+	}
+	r.reconcile(time.Now().Add(avoidFor + time.Minute))
+	const why = "the node that it avoids may be back"
+	if e := s.expect(r, worker(1), 1, pod.Deleted); !e.Exit.Preempted || e.Exit.Reason != why {
+		t.Errorf("it leaves with %+v", e.Exit)
+	}
+	s.quiet(r)
+}
+
 // Taints that the job names are notices, too. A master asks the pods that were there before it.
 func TestNoticeBeforeTheMaster(t *testing.T) {
 	s := newAPIServer(t)

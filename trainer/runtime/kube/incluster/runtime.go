@@ -98,6 +98,8 @@ type known struct {
 	unfit time.Time
 	// when it was created, by the server's clock
 	born time.Time
+	// it was created while nodes were to be avoided
+	avoids bool
 	// it has failed, and was deleted
 	swept bool
 	// why it was asked to leave its node; "": it was not
@@ -165,6 +167,7 @@ func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 		return fmt.Errorf("%w: %w", master.ErrHopeless, err)
 	}
 	began := time.Now()
+	manifest.Avoid(object, r.avoided(began))
 	err = r.insist(ctx, "create pod "+object.Name, func(ctx context.Context) error {
 		made, err := r.pods.Create(ctx, object, meta.CreateOptions{})
 		// as a webhook that fails does

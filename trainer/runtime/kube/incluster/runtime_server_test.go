@@ -169,6 +169,9 @@ func (s *apiServer) add(o meta.Object) {
 	case *core.Pod:
 		if o.Spec.NodeName == "" && len(o.Spec.SchedulingGates) == 0 {
 			o.Spec.NodeName = "node-1"
+			if manifest.Avoids(o) {
+				o.Spec.NodeName = "node-2"
+			}
 		}
 		o.CreationTimestamp = s.born
 		s.pods[o.Name] = o

@@ -20,6 +20,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 const (
@@ -112,7 +113,7 @@ func (r *Runtime) seen(p *core.Pod, now time.Time) []pod.Event {
 		k = &known{name: p.Name, made: p.ResourceVersion}
 		r.known[p.UID] = k
 	}
-	k.born, k.finalizers = p.CreationTimestamp.Time, p.Finalizers
+	k.born, k.finalizers, k.avoids = p.CreationTimestamp.Time, p.Finalizers, manifest.Avoids(p)
 	e := observe.Pod(p)
 	k.deletion = observe.Vanished(p)
 	if r.last[e.ID] == "" {
@@ -215,6 +216,7 @@ func (r *Runtime) overlook(ctx context.Context) {
 			}
 			cancel()
 		}
+		r.reconcile(now)
 		r.tidy(ctx)
 	}
 }
