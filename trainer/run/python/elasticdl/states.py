@@ -8,7 +8,7 @@ import io
 import pickle
 import zlib
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -18,6 +18,8 @@ from .session import Session, current
 
 #: Tensors are sent in chunks of this size.
 CHUNK_BYTES = 16 << 20
+#: The tag of messages with state.
+TAG = 0x57A7E
 
 
 class _Place(NamedTuple):
@@ -210,7 +212,8 @@ class State:
         """Copy the state of the rank that has the newest. A newcomer joins the others before.
 
         Between ranks that have ended the same round, only differences are copied: what changed
-        after :func:`step`. Raise WorldChanged if a rank is lost.
+        after :func:`step`. Each of the others gets the rest from one of these, without the others.
+        Raise WorldChanged if a rank is lost.
         """
         session = current()
         session.join()
@@ -251,25 +254,32 @@ class State:
         alike = session.live and not session.half and session.source >= 0
         pieces = _Pieces(taken_apart(self.collect(), mesh) if alike or group.rank == source else {})
         rows = _gather(group, [session.round if alike else -1, len(pieces)])
-        same = rows[0][0] >= 0 and all(row == rows[0] for row in rows)
-        differs = [True] * len(pieces)
-        if same:
-            differs = [len(set(column)) > 1 for column in zip(*_gather(group, pieces.digests()))]
-        tensors: List[torch.Tensor] = []
+        have, lack = _holders(rows, source)
+        differs = [True] * rows[source][1]
+        if have:
+            digests = pieces.digests() if group.rank in have else [0] * len(differs)
+            table = _gather(group, digests)
+            differs = [len(set(column)) > 1 for column in zip(*(table[r] for r in have))]
         body = b""
         if group.rank == source:
-            parts = pieces.parts(differs)
-            tensors = pieces.tensors(parts)
-            body = _pickled((session.round, session.known, parts))
-        body = _spread_bytes(group, source, body)
-        newest, known, parts = pickle.loads(body)
-        if group.rank != source:
-            tensors = [torch.empty(p.shape, dtype=p.dtype) for _, places in parts.values() for p in places]
+            whole = pieces.parts([True] * len(pieces)) if lack else {}
+            body = _pickled((session.round, session.known, pieces.parts(differs), whole))
+        newest, known, parts, whole = pickle.loads(_spread_bytes(group, source, body))
+        tensors = pieces.tensors(parts) if group.rank == source else _room(parts)
         _spread(group, source, tensors)
+        rest = _rest(whole, parts)
+        if group.rank in lack:
+            others = _room(rest)
+            _hand(group, have[lack.index(group.rank)], group.rank, others, session.group.wait_message)
+            found = dict(zip(_numbers(parts) + _numbers(rest), tensors + others))
+            parts, tensors = whole, [found[number] for number in _numbers(whole)]
+        elif group.rank in have[:len(lack)]:
+            newcomer = lack[have.index(group.rank)]
+            _hand(group, group.rank, newcomer, pieces.tensors(rest), session.group.wait_message)
         session.group.agree()  # all of this worker take this state, or none does
         if group.rank != source:
             values = put_together(pieces.join(parts, tensors), mesh)
-            if same and set(values) <= set(self.__dict__["_names"]):
+            if group.rank in have and set(values) <= set(self.__dict__["_names"]):
                 self._take(values)
             else:
                 self.load(values)
@@ -326,35 +336,73 @@ def _spread_bytes(group: Any, source: int, body: bytes) -> bytes:
     return ctypes.string_at(data.data_ptr(), data.numel())
 
 
-def _spread(group: Any, source: int, tensors: List[torch.Tensor]) -> None:
-    """Send tensors from the source to all ranks, in chunks through the host's memory.
+def _holders(rows: List[List[int]], source: int) -> Tuple[List[int], List[int]]:
+    """Return the ranks that have the source's round, and those that get the state from one of them.
 
-    On the other ranks they are overwritten.
+    None, if the source has no state that others may have, or if there are fewer of the first: then
+    the source sends all of it to all.
     """
+    have = [r for r, row in enumerate(rows) if row == rows[source] and row[0] >= 0]
+    lack = [r for r in range(len(rows)) if r not in have]
+    return (have, lack) if len(lack) <= len(have) else ([], [])
+
+
+def _room(parts: Dict[str, _Part]) -> List[torch.Tensor]:
+    return [torch.empty(p.shape, dtype=p.dtype) for _, places in parts.values() for p in places]
+
+
+def _rest(whole: Dict[str, _Part], parts: Dict[str, _Part]) -> Dict[str, _Part]:
+    """Return the tensors of the whole state that are in none of the parts."""
+    numbers = {name: {p.number for p in places} for name, (_, places) in parts.items()}
+    return {
+        name: (None, [p for p in places if p.number not in numbers.get(name, ())])
+        for name, (_, places) in whole.items()
+    }
+
+
+def _numbers(parts: Dict[str, _Part]) -> List[Tuple[str, int]]:
+    """Return the name and the number of each tensor."""
+    return [(name, p.number) for name, (_, places) in parts.items() for p in places]
+
+
+def _spread(group: Any, source: int, tensors: List[torch.Tensor]) -> None:
+    """Send tensors from the source to all ranks. On the other ranks they are overwritten."""
+    _in_chunks(tensors, group.rank == source, lambda t: _broadcast(group, source, t))
+
+
+def _hand(group: Any, source: int, to: int, tensors: List[torch.Tensor], wait: Callable[[Any], bool]) -> None:
+    """Send tensors from one rank to one other, where they are overwritten. Both call this."""
+    if group.rank == source:
+        _in_chunks(tensors, True, lambda t: wait(group.gloo.send([t], to, TAG)))
+    else:
+        _in_chunks(tensors, False, lambda t: wait(group.gloo.recv([t], source, TAG)))
+
+
+def _in_chunks(tensors: List[torch.Tensor], sends: bool, move: Callable[[torch.Tensor], object]) -> None:
+    """Move tensors in chunks through the host's memory."""
     chunk: List[torch.Tensor] = []
     size = 0
     ended: List[Optional[torch.Tensor]] = [*tensors, None]
     for t in ended:
         if t is None or size + t.numel() * t.element_size() > CHUNK_BYTES:
-            _send(group, source, chunk, size)
+            _move(chunk, size, sends, move)
             chunk, size = [], 0
         if t is not None and t.numel():
             chunk.append(t)
             size += t.numel() * t.element_size()
 
 
-def _send(group: Any, source: int, chunk: List[torch.Tensor], size: int) -> None:
+def _move(chunk: List[torch.Tensor], size: int, sends: bool, move: Callable[[torch.Tensor], object]) -> None:
     if not chunk:
         return
     if len(chunk) == 1 and chunk[0].is_contiguous() and chunk[0].device.type == "cpu":
-        _broadcast(group, source, chunk[0].reshape(-1).view(torch.uint8))  # in place
+        move(chunk[0].reshape(-1).view(torch.uint8))  # in place
         return
-    if group.rank == source:
-        buffer = torch.cat([t.cpu().contiguous().reshape(-1).view(torch.uint8) for t in chunk])
-        _broadcast(group, source, buffer)
+    if sends:
+        move(torch.cat([t.cpu().contiguous().reshape(-1).view(torch.uint8) for t in chunk]))
         return
     buffer = torch.empty(size, dtype=torch.uint8)
-    _broadcast(group, source, buffer)
+    move(buffer)
     at = 0
     for t in chunk:
         n = t.numel() * t.element_size()

@@ -3,14 +3,16 @@
 Each runs in a world of one.
 """
 
+import datetime
 import os
 import sys
+import threading
 from types import SimpleNamespace
 
 import torch
 
 import elasticdl
-from elasticdl import leases, rounds, session, states
+from elasticdl import group, leases, rounds, session, states
 
 
 def permutation_is_kept():
@@ -195,7 +197,7 @@ def differences():
 
     def spread(group, source, body):
         sent["parts"] = states.pickle.loads(body)[2]
-        return states._pickled((6, (1, 70, {(1, 0): 8}, {2: 9}, s.cut), {}))
+        return states._pickled((6, (1, 70, {(1, 0): 8}, {2: 9}, s.cut), sent["parts"], {}))
 
     names = list(state.collect())
     states._gather, states._spread_bytes = gathered, spread
@@ -205,6 +207,63 @@ def differences():
     (skeleton, places), = sent["parts"].values()
     assert list(sent["parts"]) == ["model"] and skeleton is None and len(places) == sent["tensors"] == 1
     assert (s.round, *s.known[:4]) == (6, 1, 70, {(1, 0): 8}, {2: 9})
+
+
+def newcomers():
+    """Check that a newcomer gets the state from one rank that has it, and the others take no part.
+
+    A part that differs on one of those goes to all. If more ranks lack the state than have it, the
+    source sends it to all.
+    """
+    sent = threading.local()
+    move = states._move
+
+    def counted(chunk, size, sends, to):
+        sent.bytes += size
+        move(chunk, size, sends, to)
+
+    states._move = counted
+
+    def rank(r, store, size, live, rounds, source, found):
+        gloo = torch.distributed.ProcessGroupGloo(store, r, size, datetime.timedelta(seconds=60))
+        g = group.Group(1, r, size)
+        g.gloo = gloo
+        model = torch.nn.Sequential(torch.nn.Linear(100, 100), torch.nn.Linear(100, 100, bias=False))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        for p in model.parameters():
+            torch.nn.init.constant_(p, 7 if live else 8)
+        if live:
+            for p in model.parameters():
+                p.grad = torch.ones_like(p)
+            optimizer.step()
+            if r == 1:
+                model[0].bias.data += 1  # after step()
+        state = elasticdl.State(model=model, optimizer=optimizer, epoch=r)
+        s = SimpleNamespace(sharded=False, replica=None, group=g, source=source, loaded=None, live=live, half=False,
+                            round=rounds, known=("of", r))
+        sent.bytes = 0
+        state._sync(s)
+        values = [t.clone() for t in [*model.state_dict().values(), *(
+            x["momentum_buffer"] for x in optimizer.state_dict()["state"].values())]]
+        found[r] = (sent.bytes, s.round, s.known, state.epoch, values)
+
+    def play(lives, rounds, source):
+        found, store = {}, torch.distributed.HashStore()
+        threads = [threading.Thread(target=rank, args=(r, store, len(lives), live, rounds[r], source, found))
+                   for r, live in enumerate(lives)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        for _, round, known, epoch, values in found.values():
+            assert (round, known, epoch) == (rounds[source], ("of", source), source)
+            assert all(torch.equal(a, b) for a, b in zip(values, found[source][4]))
+        return [found[r][0] // 4 for r in range(len(lives))]
+
+    bias, whole = 100, 2 * (2 * 100 * 100 + 100)  # with the momentum; in numbers
+    assert play([True, True, True, False], [5, 5, 5, -1], 0) == [whole, bias, bias, whole]
+    assert play([True, True, False, False], [5, 5, 0, 0], 1) == [whole, whole, whole, whole]
+    assert play([True, True, True, True], [5, 5, 4, 5], 3) == [whole, bias, whole, bias]
+    assert play([True, False, False], [5, 0, 0], 0) == [whole] * 3
+    assert play([True, True, True], [5, 5, 5], 2) == [bias] * 3
 
 
 def gaps():

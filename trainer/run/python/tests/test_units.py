@@ -40,6 +40,7 @@ LAWS = [
     "settled_epochs",
     "older_than_its_world",
     "differences",
+    "newcomers",
     "gaps",
 ]
 CHECKPOINTS = [
