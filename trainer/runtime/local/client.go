@@ -147,6 +147,12 @@ func (d dir) reopen(check func(*job.Job) error) (*job.Job, error) {
 			return nil, fmt.Errorf("resume job %s: %w; the job stays %s", d.name(), err, ended)
 		}
 	}
+	if n := int(before.GetWorkers()); n > 0 && n != j.NumWorkers { // it was scaled
+		j.NumWorkers = n
+		if err := d.writeJSON("job.json", &j); err != nil {
+			return nil, fmt.Errorf("resume job %s: %w", d.name(), err)
+		}
+	}
 	past, err := d.journal()
 	if err != nil { // the job can continue without it
 		past = journal.Snapshot{}

@@ -80,7 +80,8 @@
 // ELASTICDL_HOME is by default $XDG_STATE_HOME/elasticdl or ~/.local/state/elasticdl:
 //
 //	lock           held (flock) by the launcher and by each process that it has started
-//	job.json       job.Job, written by the command that starts the job
+//	job.json       job.Job, written by the command that starts the job, and by the one that
+//	               resumes it after it was scaled
 //	uid            of the job, written by that command too
 //	authority.pem  certificate and key that sign the certificates of the job: its reader can
 //	               pose as any process of the job

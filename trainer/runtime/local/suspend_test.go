@@ -69,6 +69,22 @@ func TestSuspendedJob(t *testing.T) {
 	}
 }
 
+// A job that was scaled continues with as many workers as it had, as on a cluster.
+func TestResumedJobIsScaled(t *testing.T) {
+	d := resting(t)
+	if err := d.store(&wire.JobStatus{Name: "rests", State: string(job.Suspended), Workers: 5}); err != nil {
+		t.Fatal(err)
+	}
+	j, err := d.reopen(nil)
+	if err != nil || j.NumWorkers != 5 {
+		t.Fatalf("resumed with %d workers, want 5: %v", j.NumWorkers, err)
+	}
+	// the launcher and the master of a detached job read it
+	if j, err = Job("rests"); err != nil || j.NumWorkers != 5 {
+		t.Errorf("the job has %d workers, want 5: %v", j.NumWorkers, err)
+	}
+}
+
 // A suspended job owns the checkpoints of its program until it is stopped.
 func TestStoppedJobReleasesCheckpoints(t *testing.T) {
 	d, path := resting(t), filepath.Join(t.TempDir(), "kept.pt")
