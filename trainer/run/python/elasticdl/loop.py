@@ -42,6 +42,7 @@ def init(backend: str = "gloo", sharded: Union[bool, str] = False) -> World:
         session.read_shards = functools.partial(declared.read_shards, session)
         session.on_commit.append(saving.after_round)
         session.on_end = saving.before_end
+        session.owes = functools.partial(declared.owes, session)
         session.on_restart = saving.before_restart
     session.begins(1)
     session.form(early=not session.sharded)  # a sharded model is made of the world's groups

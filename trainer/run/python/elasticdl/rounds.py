@@ -15,9 +15,10 @@ import torch
 
 from .spent import PEERS
 
-#: Flags of a rank: it was asked to leave, has no more records, makes this round in any case, or
-#: stops after this round with its job, or will be ended soon, and asks all to save sharded state.
-LEAVE, ENDED, STEPS, STOP, SAVE = 1, 2, 4, 8, 16
+#: Flags of a rank: it was asked to leave, has no more records, makes this round in any case, stops
+#: after this round with its job, will be ended soon, and asks all to save sharded state, or could
+#: not write its part of a checkpoint when that was due, and asks the others to write theirs again.
+LEAVE, ENDED, STEPS, STOP, SAVE, AGAIN = 1, 2, 4, 8, 16, 32
 #: Maximum number of credits in one header. Further headers of the same round have the others.
 RANGES = 16
 _FIXED = 3

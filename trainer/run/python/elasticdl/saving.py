@@ -81,7 +81,7 @@ class Checkpoints:
         # claim and formation of this process, if it has no agent; None: it has
         self._alone: Optional[Tuple[int, int]] = None
         self._writes = 0
-        # time of the next attempt after the storage has failed; None: it has not
+        # time of the next attempt after the storage has failed, or the world has ended; None: none
         self._again: Optional[float] = None
         # one was due while another was being written
         self._late = False
@@ -254,7 +254,7 @@ class Checkpoints:
                 plan.tell(why)
         if why:
             return why
-        self._round, self._again, self._problem = task.commit.round, None, ""
+        self._round, self._problem = task.commit.round, ""
         session.saved(task.commit.round, self.path)
         with contextlib.suppress(Exception):  # else the next checkpoint removes them
             self.place.remove(commits.outdated(self._begun(), task.commit))
@@ -311,14 +311,14 @@ class Checkpoints:
         A checkpoint that is due while the last one is being written is made later. If the storage
         fails, as when a disk is full, the training continues, and the agent gets a report. The
         checkpoint is tried again after a round that ends ``RETRY`` seconds later, or when the next
-        is due; one of sharded state only then. Other errors are raised, those of the last checkpoint, too.
+        is due. Other errors are raised, those of the last checkpoint, too.
         """
         with CHECKPOINT:
             if _any_rank(session, self.busy()):
                 self._late = True  # it is made when no rank is busy
                 return
             self.settle()
-            self._late = False
+            self._late, self._again = False, None
             if self._staging is None:
                 self._staging = Staging()
             task = self._task(session, state)
@@ -335,7 +335,7 @@ class Checkpoints:
         """Make a checkpoint, and return when it is written. Failures are those of attempt."""
         with CHECKPOINT:
             self.settle()
-            self._late = False
+            self._late, self._again = False, None
             task = self._task(session, state)
             self._run(task, session)
             if task.plan is not None:
@@ -346,7 +346,7 @@ class Checkpoints:
         try:
             self._put(task, session)
         except Cancelled:
-            pass  # the world of those that write it has ended, and they may continue in the next one
+            self._again = time.monotonic()  # the world of those that write it has ended
         except Exception as e:
             failure = _of_storage(e)
             if failure is None:
@@ -394,10 +394,15 @@ class Checkpoints:
         """Return whether this rank must make a checkpoint after this round."""
         if not _writes(session) or not self.every:
             return False
-        if session.round % self.every == 0:
-            return True
-        if session.parted:
-            return self._late  # as on all that write
+        return session.round % self.every == 0 or (session.again if session.parted else self.owes(session))
+
+    def owes(self, session: Session) -> bool:
+        """Return whether this rank is to write again, or later, what was due.
+
+        Of sharded state all that write do it if one of them is to: the round has the ranks that are.
+        """
+        if not _writes(session) or not self.every:
+            return False
         return self._late and not self.busy() or self._again is not None and time.monotonic() >= self._again
 
     def lacks(self, session: Session) -> bool:

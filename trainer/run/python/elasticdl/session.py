@@ -18,7 +18,7 @@ from .group import MAKE, MESSAGES, Group, World, stay_outside
 from .leases import AgentSource, Book, Cut, DataSet, LocalSource, misfit, remedied
 from .link import Cancelled, Link, Message
 from .replicas import Replica
-from .rounds import ENDED, LEAVE, RANGES, SAVE, STEPS, STOP, Credit, Header, Ledger, count, enter
+from .rounds import AGAIN, ENDED, LEAVE, RANGES, SAVE, STEPS, STOP, Credit, Header, Ledger, count, enter
 from .store import AgentStore, meet
 
 #: The time between two heartbeats, in seconds.
@@ -49,10 +49,8 @@ class Session:
         self.group: Any = None
         self.round = 0  # number of updates in the state
         self.ledger: Ledger = {}  # records in the state
-        # cut of the data set to which the ledger belongs; None: unknown
-        self.cut: Optional[Cut] = None
-        # a ledger of an unknown data set is accepted as one of the script's data set
-        self.same_data = False
+        self.cut: Optional[Cut] = None  # of the data set to which the ledger belongs; None: unknown
+        self.same_data = False  # a ledger of an unknown data set is taken as one of the script's
         self.origin = "the state of the other ranks"  # of the ledger, for messages
         self.live = False         # there is state in memory
         # reads the state from the checkpoint that has round and ledger
@@ -75,11 +73,12 @@ class Session:
         self.on_end: Callable[[], str] = lambda: NO_CHECKPOINT
         # waits for what is being written, before this process is restarted
         self.on_restart: Callable[[], None] = lambda: None
+        # returns whether a part of a checkpoint that was due is to be written again
+        self.owes: Callable[[], bool] = lambda: False
+        self.again = False  # a rank asks for that, in the last round
         self.over = False         # all records are in the model
-        # the most records that a rank brought to a round in which this one had no lease
-        self.batch = 1
-        # identifier of the thread that runs the training function; 0: none yet
-        self.thread = 0
+        self.batch = 1  # the most records that a rank brought to a round without a lease of this one
+        self.thread = 0  # identifier of the one that runs the training function; 0: none yet
         self._cv = threading.Condition()
         self._pushed: Optional[Message] = None
         self._recalled = self._asked = -1
@@ -353,6 +352,7 @@ class Session:
             | (ENDED if ended else 0)
             | (STEPS if steps else 0)
             | (SAVE if self.parted and self._unsaved is not None and time.time() >= self._unsaved else 0)
+            | (AGAIN if self.parted and self.owes() else 0)
         )
         now = self.pending[:RANGES]
         # The next header has the rest, in this round or in the next one.
@@ -439,7 +439,7 @@ class Session:
         own, total = sum(h.weight for h in headers), sum(h.total() for h in headers)
         self.round += 1
         self.half = self.weighed = False
-        self.live = True
+        self.live, self.again = True, any(h.any(AGAIN) for h in headers)
         self.over = self.over or total == 0 and all(h.all(ENDED) for h in headers)
         leases = self.book.credit(self.ledger)
         if self.link is not None:

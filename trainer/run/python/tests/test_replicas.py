@@ -260,11 +260,13 @@ def test_a_checkpoint_is_of_one_replica_and_any_number_of_workers_resumes_it(sta
 
 
 def test_a_world_that_ends_while_a_checkpoint_is_written_costs_that_only(start, tmp_path):
-    agent = start(2, 4000, checkpoint=tmp_path / "kept", every=10, write=1)
-    assert agent.stepping(12), words(agent)
+    agent = start(2, 4000, checkpoint=tmp_path / "kept", every=20, write=1)
+    assert agent.stepping(21), words(agent)
     others = pids(agent, 0)
     assert committed(tmp_path) == []
     lose(agent, 1, 0)
+    # It is written again in the next world, before the next is due.
+    assert agent.until(lambda: bool(committed(tmp_path))) and 20 < committed(tmp_path)[0] < 40, words(agent)
     found = results(agent, 4000)
     assert {r["pid"] for (w, _), r in found.items() if w == 0} == others and len(found) == 4
     assert committed(tmp_path) == [agent.round], words(agent)
