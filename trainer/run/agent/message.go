@@ -125,7 +125,7 @@ type roundMessage struct {
 	Round      int64 `json:"round"`
 	// progress of its leases: pairs of a lease and its number of trained records
 	Leases [][2]int64 `json:"leases"`
-	// loss of its own records; nil: it had no records in this round
+	// loss of its own records; nil: it had no records in this round, or the loss is not finite
 	Loss *float32 `json:"loss"`
 }
 

@@ -9,7 +9,7 @@ after it.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -45,6 +45,19 @@ END = 1 << 40
 def count(n: int) -> int:
     """Return the number of records of a count that may have the end of a shard."""
     return n - END if n >= END else n
+
+
+#: Largest loss that the agent reads, as a float32.
+_LARGEST = 3.4e38
+
+
+def reported(loss: Any) -> Optional[float]:
+    """Return a loss as it is reported to the agent. None if there is none, or it is not finite."""
+    if loss is None:
+        return None
+    value = float(loss.detach() if hasattr(loss, "detach") else loss)
+    # False for NaN
+    return value if abs(value) <= _LARGEST else None
 
 
 # (epoch, task) → count of records, from the task's start, that are in the state

@@ -18,7 +18,7 @@ from .group import MAKE, MESSAGES, Group, World, stay_outside
 from .leases import AgentSource, Book, Cut, DataSet, LocalSource, misfit, remedied
 from .link import Cancelled, Link, Message
 from .replicas import Replica
-from .rounds import AGAIN, ENDED, LEAVE, RANGES, SAVE, STEPS, STOP, Credit, Header, Ledger, count, enter
+from .rounds import AGAIN, ENDED, LEAVE, RANGES, SAVE, STEPS, STOP, Credit, Header, Ledger, count, enter, reported
 from .store import AgentStore, meet
 
 #: The time between two heartbeats, in seconds.
@@ -449,7 +449,7 @@ class Session:
                 round=self.round,
                 credits=[list(c) for c in credits],
                 leases=leases,
-                loss=None if loss is None or own == 0 else float(loss.detach() if hasattr(loss, "detach") else loss),
+                loss=None if own == 0 else reported(loss),
                 records=own,
                 total=total,
             )

@@ -290,7 +290,8 @@ class Agent:
         p: Optional[Process] = None
         try:
             for line in c.makefile("rb"):
-                m = json.loads(line)
+                # JSON has no NaN and no infinity, but Python's has
+                m = json.loads(line, parse_constant=lambda word: self.wrong.append("%s in %r" % (word, line)))
                 with self.lock:
                     if m["op"] == "hello":
                         p = next(x for x in self.processes if x.pid == m["pid"])

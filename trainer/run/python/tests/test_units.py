@@ -100,6 +100,7 @@ REPLICAS = ["agreed", "older_votes", "lost_mate", "left", "meeting", "header", "
     [
         "permutation",
         "ledger",
+        "losses",
         "ended",
         "scripts_groups",
         "messages",

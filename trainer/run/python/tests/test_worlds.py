@@ -54,6 +54,11 @@ def test_every_record_once_and_all_end_together(job):
     assert len({r["updates"] for r in results}) == 1
 
 
+@pytest.mark.parametrize("loss", ["nan", "inf"])
+def test_a_loss_that_is_not_finite(job, loss):
+    ended(job(2, "--size", 200, "--loss", loss))
+
+
 def test_one_may_take_long_before_init(job):
     agent = job(3, 8, script="late.py")
     assert {p.code() for p in agent.processes if finished(agent)} == {0}

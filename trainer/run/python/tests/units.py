@@ -34,6 +34,15 @@ def ledger():
     assert "settled" in rounds.enter(had, [credit(0, 2, 4, 6)], 1)
 
 
+def losses():
+    assert rounds.reported(None) is None
+    assert rounds.reported(1) == rounds.reported(torch.ones(1, requires_grad=True)) == 1.0
+    # the agent reads JSON, and a float32
+    for loss in ("nan", "inf", "-inf", "1e39", "-1e39"):
+        assert rounds.reported(float(loss)) is None
+    assert rounds.reported(-3e38) == -3e38
+
+
 def ended():
     """Check that an abort ends collectives that wait for a silent peer, on both sides, at once.
 
@@ -678,6 +687,7 @@ def unfinished():
     "unfinished": unfinished,
     "permutation": permutation,
     "ledger": ledger,
+    "losses": losses,
     "ended": ended,
     "scripts_groups": scripts_groups,
     "messages": messages,

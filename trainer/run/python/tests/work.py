@@ -34,6 +34,8 @@ a.add_argument("--rows", type=int, default=0)
 a.add_argument("--seed", type=int, default=0)
 a.add_argument("--ordered", action="store_true")
 a.add_argument("--same", action="store_true")
+# that is reported, if not the loss
+a.add_argument("--loss", type=float)
 a = a.parse_args()
 torch.set_num_threads(1)
 
@@ -102,7 +104,7 @@ def train(state):
         state.updates += 1
         if a.pause:
             time.sleep(a.pause)
-        elasticdl.step(loss)
+        elasticdl.step(loss if a.loss is None else a.loss)
         if a.fail and saving.declared:
             saving.declared.settle()  # the checkpoint of each round is written before the failure
         notice(state)
