@@ -52,7 +52,7 @@ _LARGEST = 3.4e38
 
 
 def reported(loss: Any) -> Optional[float]:
-    """Return a loss as it is reported to the agent. None if there is none, or it is not finite."""
+    """Return the loss to report to the agent; None if there is none, or it is not finite."""
     if loss is None:
         return None
     value = float(loss.detach() if hasattr(loss, "detach") else loss)
