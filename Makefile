@@ -284,8 +284,8 @@ accuracy: build ## the whole of MNIST: one worker, 2 servers and 4 workers, a ri
 hang: torch-debian ## twenty programs that work, LENGTH=10m each, and four that hang: no false alarm, each hang found
 	$(GO) test -tags torch -count=1 -v -timeout 3h -parallel $(or $(PARALLEL),8) ./test/hang -length=$(or $(LENGTH),10m)
 
-disturb: torch torch-debian cc ## PyTorch jobs with KILLS=200 kills, stops, joins and leaves each; SEED=number repeats them; ONLY=1.13 or 2.x
-	$(GO) test -tags torch -count=1 -v -timeout 3h ./test/local -run 'TestTorchRunDisturbed/$(ONLY)' -kills=$(or $(KILLS),200) $(if $(filter command,$(firstword $(origin SEED))),-seed=$(SEED))
+disturb: torch torch-debian frameworks cc ## PyTorch jobs with KILLS=200 kills, stops, joins and leaves each; SEED=number repeats them; ONLY=1.13, 2.x, stream or trainer
+	$(GO) test -tags torch -count=1 -v -timeout 3h ./test/local -run '^Test(TorchRun|Frameworks)Disturbed$$/$(ONLY)' -kills=$(or $(KILLS),200) $(if $(filter command,$(firstword $(origin SEED))),-seed=$(SEED))
 
 cluster-up: cluster-tools ## a real Kubernetes on this machine, as root: 2 nodes, DNS, a registry; CLUSTER_FLAGS="--nodes=0 --kwok=200" needs no root
 	$(CLUSTER) up $(CLUSTER_FLAGS)
