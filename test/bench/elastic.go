@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-//go:embed peers/elastic.py peers/gpt.py peers/keeping.py peers/parallel.py peers/replicas.py peers/workload.py
+//go:embed peers/clm.py peers/elastic.py peers/first.py peers/gpt.py peers/keeping.py peers/parallel.py
+//go:embed peers/replicas.py peers/workload.py
 var scripts embed.FS
 
 // python is an interpreter with PyTorch.
@@ -25,7 +26,10 @@ var (
 	debian = "/usr/bin/python3"                // PyTorch 1.13
 	pypi   = "build/tools/torch/bin/python3"   // PyTorch 2.x
 	fault  = "build/tools/torchft/bin/python3" // PyTorch 2.x with torchft
-	howTo  = map[string]string{debian: "make bench-peers", pypi: "make torch", fault: "make torchft"}
+	// PyTorch 2.x with Hugging Face's packages
+	frameworks = "build/tools/frameworks/bin/python3"
+	howTo      = map[string]string{debian: "make bench-peers", pypi: "make torch", fault: "make torchft",
+		frameworks: "make frameworks"}
 )
 
 // findPython returns an interpreter and the version of a package in it, by the package's name at
@@ -61,6 +65,8 @@ type setting struct {
 	script string
 	// size of the parameters in MB; 0 = the MNIST CNN
 	megabytes int
+	// another argument of the script, see workload.py; "" = none
+	more string
 	// number of processes, each on a node of its own
 	size  int
 	limit time.Duration
@@ -83,8 +89,12 @@ func (s setting) command(dir, steps string) ([]string, error) {
 			return nil, err
 		}
 	}
-	return []string{filepath.Join(dir, s.script), fmt.Sprint(time.Now().Add(s.limit).Unix()), steps,
-		fmt.Sprint(s.megabytes)}, nil
+	command := []string{filepath.Join(dir, s.script), fmt.Sprint(time.Now().Add(s.limit).Unix()), steps,
+		fmt.Sprint(s.megabytes)}
+	if s.more != "" {
+		command = append(command, s.more)
+	}
+	return command, nil
 }
 
 // environ returns the environment of all processes of a script.

@@ -115,17 +115,31 @@ var chapters = []struct{ prefix, title, text string }{
 			"*package* is `keeping.py`, which uses " +
 			"the Python package. Unmodified jobs run with `--gather_timeout=0`, as the tuned torchrun " +
 			"does not wait for the replacement of a lost node either; with its *defaults* " +
-			"`elasticdl run` waits for it, at most 10 s. *Small* is a CNN on 28×28 images; *100 MB* is four linear layers. The " +
+			"`elasticdl run` waits for it, at most 10 s. " +
+			"*Small* is a CNN on 28×28 images, 0.44 MB; *100 MB* is four linear layers; " +
+			"*1 GB* is the same four, in three processes; *1 GB, adapter* is the small one with 1 GB of weights " +
+			"that are not trained, so that a step is short: each process makes its own, and a newcomer has to " +
+			"take all of them. The " +
 			"scripts save and load no checkpoint. torchrun's node that holds the rendezvous is " +
 			"never killed: the job would end. *A step, undisturbed* says how much of a figure is the step itself. " +
+			"*The others' longest step* is the longest time between two steps of one process from the " +
+			"start of a newcomer until all step; with 1 GB the bar is two undisturbed steps: others stand " +
+			"still for at most one. " +
 			"torchft's replica groups are one process of `replicas.py` each, its gloo, and a lighthouse " +
 			"*tuned* by `--heartbeat_timeout_ms=1000 --join_timeout_ms=1000 --quorum_tick_ms=10`; " +
-			"it is a nightly, because with release 0.2.0 " +
+			"collectives time out after 5 s, as in its own example, and with 1 GB after 20 s. " +
+			"It is a nightly, because with release 0.2.0, the newest, " +
 			"every replica ends when one is killed. Its others make one step while a newcomer takes " +
 			"their state, so *a node joins* is the longer of their pauses before and after that step. " +
+			"In these rows ours have `--heartbeat_timeout=1s`, but with *1 GB*. " +
+			"*First line* is the first one after the imports, of a script that imports torch, or torch " +
+			"and what scripts with Hugging Face's Trainer import; `python3 SCRIPT` is the same interpreter, " +
+			"without a launcher. *Hugging Face* is `clm.py`, a tiny GPT-2 and an unmodified Trainer, in two " +
+			"workers. A process is killed when the job is at least 45 s old: by then its agents have imported " +
+			"what the script imports. " +
 			"*Steps* are of two workers, undisturbed: `gpt.py` has the shape of nanoGPT on a CPU, " +
 			"`parallel.py` splits a perceptron over the ranks; `elasticdl run` has its defaults, " +
-			"torchrun's processes get the same OMP_NUM_THREADS."},
+			"torchrun's processes get the same `OMP_NUM_THREADS`."},
 }
 
 // Bench writes the text between these lines of a page.

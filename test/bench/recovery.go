@@ -156,7 +156,7 @@ func (b *bench) frozenTorchrun(ctx context.Context, ours []float64) error {
 	}
 	for _, f := range []frozen{{"a process frozen", processStops, freezeProcess},
 		{"a node frozen", nodeStops, freezeNode}} {
-		peer, theirs, err := b.torchrunFrozen(ctx, python, f)
+		peer, theirs, err := b.torchrunFrozen(ctx, python, states[0], f)
 		if err != nil {
 			return err
 		}

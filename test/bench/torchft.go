@@ -82,9 +82,9 @@ func (t *torchft) end(context.Context) {
 func (t *torchft) words() string { return lastWords(t.dir, "*.log") }
 
 // torchftRatio compares losses of processes that keep their state with losses of torchft's replica
-// groups, for the same kind of script.
-func torchftRatio(ctx context.Context, b *bench) error {
-	const name = "run/small, package"
+// groups, for the same kind of script. A frozen node is also compared with torchrun's.
+func (b *bench) torchftRatio(ctx context.Context, m state) error {
+	name := fmt.Sprintf("run/%s, package", m.name)
 	python, err := findPython(ctx, fault, "torchft-nightly")
 	if err != nil {
 		return b.skip(name+" compared with torchft", err)
@@ -93,19 +93,23 @@ func torchftRatio(ctx context.Context, b *bench) error {
 	if python, err = findPython(ctx, fault, "torch"); err != nil {
 		return err
 	}
-	s := setting{python: python, script: "keeping.py", size: 4}
+	s := setting{python: python, script: "keeping.py", megabytes: m.megabytes, more: m.more, size: m.processes}
 	replicas := s
 	replicas.script = "replicas.py"
 	quick := []string{"--heartbeat_timeout_ms=1000", "--join_timeout_ms=1000", "--quorum_tick_ms=10"}
-	found, err := b.inTurns(ctx,
-		block{b.newRunJob, s, nil, b.events, []event{loseNode}},
-		block{newTorchft, replicas, quick, b.peerEvents, []event{loseNode}})
+	limit, events := []string{"--heartbeat_timeout=1s"}, []event{loseNode, freezeNode}
+	if m.large() && m.more == "" {
+		// Its step takes longer than the limit.
+		limit, events = nil, []event{loseNode}
+	}
+	found, err := b.inTurns(ctx, block{b.newRunJob, s, limit, b.events, events},
+		block{newTorchft, replicas, quick, b.peerEvents, events})
 	if err != nil {
 		return err
 	}
 	peer := fmt.Sprintf("torchft-nightly %s of PyTorch %s, tuned", version, python.version)
-	for _, a := range []struct{ event, target string }{{nodeKilled, "<= 1"}, {joins, "<= 1"},
-		{newcomer, "<= 1"}, {undisturbed, ""}} {
+	for _, a := range []struct{ event, target string }{{nodeKilled, "<= 1"}, {nodeStops, "<= 1"},
+		{joins, "<= 1"}, {longest, "<= 1"}, {newcomer, "<= 1"}, {undisturbed, ""}} {
 		if len(found[0][a.event]) == 0 || len(found[1][a.event]) == 0 {
 			// a step takes longer than the limit of these measurements
 			continue
@@ -113,5 +117,17 @@ func torchftRatio(ctx context.Context, b *bench) error {
 		b.compared(Result{Name: name + ": " + a.event, Unit: "s", Peer: peer, Target: a.target},
 			found[0][a.event], found[1][a.event])
 	}
+	if m.large() {
+		b.oneStep(name, found[0])
+	}
+	if len(found[0][nodeStops]) == 0 {
+		return nil
+	}
+	peer, theirs, err := b.torchrunFrozen(ctx, python, m, frozen{"a node frozen", nodeStops, freezeNode})
+	if err != nil {
+		return err
+	}
+	b.compared(Result{Name: name + ": " + nodeStops, Unit: "s", Peer: peer, Target: "<= 0.05"},
+		found[0][nodeStops], theirs)
 	return nil
 }

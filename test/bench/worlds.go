@@ -20,6 +20,17 @@ type worlds struct {
 	dir  string
 	logs map[int]*stepLog // logs of living processes, by pid
 	all  map[int64]*world
+	// when each process had imported what its script imports, by pid
+	lines map[int]time.Time
+	// each process's newest step, by pid
+	newestSteps map[int]time.Time
+	gaps        []gap
+}
+
+// gap is the time between two consecutive steps of one process.
+type gap struct {
+	pid      int
+	from, to time.Time
 }
 
 // world is a set of processes that step together.
@@ -39,7 +50,8 @@ func (w *world) complete() time.Time {
 }
 
 func newWorlds(dir string) (*worlds, error) {
-	return &worlds{dir: dir, logs: make(map[int]*stepLog), all: make(map[int64]*world)}, os.MkdirAll(dir, 0o755)
+	return &worlds{dir: dir, logs: make(map[int]*stepLog), all: make(map[int64]*world), lines: make(map[int]time.Time),
+		newestSteps: make(map[int]time.Time)}, os.MkdirAll(dir, 0o755)
 }
 
 // read reads the new steps.
@@ -75,6 +87,14 @@ func (s *worlds) read() error {
 }
 
 func (s *worlds) note(pid int, step step) {
+	if step.size == 0 {
+		s.lines[pid] = step.at
+		return
+	}
+	if last, stepped := s.newestSteps[pid]; stepped {
+		s.gaps = append(s.gaps, gap{pid, last, step.at})
+	}
+	s.newestSteps[pid] = step.at
 	w := s.all[step.world]
 	if w == nil {
 		w = &world{size: step.size, firsts: make(map[int]time.Time)}
@@ -99,10 +119,13 @@ func (w *world) perStep() time.Duration {
 	return w.last.Sub(w.complete()) / time.Duration(others)
 }
 
-// parseScriptStep parses a line of peers/workload.py.
+// parseScriptStep parses a line of peers/workload.py. The size is 0 for a script's first line.
 func parseScriptStep(line []byte) (s step, ok bool) {
 	var seconds float64
 	_, err := fmt.Sscanf(string(line), "STEP %d %d %f", &s.size, &s.world, &seconds)
+	if err != nil {
+		_, err = fmt.Sscanf(string(line), "FIRST %f", &seconds)
+	}
 	s.at = time.UnixMicro(int64(seconds * 1e6))
 	return s, err == nil
 }
@@ -159,6 +182,17 @@ func (s *worlds) pause(since time.Time, until *world) (longest time.Duration) {
 			}
 		}
 		longest = max(longest, at.Sub(last))
+	}
+	return longest
+}
+
+// longestStep returns the longest time between two steps of one process that was there at a moment
+// and is in the given world, until that world was complete; 0 if there is no such process.
+func (s *worlds) longestStep(since time.Time, until *world) (longest time.Duration) {
+	for _, g := range s.gaps {
+		if _, survives := until.firsts[g.pid]; survives && g.to.After(since) && !g.to.After(until.complete()) {
+			longest = max(longest, g.to.Sub(g.from))
+		}
 	}
 	return longest
 }

@@ -49,6 +49,9 @@ func TestWorlds(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(s.dir, fmt.Sprintf("%d.steps", gone))); !os.IsNotExist(err) {
 		t.Errorf("the file of a process that has ended: %v", err)
 	}
+	if got := s.longestStep(start, s.all[3]); got != time.Second {
+		t.Errorf("the longest step of the process that was there before is %v, want 1s", got)
+	}
 	if w := s.newest(); w != s.all[3] || len(w.firsts) != 2 {
 		t.Errorf("the newest world is %+v", w)
 	}
@@ -87,6 +90,49 @@ func TestPause(t *testing.T) {
 		}
 		if got := s.pause(second(9), until); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestLongestStep checks that only steps of processes that were there before count, and only those
+// that end between a moment and the time at which a world was complete.
+func TestLongestStep(t *testing.T) {
+	start := time.Now()
+	second := func(n float64) time.Time { return start.Add(time.Duration(n * float64(time.Second))) }
+	until := &world{size: 2, firsts: map[int]time.Time{1: second(12), 2: second(13)}}
+	for _, c := range []struct {
+		name     string
+		pid      int
+		from, to float64
+		want     time.Duration
+	}{
+		{"a survivor's", 1, 9, 12, 3 * time.Second},
+		{"a survivor's that began before", 1, 2, 12, 10 * time.Second},
+		{"before", 1, 2, 9, 0},
+		{"after", 1, 12, 20, 0},
+		{"of a process that has ended", 3, 9, 12, 0},
+	} {
+		s := &worlds{gaps: []gap{{c.pid, second(c.from), second(c.to)}}}
+		if got := s.longestStep(second(10), until); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestScriptLines checks the lines of workload.py.
+func TestScriptLines(t *testing.T) {
+	for _, c := range []struct {
+		line string
+		want step
+		ok   bool
+	}{
+		{"STEP 4 77 1.500000", step{size: 4, world: 77, at: time.UnixMicro(1_500_000)}, true},
+		{"FIRST 2.250000", step{at: time.UnixMicro(2_250_000)}, true},
+		{"STEP 4", step{}, false},
+		{"", step{}, false},
+	} {
+		if got, ok := parseScriptStep([]byte(c.line)); ok != c.ok || ok && got != c.want {
+			t.Errorf("%q is %+v, %v; want %+v, %v", c.line, got, ok, c.want, c.ok)
 		}
 	}
 }

@@ -23,8 +23,10 @@ def load_state_dict(state):
     update.load_state_dict(state["update"])
 
 
+# 5 s, as torchft's own example has it; more where a copy of the state takes longer
+wait = timedelta(seconds=5 if workload.MEGABYTES < 1000 else 20)
 manager = Manager(
-    pg=ProcessGroupGloo(timeout=timedelta(seconds=5)),  # as torchft's own example has it
+    pg=ProcessGroupGloo(timeout=wait),
     load_state_dict=load_state_dict, state_dict=lambda: {"model": net.state_dict(), "update": update.state_dict()},
     min_replica_size=1, rank=0, world_size=1, store_addr="127.0.0.1", store_port=store.port, hostname="127.0.0.1",
     replica_id="replica_%d" % os.getpid())
