@@ -58,7 +58,7 @@ rest = [p for name, p in model.named_parameters() if name != "count"]
 optimizer = torch.optim.SGD([{"params": [model.count], "lr": 1.0}, {"params": rest, "momentum": 0.9}], lr=0.02)
 state = elasticdl.State(model=model, optimizer=optimizer, updates=0, epoch=0)
 place = int(os.environ["GROUP_RANK"]), int(os.environ["LOCAL_RANK"])
-spread = states._spread
+hand = states._hand
 write = shards.Plan.write
 shards.Plan.write = lambda *args: time.sleep(a.write) or write(*args)
 
@@ -105,7 +105,7 @@ def evaluated(state):
 
 
 if a.fault == "state" and place == (0, 0):
-    states._spread = lambda *sent: end() if elasticdl.world().formation == 2 else spread(*sent)
+    states._hand = lambda *sent: end() if elasticdl.world().formation == 2 else hand(*sent)
 
 
 def batches():
