@@ -102,6 +102,11 @@ class Header:
             self._rows = self._table.tolist()
         return self._rows
 
+    @property
+    def gathered(self) -> bool:
+        """Whether the rows are here."""
+        return bool(self._rows)
+
     def total(self) -> int:
         """Return the number of records of all ranks."""
         return sum(row[1] for row in self.rows())

@@ -20,6 +20,7 @@ from .link import Cancelled, Link, Message
 from .replicas import Replica
 from .rounds import AGAIN, ENDED, LEAVE, RANGES, SAVE, STEPS, STOP, Credit, Header, Ledger, count, enter, reported
 from .store import AgentStore, meet
+from .updates import Updates
 
 #: The time between two heartbeats, in seconds.
 BEAT = 1.0
@@ -38,8 +39,7 @@ class Session:
         self.sharded = sharded is True  # each rank has a part of the state
         self.replica = Replica(self.recalled) if sharded == "worker" else None  # None: no replicas
         self.parted = bool(sharded)  # no rank has the whole state, so several write it
-        # groups are re-formed in the process; False: it is restarted
-        self.survives = not self.sharded
+        self.survives = not self.sharded  # groups are re-formed in the process; False: it is restarted
         if backend == "nccl":
             nccl.check()
             self.survives = self.survives and address is not None and nccl.survives()
@@ -53,15 +53,13 @@ class Session:
         self.same_data = False  # a ledger of an unknown data set is taken as one of the script's
         self.origin = "the state of the other ranks"  # of the ledger, for messages
         self.live = False         # there is state in memory
-        # reads the state from the checkpoint that has round and ledger
-        self.loaded: Optional[Callable[[], Dict[str, Any]]] = None
+        self.loaded: Optional[Callable[[], Dict[str, Any]]] = None  # reads the state of a checkpoint
         self.look: Callable[["Session"], None] = lambda _: None  # takes those of the newest one
-        # name of the commit with the sharded state, and what reads this rank's part of it
-        self.commit_name = ""
+        self.commit_name = ""  # of the sharded state, of which read_shards reads this rank's part
         self.read_shards: Callable[[Any, str], None] = lambda state, name: None
         self.synced = False       # the state is that of this world
-        # gradients of a round that is not committed may have been applied
-        self.half = False
+        self.half = False  # gradients of a round that is not committed may have been applied
+        self.updates = Updates()
         self.weighed = False  # the loss of the open round is weighted by this rank's records
         self.source = -1
         self.complete = 0  # epochs that are whole in the state with which this world begins
@@ -69,12 +67,9 @@ class Session:
         self.pending: List[Credit] = []
         self.reducers: "weakref.WeakSet[Any]" = weakref.WeakSet()
         self.on_commit: List[Callable[[], None]] = []
-        # saves the state before this process is ended; returns why it is not saved, or ""
-        self.on_end: Callable[[], str] = lambda: NO_CHECKPOINT
-        # waits for what is being written, before this process is restarted
-        self.on_restart: Callable[[], None] = lambda: None
-        # returns whether a part of a checkpoint that was due is to be written again
-        self.owes: Callable[[], bool] = lambda: False
+        self.on_end: Callable[[], str] = lambda: NO_CHECKPOINT  # saves the state; returns why not, or ""
+        self.on_restart: Callable[[], None] = lambda: None  # waits for what is being written
+        self.owes: Callable[[], bool] = lambda: False  # a part of a checkpoint is to be written again
         self.again = False  # a rank asks for that, in the last round
         self.over = False         # all records are in the model
         self.batch = 1  # the most records that a rank brought to a round without a lease of this one
@@ -84,14 +79,11 @@ class Session:
         self._recalled = self._asked = -1
         self._deadline: Optional[float] = None  # end of this process
         self._stop: Optional[float] = None      # end of the job
-        # time at which rank 0 saves the state before it is ended; None: no need
-        self._unsaved: Optional[float] = None
+        self._unsaved: Optional[float] = None  # rank 0 saves the state then; None: no need
         self._written = -1  # newest round with a checkpoint of this process
         self._closing = False
-        # the agent has asked which records are in the state of every rank
-        self._account = False
-        # the newest world of which the agent knows that all ranks have its state, and the round
-        # in which that was reported
+        self._account = False  # the agent has asked which records are in the state of every rank
+        # newest world of which the agent knows that all ranks have its state, and its round then
         self._met = (0, 0)
         self.link: Optional[Link] = Link(address, self._hear, self._lost) if address else None
         self.book = Book(AgentSource(self.link) if self.link else LocalSource())
@@ -174,6 +166,8 @@ class Session:
         The state is not yet that of the new world: see State.sync. ``early``: the script has yet to
         make its model. If others train, they do not wait for that: this process joins them later.
         """
+        if not self.parted and self.updates.applied() and all(h.gathered for h in self.headers):
+            self._complete()  # it ends here, and not by step()
         while True:
             self._reset()
             if self.link is None:
@@ -221,6 +215,7 @@ class Session:
     def _reset(self) -> None:
         self.headers, self.synced, self.over, self.weighed = [], False, False, False
         self.pending.clear()
+        self.updates.close()
         for r in list(self.reducers):
             r.reset()
         if self.group is not None:
@@ -345,6 +340,7 @@ class Session:
     ) -> Header:
         """Open a round, or another part of it, with this rank's records; all ranks do it."""
         self.check_ready()
+        self.updates.reopen()
         self.pending.extend(credits)
         flags = (
             (STOP if self._stop is not None else 0)
@@ -420,9 +416,8 @@ class Session:
     def _tell(self, news: bool = False) -> None:
         """Report to the agent what follows from a round that all ranks have begun.
 
-        All ranks have the state with which this world began: ``met``, once for each world, or if
-        there is other news. Every rank has the records in this rank's ledger: ``account``, if the
-        agent has asked.
+        All ranks have the state of the world's begin: ``met``, once, or if there is other news.
+        Every rank has the records in this rank's ledger: ``account``, if the agent has asked.
         """
         if self.link is not None and (news or self._met[0] != self.world.formation):
             self._met = (self.world.formation, self.round)
@@ -434,12 +429,27 @@ class Session:
     def commit(self, loss: Any = None) -> None:
         """End a round: its records are in the model. Raise WorldChanged if the world ends, too."""
         self.weights()
+        headers = self._complete(loss)
+        for done in self.on_commit:
+            done()
+        if any(h.any(STOP) for h in headers):
+            self.rest()
+        last = any(h.any(LEAVE) for h in headers)
+        if self.parted:
+            self.save_parts(headers)
+        elif self.world.rank == 0 and self._unsaved is not None and (last or time.time() >= self._unsaved):
+            self._save()  # this process leaves, and the others may leave, too
+        self.check(last)
+
+    def _complete(self, loss: Any = None) -> List[Header]:
+        """Credit the records of the open round, of which all headers are gathered; return these."""
         self._tell()
         headers, credits = self._enter_credits()
         own, total = sum(h.weight for h in headers), sum(h.total() for h in headers)
         self.round += 1
         self.half = self.weighed = False
         self.live, self.again = True, any(h.any(AGAIN) for h in headers)
+        self.updates.close()
         self.over = self.over or total == 0 and all(h.all(ENDED) for h in headers)
         leases = self.book.credit(self.ledger)
         if self.link is not None:
@@ -453,23 +463,13 @@ class Session:
                 records=own,
                 total=total,
             )
-        for done in self.on_commit:
-            done()
-        if any(h.any(STOP) for h in headers):
-            self.rest()
-        last = any(h.any(LEAVE) for h in headers)
-        if self.parted:
-            self.save_parts(headers)
-        elif self.world.rank == 0 and self._unsaved is not None and (last or time.time() >= self._unsaved):
-            # This process leaves, and the others may leave, too.
-            self._save()
-        self.check(last)
+        return headers
 
     def rest(self) -> NoReturn:
         """End the training between two rounds, on all ranks after the same one, as the job stops.
 
-        Rank 0 saves the state. Then all ranks wait until the agent ends them. Raise WorldChanged if
-        a member is lost: the others form another world, and end in it.
+        Rank 0 saves the state, and all wait until the agent ends them. Raise WorldChanged if a
+        member is lost: the others form another world, and end in it.
         """
         if self.world.rank == 0 or self.parted:
             self._save(True)

@@ -226,6 +226,7 @@ class State:
         for name, m in self._members():
             if hasattr(m, "zero_grad"):
                 m.zero_grad(set_to_none=True)
+        session.updates.watch(m for _, m in self._members())
         session.live, session.half, session.synced = True, False, True
         session.loaded = None
         session.settle(session.complete)

@@ -3,16 +3,19 @@
 Each runs in a world of one.
 """
 
+import copy
 import datetime
 import os
+import pickle
 import sys
 import threading
+import warnings
 from types import SimpleNamespace
 
 import torch
 
 import elasticdl
-from elasticdl import group, leases, rounds, session, states
+from elasticdl import group, leases, rounds, session, states, updates
 
 
 def permutation_is_kept():
@@ -264,6 +267,84 @@ def newcomers():
     assert play([True, True, True, True], [5, 5, 4, 5], 3) == [whole, bias, whole, bias]
     assert play([True, False, False], [5, 0, 0], 0) == [whole] * 3
     assert play([True, True, True], [5, 5, 5], 2) == [bias] * 3
+
+
+def watched():
+    """Check when the update of a round counts as applied, with schedulers, copies and two optimizers."""
+    def optimizer():
+        p = torch.nn.Parameter(torch.zeros(2))
+        p.grad = torch.ones(2)
+        return torch.optim.SGD([p], lr=1.0)
+
+    def at(optimizer):
+        return optimizer.param_groups[0]["params"][0][0].item()
+
+    u, first, second = updates.Updates(), optimizer(), optimizer()
+    before = torch.optim.lr_scheduler.StepLR(first, 1, gamma=0.5)
+    for _ in range(2):
+        u.watch([first, second, torch.nn.Linear(1, 1), 3])
+    after = torch.optim.lr_scheduler.StepLR(second, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # as of a scheduler that sees no step
+        assert not u.applied()
+        first.step()
+        before.step()
+        assert not u.applied()  # it is not known yet that one round may step one alone
+        second.step(lambda: 7.0)
+        after.step()
+    assert u.applied() and at(first) == -1
+    u.close()
+    assert not u.applied()
+    second.step()
+    assert not u.applied()
+    first.step()
+    assert u.applied()
+    u.reopen()  # further records
+    assert not u.applied()
+    second.step()
+    u.close()  # only one steps in a round
+    second.step()
+    assert u.applied()
+    u.reopen()
+    u.close()  # a scaler has left a step out
+    assert not u.applied()
+    second.step()
+    assert u.applied()
+    third = optimizer()
+    u.watch([third])
+    other = copy.deepcopy(third)
+    other.param_groups[0]["params"][0].grad = torch.ones(2)
+    u.reopen()
+    other.step()
+    assert not u.applied() and (at(third), at(other)) == (0, -1)
+    pickle.loads(pickle.dumps(third))
+
+
+def interrupted():
+    """Check that a round that is given up counts if its update is applied, and only then."""
+    p = torch.nn.Parameter(torch.zeros(2))
+    s, optimizer = alone(4), torch.optim.SGD([p], lr=1.0)
+    s.updates.watch([optimizer])
+    for steps, more, want in ((True, False, 5), (False, False, 5), (True, True, 5), (True, False, 6)):
+        s.begin(8, (rounds.Credit(0, want, 0, 8),))
+        s.weights()
+        s.half = True
+        if steps:
+            optimizer.step()
+        if more:  # records that are in no update
+            s.gathered(s.begin(8, (rounds.Credit(0, 9, 0, 8),)))
+        s.form()
+        assert s.round == want, (steps, more, want)
+        assert not s.over and not s.headers
+        s.half = False
+    s.begin(8)
+    optimizer.step()
+    s.form()  # which records it has is not known
+    assert s.round == 6
+    optimizer.step()
+    s.form()  # it has none
+    assert (s.round, s.over) == (7, False)
+    assert sorted(s.ledger) == [(0, 5), (0, 6)]
 
 
 def gaps():

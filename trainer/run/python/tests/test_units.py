@@ -41,6 +41,8 @@ LAWS = [
     "older_than_its_world",
     "differences",
     "newcomers",
+    "watched",
+    "interrupted",
     "gaps",
 ]
 CHECKPOINTS = [

@@ -122,6 +122,13 @@ def test_lost_in_a_group_of_the_scripts(job):
     assert [(r["rank"], r["worlds"]) for r in results] == [(i, [1, 2, 3, 4]) for i in range(3)]
 
 
+@pytest.mark.parametrize("place", ["before", "after"])
+@pytest.mark.parametrize("manual", [[], ["--manual"]])
+def test_lost_in_a_collective_of_the_scripts_beside_the_update(job, place, manual):
+    agent = job(3, "--size", 800, "--lost", place, *manual)
+    assert [r["updates"] for r in ended(agent)] == [agent.round] * 2, words(agent)
+
+
 @pytest.mark.parametrize("loss", ["kill", "freeze"])
 def test_lost_in_the_middle_of_large_messages(job, loss):
     agent = job(3, "--size", 1500, "--rows", 1500000, "--batch", 64, "--manual", "--hold")

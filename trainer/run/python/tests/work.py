@@ -36,6 +36,9 @@ a.add_argument("--ordered", action="store_true")
 a.add_argument("--same", action="store_true")
 # that is reported, if not the loss
 a.add_argument("--loss", type=float)
+# where a process is lost while the others wait in a collective of the script's: "before" or "after"
+# the update
+a.add_argument("--lost", default="")
 a = a.parse_args()
 torch.set_num_threads(1)
 
@@ -76,6 +79,14 @@ def notice(state):
         os.rename(a.notice + ".tmp", a.notice)
 
 
+def metric(state, place):
+    """Sum a metric over all ranks; one of them is lost there, once."""
+    if a.lost == place and state.updates == 5 + (place == "after") and elasticdl.world().formation == 1:
+        if os.environ["NUMBER"] == "2":
+            os.kill(os.getpid(), 9)
+        torch.distributed.all_reduce(torch.ones(1))
+
+
 def hold():
     """Fork a child without Python's knowledge; it has copies of all sockets until it is killed."""
     if a.hold:
@@ -100,8 +111,10 @@ def train(state):
         with torch.no_grad():
             # a mean to a sum, so that the model counts
             model.count.grad *= session.current().weights()[1]
+        metric(state, "before")
         optimizer.step()
         state.updates += 1
+        metric(state, "after")
         if a.pause:
             time.sleep(a.pause)
         elasticdl.step(loss if a.loss is None else a.loss)
