@@ -48,8 +48,8 @@ from .abort import abort, of_gloo
 from .outside import NoStore, Outside
 from .replicas import Replica
 
-#: Timeout of a constructor, when all ranks are ready, and of a collective. The latter may be long,
-#: because the group is aborted when a peer is lost.
+#: Timeout of a constructor, when all ranks are ready, and of a collective or message. The latter
+#: may be long, because the group is aborted when a peer is lost.
 MAKE, TALK = timedelta(seconds=60), timedelta(minutes=30)
 #: Time between two looks, during a wait, at whether the group is aborted.
 LOOK = timedelta(milliseconds=100)
@@ -235,7 +235,7 @@ class Group:
 
         def run() -> None:
             try:
-                _plain_wait(work)
+                _plain_wait(work, _messages.get(work, timedelta(0)))
             except RuntimeError as e:
                 failures.append(e)
             done.set()
@@ -372,17 +372,21 @@ def _watch(group: Group) -> None:
                 setattr(kind, name, _noted(plain))
 
 
-#: Works of send and recv that were not waited for.
-_messages: "weakref.WeakSet[Any]" = weakref.WeakSet()
+#: Works of send and recv that were not waited for, and how long that may last. It is 0 in the
+#: script's groups, which have their own timeouts. For messages gloo knows only that of the
+#: constructor, which is short in the world's groups.
+_messages: "weakref.WeakKeyDictionary[Any, timedelta]" = weakref.WeakKeyDictionary()
 
 
 def _noted(plain: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that notes its work as that of a message."""
 
-    def method(*args: Any, **kwargs: Any) -> Any:
-        work = plain(*args, **kwargs)
+    def method(group: Any, *args: Any, **kwargs: Any) -> Any:
+        work = plain(group, *args, **kwargs)
         if work is not None:
-            _messages.add(work)
+            w = _watched
+            ours = w is not None and any(group is g for g in (w.gloo, w.across, w._public))
+            _messages[work] = TALK if ours else timedelta(0)
         return work
 
     setattr(method, "elasticdl", True)

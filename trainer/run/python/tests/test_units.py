@@ -106,6 +106,7 @@ REPLICAS = ["agreed", "older_votes", "lost_mate", "left", "meeting", "header", "
         "ended",
         "scripts_groups",
         "messages",
+        "long_messages",
         "stays_open",
         "nccl",
         "alone",

@@ -132,6 +132,44 @@ def messages():
     assert time.monotonic() - began < 20
 
 
+def long_messages():
+    """Check that a message may take longer than the constructor of the world's group.
+
+    In a group of the script its own timeout holds.
+    """
+    group = Group(1, 0, 2)
+    group.gloo, peer = gloo(1)
+    group.data = group.across = group.gloo
+    group.store = torch.distributed.HashStore()
+    group.publish()
+    own, _ = gloo(1)
+    received = torch.zeros(4)
+
+    def late(tag):
+        time.sleep(2)
+        groups._plain_wait(peer.send([torch.ones(4)], 0, tag))
+
+    def recv():
+        torch.distributed.recv(received, src=1, tag=states.TAG)
+
+    def hand():
+        states._hand(group, 1, 0, [received], group.wait_message)
+
+    for receive in recv, hand:
+        sender = threading.Thread(target=late, args=[states.TAG])
+        sender.start()
+        receive()
+        sender.join()
+        assert received.sum() == 4
+        received.zero_()
+    try:
+        own.recv([received], 1, 3).wait()
+    except RuntimeError as e:
+        assert "Timed out waiting 1000ms" in str(e), e
+    else:
+        raise AssertionError("nobody has sent that")
+
+
 def stays_open():
     """Check that a process whose connections an abort does not close is not sure of its state."""
     group, doubts = Group(1, 0, 2), []
@@ -691,6 +729,7 @@ def unfinished():
     "ended": ended,
     "scripts_groups": scripts_groups,
     "messages": messages,
+    "long_messages": long_messages,
     "stays_open": stays_open,
     "nccl": aborting,
     "alone": alone,
