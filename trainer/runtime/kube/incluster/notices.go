@@ -3,6 +3,7 @@ package incluster
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,12 +33,12 @@ const (
 	avoidFor = 5 * time.Minute
 )
 
-// notice says why a node will be taken away, and since when that is known.
+// notice says why a node will be taken away.
 type notice struct {
 	reason string
-	since  time.Time
-	// by a pod there, which has asked its cloud: the node itself does not show it
-	reported bool
+	// the time since which a pod that is created on the node may stay: it tolerates the taint, or
+	// the node came back under its name
+	until time.Time
 }
 
 // heed hears of the nodes until ctx ends, if the master may watch them, for which it needs a
@@ -107,6 +108,7 @@ func (h herald) Delete(o any) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.notices, o.(*core.Node).Name)
+	delete(h.reports, o.(*core.Node).Name)
 	return nil
 }
 
@@ -119,11 +121,9 @@ func (h herald) Replace(list []any, _ string) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for name := range h.notices {
-		if !there[name] {
-			delete(h.notices, name)
-		}
-	}
+	absent := func(name string, _ notice) bool { return !there[name] }
+	maps.DeleteFunc(h.notices, absent)
+	maps.DeleteFunc(h.reports, absent)
 	return nil
 }
 
@@ -133,11 +133,12 @@ func (r *Runtime) noticed(n *core.Node, now time.Time) {
 	reason := observe.Notice(n, r.config.Job.NoticeTaints)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch old, known := r.notices[n.Name]; {
-	case reason == "" && !old.reported:
+	switch _, known := r.notices[n.Name]; {
+	case reason == "":
 		delete(r.notices, n.Name)
-	case reason != "" && !known:
-		r.evacuate(n.Name, notice{reason: reason, since: now})
+	case !known:
+		r.notices[n.Name] = notice{reason, now}
+		r.evacuate(reason)
 	}
 }
 
@@ -153,16 +154,17 @@ func (r *Runtime) takenAway(id pod.ID, why string) bool {
 		return false
 	}
 	name := k.reported.Node
-	if old, known := r.notices[name]; !known || old.reported && !now.Before(old.until()) {
-		r.evacuate(name, notice{"node " + name + " will be taken away: " + why, now, true})
+	if !now.Before(r.reports[name].until) {
+		why = "node " + name + " will be taken away: " + why
+		r.reports[name] = notice{why, now.Add(avoidFor)}
+		r.evacuate(why)
 	}
 	return true
 }
 
-// evacuate asks the pods of a node to leave. The mutex is held.
-func (r *Runtime) evacuate(node string, n notice) {
-	r.config.Log.Warn("The pods of a node leave", "reason", n.reason)
-	r.notices[node] = n
+// evacuate asks the pods of the nodes that will be taken away to leave. The mutex is held.
+func (r *Runtime) evacuate(why string) {
+	r.config.Log.Warn("The pods of a node leave", "reason", why)
 	for uid, k := range r.known {
 		r.yield(uid, k)
 	}
@@ -173,8 +175,8 @@ func (r *Runtime) evacuate(node string, n notice) {
 func (r *Runtime) avoided(now time.Time) (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for name, n := range r.notices {
-		if n.reported && now.Before(n.until()) {
+	for name, n := range r.reports {
+		if now.Before(n.until) {
 			names = append(names, name)
 		}
 	}
@@ -182,22 +184,17 @@ func (r *Runtime) avoided(now time.Time) (names []string) {
 	return names
 }
 
-// until returns the time since which a pod that is created on the node may stay: it tolerates the
-// taint, or the node came back under its name.
-func (n notice) until() time.Time {
-	if n.reported {
-		return n.since.Add(avoidFor)
-	}
-	return n.since
-}
-
 // yield asks a pod to leave if its node will be taken away, once. The mutex is held.
 func (r *Runtime) yield(uid types.UID, k *known) {
-	n, ok := r.notices[k.reported.Node]
-	if !ok || k.notice != "" || k.reported.Phase >= pod.Leaving || !k.born.Before(n.until()) {
+	if k.notice != "" || k.reported.Phase >= pod.Leaving {
 		return
 	}
-	r.leave(uid, k, n.reason)
+	for _, of := range []map[string]notice{r.notices, r.reports} {
+		if n := of[k.reported.Node]; k.born.Before(n.until) {
+			r.leave(uid, k, n.reason)
+			return
+		}
+	}
 }
 
 // reconcile replaces pods that wait for a node and avoid one for longer than avoidFor: it may be

@@ -164,6 +164,52 @@ func TestNoNodeIsAvoidedForEver(t *testing.T) {
 	s.quiet(r)
 }
 
+// A notice by a pod and a taint do not hide each other: a node that came back under its name may
+// get a taint, and a pod that tolerates a taint may hear from its cloud.
+func TestNoticesByBoth(t *testing.T) {
+	s := newAPIServer(t)
+	r := testRuntime(t, s)
+	r.Close() // the test acts as the watch
+	s.create(r, worker0, 1)
+	p := s.get(manifest.PodName("test", worker0)).DeepCopy()
+	begins := func(at time.Time) {
+		p.UID += "-next"
+		runs(p)
+		p.Spec.NodeName, p.CreationTimestamp = "node-1", meta.NewTime(at)
+		r.last[worker0] = p.UID
+		r.seen(p, at)
+		if why := r.known[p.UID].notice; why != "" {
+			t.Fatalf("it leaves: %s", why)
+		}
+	}
+	now := time.Now()
+	begins(now.Add(-time.Minute))
+	r.takenAway(worker0, "AWS announces: stop")
+	if r.known[p.UID].notice == "" {
+		t.Error("it stays although its cloud takes its node")
+	}
+	now = now.Add(2 * avoidFor)
+	begins(now)
+	now = now.Add(time.Minute)
+	r.noticed(node("node-1", impending), now)
+	if why := r.known[p.UID].notice; !strings.HasSuffix(why, impending) {
+		t.Errorf("after an old notice of the cloud it leaves the taint by %q", why)
+	}
+	if names := r.avoided(now); names != nil {
+		t.Errorf("%q are avoided, although the scheduler sees the taint", names)
+	}
+
+	herald{r}.Delete(node("node-1"))
+	r.noticed(node("node-1", impending), now.Add(-3*avoidFor))
+	begins(time.Now().Add(-time.Second)) // it tolerates the taint
+	if !r.takenAway(worker0, "AWS announces: terminate") || !strings.Contains(r.known[p.UID].notice, "terminate") {
+		t.Errorf("it leaves by %q", r.known[p.UID].notice)
+	}
+	if names := r.avoided(time.Now()); len(names) != 1 {
+		t.Errorf("%q are avoided", names)
+	}
+}
+
 // Taints that the job names are notices, too. A master asks the pods that were there before it.
 func TestNoticeBeforeTheMaster(t *testing.T) {
 	s := newAPIServer(t)

@@ -93,3 +93,21 @@ func TestRuntimeWaitsForANewNode(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// A pod that avoids nodes by name may fit one of these, so the time does not count.
+func TestAvoidedNodesAreNodes(t *testing.T) {
+	s := newAPIServer(t)
+	r := testRuntime(t, s)
+	r.Close()
+	s.create(r, worker0, 1)
+	p := s.get(manifest.PodName("test", worker0)).DeepCopy()
+	manifest.Avoid(p, []string{"node-1"})
+	p.Status.Conditions = []core.PodCondition{{Type: core.PodScheduled, Status: core.ConditionFalse,
+		Reason: core.PodReasonUnschedulable, Message: "0/1 nodes are available: 1 node(s) didn't satisfy plugin(s) " +
+			"[NodeAffinity]. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."}}
+	now := time.Now()
+	r.seen(p, now)
+	if e := r.starved(now.Add(2 * time.Hour)); len(e) > 0 {
+		t.Errorf("%+v", e)
+	}
+}

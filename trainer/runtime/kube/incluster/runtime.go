@@ -74,8 +74,9 @@ type Runtime struct {
 	last map[pod.ID]types.UID
 	// a pod of the job has run
 	ran bool
-	// of the nodes that will be taken away
-	notices map[string]notice
+	// of the nodes that will be taken away: what they show themselves, and what pods there have
+	// reported, which have asked their cloud
+	notices, reports map[string]notice
 }
 
 // known is a pod object that exists, or did at its last event.
@@ -125,6 +126,7 @@ func NewRuntime(config RuntimeConfig) *Runtime {
 		last:   make(map[pod.ID]types.UID),
 
 		notices: make(map[string]notice),
+		reports: make(map[string]notice),
 	}
 	r.ctx, r.cancel = context.WithCancel(klogTo(context.Background(), config.Log))
 	return r

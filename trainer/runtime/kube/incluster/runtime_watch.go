@@ -131,7 +131,7 @@ func (r *Runtime) seen(p *core.Pod, now time.Time) []pod.Event {
 	case k.lacks.IsZero():
 		k.lacks = now
 	}
-	switch unfit := observe.FitsNoNode(p); {
+	switch unfit := observe.FitsNoNode(p) && !k.avoids; { // reconcile replaces one that avoids nodes
 	case !unfit:
 		k.unfit = time.Time{}
 	case k.unfit.IsZero():
