@@ -42,12 +42,14 @@ type Ask func(context.Context) (why string, err error)
 
 // Of returns how a cloud is asked, by the values of Job.NoticeMetadata.
 func Of(cloud string) (Ask, error) {
+	// It uses no proxy: that would answer for another machine, or not at all.
+	direct := &http.Client{Timeout: limit, Transport: new(http.Transport)}
 	switch cloud {
 	case job.NoticeAWS:
-		client := imds.New(imds.Options{EnableFallback: aws.FalseTernary})
+		client := imds.New(imds.Options{EnableFallback: aws.FalseTernary, HTTPClient: direct})
 		return func(ctx context.Context) (string, error) { return askAWS(ctx, client) }, nil
 	case job.NoticeGCE:
-		client := metadata.NewClient(&http.Client{Timeout: limit})
+		client := metadata.NewClient(direct)
 		return func(ctx context.Context) (string, error) { return askGCE(ctx, client) }, nil
 	}
 	return nil, fmt.Errorf("cloud %q: expected %s or %s", cloud, job.NoticeAWS, job.NoticeGCE)

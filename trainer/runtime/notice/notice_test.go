@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -102,6 +104,37 @@ func TestClouds(t *testing.T) {
 	}
 	if _, err := Of("azure"); err == nil || !strings.Contains(err.Error(), "expected aws or gce") {
 		t.Error(err)
+	}
+}
+
+// The service is this machine's own: a proxy would answer for another machine, or not at all.
+func TestNoProxy(t *testing.T) {
+	const child = "TEST_NO_PROXY"
+	if os.Getenv(child) != "" { // net/http reads the variables of proxies once in a process
+		for _, cloud := range []string{job.NoticeAWS, job.NoticeGCE} {
+			ask, err := Of(cloud)
+			if err != nil {
+				t.Fatal(err)
+			}
+			limited, cancel := context.WithTimeout(t.Context(), time.Second/2)
+			ask(limited)
+			cancel()
+		}
+		return
+	}
+	asked := make(chan string, 100)
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- r.URL.String()
+	}))
+	defer proxy.Close()
+	c := exec.Command(os.Args[0], "-test.run=^TestNoProxy$")
+	c.Env = append(os.Environ(), child+"=1", "HTTP_PROXY="+proxy.URL, "NO_PROXY=",
+		"AWS_EC2_METADATA_SERVICE_ENDPOINT=http://192.0.2.1", "GCE_METADATA_HOST=192.0.2.1")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if len(asked) > 0 {
+		t.Errorf("a proxy is asked for %s", <-asked)
 	}
 }
 
