@@ -4,7 +4,9 @@ package local_test
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,6 +59,38 @@ func TestTorchReplicas(t *testing.T) {
 	}
 	if n := strings.Count(j.log(""), ", 0 wrong"); n != 3*each {
 		t.Errorf("%d processes have counted every record of their shard once, want %d", n, 3*each)
+	}
+	j.nobody()
+}
+
+// TestTorchShardedOverAll checks a model that is sharded over all processes, which start again when
+// the world changes: no record is trained on again when a worker joins, or leaves.
+func TestTorchShardedOverAll(t *testing.T) {
+	const records = 6000
+	pythons := torch.Pythons(t)
+	python := pythons[len(pythons)-1]
+	j := script(t, python, "replicas.py", []string{fmt.Sprint(records), "0.05", "all"}, "--num_workers=2",
+		"--max_workers=3", "--heartbeat_timeout=5s")
+	pids := j.whole(2)
+	j.scale(3)
+	pids = j.whole(3, pids...)
+	j.scale(2)
+	j.whole(2, pids...)
+	j.enough()
+	if s := j.end(0); s.State != "Succeeded" || s.Restarts != 0 || s.RecordsDone != records {
+		t.Errorf("%s with %d of %d records, %d failures counted: %s", s.State, s.RecordsDone, records, s.Restarts, s.Reason)
+	}
+	// the checkpoint may have a round more than the master knew of
+	resumed := regexp.MustCompile(`resumed from its checkpoint .* records=(\d+) of=(\d+)`).
+		FindAllStringSubmatch(j.log("master"), -1)
+	if len(resumed) != 2 {
+		t.Errorf("the program has resumed %d times, want 2", len(resumed))
+	}
+	for _, m := range resumed {
+		has, _ := strconv.Atoi(m[1]) // the pattern matches digits only
+		if due, _ := strconv.Atoi(m[2]); has < due {
+			t.Errorf("it resumed with %s of %s records, want all of them", m[1], m[2])
+		}
 	}
 	j.nobody()
 }

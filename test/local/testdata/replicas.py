@@ -1,5 +1,6 @@
 """Trains replicas of a sharded model that counts its records: element i of "count" rises by one
-each time that record i is in an update. Each worker's processes have one replica.
+each time that record i is in an update. Each worker's processes have one replica, or all processes have
+one model if the third argument is "all".
 
 Until the file "enough" is there a step lasts a while, so that there is time for what the test does.
 """
@@ -13,6 +14,7 @@ from torch.distributed.fsdp import fully_shard
 import elasticdl
 
 home, size, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+apart = sys.argv[4:] == ["all"]
 
 
 class Counts(torch.nn.Module):
@@ -25,9 +27,11 @@ class Counts(torch.nn.Module):
         return -self.count[x].mean() + 0 * self.layer(torch.ones(1, 30)).sum()
 
 
-elasticdl.init(sharded="worker")
+if apart:
+    elasticdl.checkpoint(os.path.join(home, "checkpoint"), every=1000)
+elasticdl.init(sharded=True if apart else "worker")
 model = Counts()
-fully_shard(model, mesh=elasticdl.worker_mesh())
+fully_shard(model, mesh=None if apart else elasticdl.worker_mesh())
 optimizer = torch.optim.SGD(
     [{"params": [model.count], "lr": 1.0}, {"params": model.layer.parameters(), "momentum": 0.9}], lr=0.1
 )
@@ -40,7 +44,8 @@ def train(state):
         optimizer.zero_grad()
         loss = model(x)
         elasticdl.weighted(loss).backward()
-        elasticdl.allreduce_gradients(model)
+        if not apart:
+            elasticdl.allreduce_gradients(model)
         # of each record of the global batch the same share, over all shards
         most = (-model.count.grad).max().full_tensor()
         model.count.grad.div_(most)

@@ -89,7 +89,7 @@ func (s *Supervisor) joinLimit() time.Time {
 func (s *Supervisor) depart() {
 	grace := s.leaveBy.Sub(s.now)
 	s.log("Asked to leave: the program has the grace period to end", "grace", grace.Round(time.Second))
-	stays := func(p *process) bool { return p.keeps() || p.tail() }
+	stays := func(p *process) bool { return p.keeps() || p.closes() || p.tail() }
 	for _, p := range s.procs {
 		if stays(p) && p.conn != nil {
 			s.do(TellLeave{p.conn.number, s.leaveBy})
@@ -124,11 +124,15 @@ func (s *Supervisor) tailLimit() time.Time {
 	return time.Time{}
 }
 
-// part begins to leave the world: processes that keep no state are ended, the others come back
-// after a round, unless a member is lost or breaks off.
+// broken reports whether a process has failed otherwise than because its world was to end.
+func (s *Supervisor) broken() bool {
+	return slices.ContainsFunc(s.failed, func(p *process) bool { return !p.closed() })
+}
+
+// part begins to leave the world: processes come back or end after a round, unless a member is lost
+// or breaks off, or one knows of no rounds.
 func (s *Supervisor) part() {
-	ends := s.kill(s.policy.RestartGrace, (*process).stateless)
-	if len(s.failed) > 0 || ends || s.lost {
+	if s.lost || s.broken() || s.some((*process).cut) {
 		s.breakUp()
 		return
 	}
@@ -141,7 +145,7 @@ func (s *Supervisor) part() {
 func (s *Supervisor) recallStep() {
 	clear := !s.some((*process).parts)
 	switch {
-	case !clear && !s.lost && len(s.failed) == 0:
+	case !clear && !s.lost && !s.broken():
 	case s.trained() && !s.returns() && len(s.failed) == 0 && !s.lost:
 		s.toRunning()
 	default:
@@ -149,8 +153,9 @@ func (s *Supervisor) recallStep() {
 	}
 }
 
-// breakUp makes processes leave the world at once that have not.
+// breakUp makes processes leave the world at once that have not. Those that keep no state are ended.
 func (s *Supervisor) breakUp() {
+	s.kill(s.policy.RestartGrace, (*process).stateless)
 	s.breaks = s.some((*process).parts)
 	if s.breaks {
 		s.do(Shut{})
@@ -202,11 +207,11 @@ func (s *Supervisor) killStep() {
 }
 
 // recall makes the processes that keep their state leave the world: at once, or all together after
-// a round. Until then they can use the world's store: a process may be building its process group
+// a round, after which those that keep none end. Until then they can use the world's store: a process may be building its process group
 // when a worker joins.
 func (s *Supervisor) recall(now bool) {
 	for _, p := range s.procs {
-		if p.absent() {
+		if p.absent() || !now && p.closes() {
 			s.do(Recall{p.conn.number, s.world.Generation, now})
 		}
 	}
@@ -257,7 +262,7 @@ func (s *Supervisor) breaksOff() bool {
 	left := 0
 	for _, p := range s.procs {
 		if p != nil && p.member && (p.waits != nil || p.exit != nil && !p.exit.Failed() && !p.exit.Stopped ||
-			p.retired()) {
+			p.retired() || p.closed()) {
 			left++
 		}
 	}
@@ -319,7 +324,7 @@ func (s *Supervisor) reportFailures(a *Arrive) {
 		a.First = root.pid
 	}
 	if root := rootCause(failed); root != nil &&
-		slices.ContainsFunc(failed, func(p *process) bool { return p.exit.Signal == 0 }) {
+		slices.ContainsFunc(failed, func(p *process) bool { return p.exit.Signal == 0 && !p.closed() }) {
 		a.Root = root.pid
 	}
 }

@@ -74,6 +74,20 @@ func (p *process) tail() bool { return p.lives() && p.retired() }
 // stateless reports whether a process ends with its world.
 func (p *process) stateless() bool { return p.lives() && p.member && !p.keeps() && !p.retired() }
 
+// closes reports whether a process ends on its own after a round of its world, so that it can write
+// what it has: it uses the package, and keeps no state.
+func (p *process) closes() bool {
+	return p.stateless() && p.conn != nil && !p.conn.closed && !p.conn.keeps && !p.ordered && p.joined > 0
+}
+
+// cut reports whether a process that ends with its world cannot end on its own.
+func (p *process) cut() bool { return p.stateless() && !p.closes() }
+
+// closed reports whether a process has ended because its world was to end, on its own.
+func (p *process) closed() bool {
+	return p != nil && p.conn != nil && p.exit != nil && p.exit.Signal == 0 && p.exit.Code == CodeRestart
+}
+
 // parts reports whether a process has not left its world yet.
 func (p *process) parts() bool { return p.lives() && p.member && p.waits == nil && !p.retired() }
 

@@ -137,6 +137,9 @@ func (s *Supervisor) run() (again bool) {
 		s.log("The world ends: it has lost a member", "generation", s.world.Generation)
 		s.part()
 		return true
+	case len(s.failed) > 0 && !s.broken(): // the others leave after this round, too
+		s.part()
+		return true
 	case len(s.failed) > 0:
 		if slices.ContainsFunc(s.failed, func(p *process) bool { return p.exit.Signal != 0 }) {
 			s.part()
