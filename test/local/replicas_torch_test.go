@@ -78,7 +78,8 @@ func TestTorchShardedOverAll(t *testing.T) {
 	j.whole(2, pids...)
 	j.enough()
 	if s := j.end(0); s.State != "Succeeded" || s.Restarts != 0 || s.RecordsDone != records {
-		t.Errorf("%s with %d of %d records, %d failures counted: %s", s.State, s.RecordsDone, records, s.Restarts, s.Reason)
+		t.Errorf("%s with %d of %d records, %d failures counted: %s", s.State, s.RecordsDone, records, s.Restarts,
+			s.Reason)
 	}
 	// the checkpoint may have a round more than the master knew of
 	resumed := regexp.MustCompile(`resumed from its checkpoint .* records=(\d+) of=(\d+)`).

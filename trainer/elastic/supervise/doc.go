@@ -36,10 +36,10 @@
 //	any phase ─ End ─> Ending ─ no process is left ─> Ended
 //
 // Processes that use the package and keep their state live through worlds: they are recalled,
-// arrive, and receive the next world. Other processes end with their world and start again. Those of
-// them that use the package end on their own after a round, unless a member is lost, so that they
-// can write what they have. A process that has completed the training needs no further world. It continues with what the script
-// does afterwards, and ends on its own.
+// arrive, and receive the next world. Other processes end with their world and start again. Those
+// of them that use the package end on their own after a round, unless a member is lost, so that
+// they can write what they have. A process that has completed the training needs no further world.
+// It continues with what the script does afterwards, and ends on its own.
 //
 // Laws:
 //

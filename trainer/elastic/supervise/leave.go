@@ -153,7 +153,8 @@ func (s *Supervisor) recallStep() {
 	}
 }
 
-// breakUp makes processes leave the world at once that have not. Those that keep no state are ended.
+// breakUp makes processes leave the world at once that have not. Those that keep no state are
+// ended.
 func (s *Supervisor) breakUp() {
 	s.kill(s.policy.RestartGrace, (*process).stateless)
 	s.breaks = s.some((*process).parts)
@@ -207,8 +208,8 @@ func (s *Supervisor) killStep() {
 }
 
 // recall makes the processes that keep their state leave the world: at once, or all together after
-// a round, after which those that keep none end. Until then they can use the world's store: a process may be building its process group
-// when a worker joins.
+// a round, after which those that keep none end. Until then they can use the world's store: a
+// process may be building its process group when a worker joins.
 func (s *Supervisor) recall(now bool) {
 	for _, p := range s.procs {
 		if p.absent() || !now && p.closes() {

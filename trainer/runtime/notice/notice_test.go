@@ -110,7 +110,8 @@ func TestClouds(t *testing.T) {
 // The service is this machine's own: a proxy would answer for another machine, or not at all.
 func TestNoProxy(t *testing.T) {
 	const child = "TEST_NO_PROXY"
-	if os.Getenv(child) != "" { // net/http reads the variables of proxies once in a process
+	// net/http reads the variables of proxies once in a process.
+	if os.Getenv(child) != "" {
 		for _, cloud := range []string{job.NoticeAWS, job.NoticeGCE} {
 			ask, err := Of(cloud)
 			if err != nil {
