@@ -198,12 +198,13 @@ func (r *Runtime) yield(uid types.UID, k *known) {
 }
 
 // reconcile replaces pods that wait for a node and avoid one for longer than avoidFor: it may be
-// back under its name, and be the only one with room.
+// back under its name, and be the only one with room. One that waits for quota keeps its place in
+// the queue.
 func (r *Runtime) reconcile(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for uid, k := range r.known {
-		if k.avoids && k.notice == "" && k.reported.Phase == pod.Pending && k.reported.Node == "" &&
+		if k.avoids && k.unplaced && k.notice == "" && k.reported.Phase == pod.Pending && k.reported.Node == "" &&
 			now.Sub(k.born) >= avoidFor {
 			r.leave(uid, k, "the node that it avoids may be back")
 		}

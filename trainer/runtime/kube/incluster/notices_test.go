@@ -129,14 +129,15 @@ func TestNoticeByAPod(t *testing.T) {
 	s.quiet(r)
 }
 
-// A pod that finds no node while it avoids one is replaced after a while: the node may be back.
+// A pod that finds no node while it avoids one is replaced after a while: the node may be back. One
+// that waits for quota is not.
 func TestNoNodeIsAvoidedForEver(t *testing.T) {
 	s := newAPIServer(t)
 	r := testRuntime(t, s)
 	r.start()
 	s.born = meta.NewTime(time.Now())
 	worker := func(i int) pod.ID { return pod.ID{Role: pod.Worker, Index: i} }
-	for i, avoided := range [][]string{nil, {"node-2"}, {"node-2"}} {
+	for i, avoided := range [][]string{nil, {"node-2"}, {"node-2"}, {"node-2"}} {
 		p, err := manifest.Pod(kubetest.Job(), manifest.PodSpec{ID: worker(i), Incarnation: 1},
 			manifest.Owner("elasticdl-test-master", "the-job"))
 		if err != nil {
@@ -144,8 +145,13 @@ func TestNoNodeIsAvoidedForEver(t *testing.T) {
 		}
 		manifest.Avoid(p, avoided)
 		p.Status.Phase = core.PodPending
-		if i < 2 { // it gets no node
+		if i != 2 { // it gets no node
 			p.Spec.SchedulingGates = []core.PodSchedulingGate{{Name: "example.com/gate"}}
+			p.Status.Conditions = []core.PodCondition{{Type: core.PodScheduled, Status: core.ConditionFalse,
+				Reason: core.PodReasonUnschedulable}}
+		}
+		if i == 3 { // it waits for quota
+			p.Status.Conditions[0].Reason = core.PodReasonSchedulingGated
 		}
 		s.put(p)
 		s.expect(r, worker(i), 1, pod.Pending)

@@ -101,6 +101,8 @@ type known struct {
 	born time.Time
 	// it was created while nodes were to be avoided
 	avoids bool
+	// the scheduler finds no node for it
+	unplaced bool
 	// it has failed, and was deleted
 	swept bool
 	// why it was asked to leave its node; "": it was not

@@ -113,7 +113,8 @@ func (r *Runtime) seen(p *core.Pod, now time.Time) []pod.Event {
 		k = &known{name: p.Name, made: p.ResourceVersion}
 		r.known[p.UID] = k
 	}
-	k.born, k.finalizers, k.avoids = p.CreationTimestamp.Time, p.Finalizers, manifest.Avoids(p)
+	k.born, k.finalizers = p.CreationTimestamp.Time, p.Finalizers
+	k.avoids, k.unplaced = manifest.Avoids(p), observe.Unplaced(p)
 	e := observe.Pod(p)
 	k.deletion = observe.Vanished(p)
 	if r.last[e.ID] == "" {

@@ -237,14 +237,20 @@ func Waiting(p *core.Pod) (why string, hopeless bool) {
 var noVictims = regexp.MustCompile(
 	`preemption: 0/(\d+) nodes are available: (\d+) Preemption is not helpful for scheduling`)
 
+// Unplaced reports whether the scheduler has looked for a node for a pod, and found none. It does
+// not look for one while the pod waits for quota.
+func Unplaced(p *core.Pod) bool {
+	c := podCondition(p, core.PodScheduled)
+	return c != nil && c.Status == core.ConditionFalse && c.Reason == core.PodReasonUnschedulable
+}
+
 // FitsNoNode reports whether a pod fits no node that the cluster has now, however empty: because of
 // its node selector, its requests, or taints.
 func FitsNoNode(p *core.Pod) bool {
-	c := podCondition(p, core.PodScheduled)
-	if c == nil || c.Status != core.ConditionFalse || c.Reason != core.PodReasonUnschedulable {
+	if !Unplaced(p) {
 		return false
 	}
-	m := noVictims.FindStringSubmatch(c.Message)
+	m := noVictims.FindStringSubmatch(podCondition(p, core.PodScheduled).Message)
 	return m != nil && m[1] == m[2] && m[1] != "0"
 }
 
