@@ -89,7 +89,7 @@ type Config struct {
 	Memory Memory
 	// TakenAway hears that the machine of a pod will be taken away, and why. It does not block, and
 	// returns false if it is to hear that again later. nil: such reports are dropped.
-	TakenAway func(id pod.ID, why string) bool
+	TakenAway func(id pod.ID, incarnation int, why string) bool
 	// requests that this master go; nil: there are none
 	Notices <-chan Notice
 	// how long a checkpoint may take after a notice; 0: half of the grace period of a Kubernetes

@@ -60,8 +60,9 @@ func (m *master) ReportNotice(ctx context.Context, r *wire.ReportNoticeRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if id := rpc.Caller(ctx).ID(); m.TakenAway != nil && !m.TakenAway(id, r.Why) {
-		return nil, status.Errorf(codes.Unavailable, "the node of %v is not known yet", id)
+	caller := rpc.Caller(ctx)
+	if m.TakenAway != nil && !m.TakenAway(caller.ID(), caller.Incarnation, r.Why) {
+		return nil, status.Errorf(codes.Unavailable, "the node of %v is not known yet", caller.ID())
 	}
 	return new(wire.ReportNoticeReply), nil
 }

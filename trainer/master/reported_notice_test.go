@@ -2,6 +2,7 @@ package master
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -19,8 +20,8 @@ func TestReportedNotice(t *testing.T) {
 		known := false
 		var heard []string
 		w := start(t, func(c *Config) {
-			c.TakenAway = func(id pod.ID, why string) bool {
-				heard = append(heard, id.String()+": "+why)
+			c.TakenAway = func(id pod.ID, incarnation int, why string) bool {
+				heard = append(heard, fmt.Sprintf("%v.%d: %s", id, incarnation, why))
 				return known
 			}
 		})
@@ -42,7 +43,7 @@ func TestReportedNotice(t *testing.T) {
 				t.Errorf("%+v: %v", tt, got)
 			}
 		}
-		if len(heard) != 2 || heard[1] != "worker-1: AWS" {
+		if len(heard) != 2 || heard[1] != "worker-1.1: AWS" {
 			t.Errorf("heard %q", heard)
 		}
 	})

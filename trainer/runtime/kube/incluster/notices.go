@@ -144,13 +144,13 @@ func (r *Runtime) noticed(n *core.Node, now time.Time) {
 
 // takenAway hears from a pod that its node will be taken away. All pods of the job there are asked
 // to leave, and none is created there for avoidFor. It returns false if the node is not known yet.
-func (r *Runtime) takenAway(id pod.ID, why string) bool {
+func (r *Runtime) takenAway(id pod.ID, incarnation int, why string) bool {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	uid := r.last[id]
 	k := r.known[uid]
-	if k == nil || k.reported.Node == "" {
+	if k == nil || k.deletion.Incarnation != incarnation || k.reported.Node == "" {
 		return false
 	}
 	name := k.reported.Node

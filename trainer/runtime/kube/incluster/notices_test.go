@@ -83,7 +83,7 @@ func TestNoticeByAPod(t *testing.T) {
 	r := testRuntime(t, s)
 	beside, other := pod.ID{Role: pod.Worker, Index: 1}, pod.ID{Role: pod.Worker, Index: 2}
 	const why = "AWS announces: terminate at 2026-11-28T08:22:00Z"
-	if r.takenAway(worker0, why) {
+	if r.takenAway(worker0, 1, why) {
 		t.Error("the node of a pod that does not exist is known")
 	}
 	for id, node := range map[pod.ID]string{worker0: "node-1", beside: "node-1", other: "node-2"} {
@@ -95,8 +95,11 @@ func TestNoticeByAPod(t *testing.T) {
 		})
 		s.expect(r, id, 1, pod.Running)
 	}
+	if r.takenAway(worker0, 2, why) {
+		t.Error("the node of a pod of which the watch has not heard is known")
+	}
 	for range 2 {
-		if !r.takenAway(worker0, why) {
+		if !r.takenAway(worker0, 1, why) {
 			t.Error("the node is not known")
 		}
 	}
@@ -190,7 +193,7 @@ func TestNoticesByBoth(t *testing.T) {
 	}
 	now := time.Now()
 	begins(now.Add(-time.Minute))
-	r.takenAway(worker0, "AWS announces: stop")
+	r.takenAway(worker0, 1, "AWS announces: stop")
 	if r.known[p.UID].notice == "" {
 		t.Error("it stays although its cloud takes its node")
 	}
@@ -208,7 +211,7 @@ func TestNoticesByBoth(t *testing.T) {
 	herald{r}.Delete(node("node-1"))
 	r.noticed(node("node-1", impending), now.Add(-3*avoidFor))
 	begins(time.Now().Add(-time.Second)) // it tolerates the taint
-	if !r.takenAway(worker0, "AWS announces: terminate") || !strings.Contains(r.known[p.UID].notice, "terminate") {
+	if !r.takenAway(worker0, 1, "AWS announces: terminate") || !strings.Contains(r.known[p.UID].notice, "terminate") {
 		t.Errorf("it leaves by %q", r.known[p.UID].notice)
 	}
 	if names := r.avoided(time.Now()); len(names) != 1 {
