@@ -134,7 +134,8 @@ var chapters = []struct{ prefix, title, text string }{
 			"In these rows ours have `--heartbeat_timeout=1s`, but with *1 GB*. " +
 			"*First line* is the first one after the imports, of a script that imports torch, or torch " +
 			"and what scripts with Hugging Face's Trainer import; `python3 SCRIPT` is the same interpreter, " +
-			"without a launcher. *Hugging Face* is `clm.py`, a tiny GPT-2 and an unmodified Trainer, in two " +
+			"without a launcher. torch imports as much again with the first optimizer, and `elasticdl run` " +
+			"before the first line: hence the rows *until there is an optimizer*. *Hugging Face* is `clm.py`, a tiny GPT-2 and an unmodified Trainer, in two " +
 			"workers. A process is killed when the job is at least 45 s old: by then its agents have imported " +
 			"what the script imports. " +
 			"*Steps* are of two workers, undisturbed: `gpt.py` has the shape of nanoGPT on a CPU, " +
