@@ -50,8 +50,10 @@ model = torch.nn.Linear(1, 1)
 
 @elasticdl.run
 def train(state):
-    while not os.path.exists(os.path.join(sys.argv[1], "end")):
-        dist.all_reduce(torch.ones(1))
+    ended = torch.zeros(1)
+    while not ended:  # on all ranks after the same round
+        ended.fill_(os.path.exists(os.path.join(sys.argv[1], "end")))
+        dist.all_reduce(ended)
         elasticdl.step()
         time.sleep(0.005)
 
