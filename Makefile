@@ -65,7 +65,7 @@ JOBS       ?= 20
 
 .PHONY: help build release demo demo-allreduce stacks core everything test test-jobs losses campaign simulation test-infra check generate \
   bench bench-page bench-peers accuracy churn disturb hang fuzz vulnerabilities clean cc python3 \
-  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds chromium test-page torch torch-debian torchft frameworks data-packages storage test-torch test-frameworks test-data torch-job mypy tensorboard prometheus
+  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds chromium test-page torch torch-debian torchft frameworks data-packages storage test-torch test-frameworks test-data others torch-job mypy tensorboard prometheus
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -151,6 +151,11 @@ test-frameworks: frameworks cc ## Hugging Face's Trainer and Accelerate, and Lig
 
 test-data: data-packages cc ## the parts of docs/data.md, with datasets, torchdata, WebDataset, LitData and Parquet, each with a process killed; ONLY=regexp
 	$(GO) test -json -tags torch -count=1 -timeout 60m -run '^TestDataLibraries$$/$(ONLY)' ./test/local | $(REPORT)
+
+# Nothing is fetched: the checkouts and a Python with what the programs import are there before.
+others: build cc ## programs that others wrote, under torchrun, then disturbed: SOURCES=directory of checkouts, PYTHON=with what they import; ONLY=regexp
+	$(GO) test -tags torch -count=1 -v -timeout 3h ./test/others -run 'TestOthers/$(ONLY)' \
+	  -sources='$(SOURCES)' -python='$(or $(PYTHON),python3)' -elasticdl='$(abspath $(ELASTICDL))'
 
 torch-job: ## a PyTorch script, with both PyTorch, that loses processes and an agent, is joined and left
 	$(MAKE) --no-print-directory test-torch ONLY='^TestTorchRun$$$$'
