@@ -124,6 +124,7 @@ class Reducer:
         if self.weight is None:
             self.joined = session
             session.reducers.add(self)
+            session.updates.reopen()
             self.weight = session.weight(self.records)
 
     def ready(self, session: Session, p: torch.nn.Parameter) -> None:

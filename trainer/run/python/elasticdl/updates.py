@@ -15,7 +15,7 @@ import torch
 
 
 class Updates:
-    """The optimizers of a State, and those that have stepped since the open round took records."""
+    """The optimizers of a State, and those that have stepped since the round's last gradients."""
 
     def __init__(self) -> None:
         self._watched: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -31,7 +31,7 @@ class Updates:
                 setattr(m, "step", types.MethodType(_noted(m.step, self._stepped), m))
 
     def reopen(self) -> None:
-        """Note that the round takes further records, which are in none of its updates yet."""
+        """Note that the round takes further records or gradients, which are in no update yet."""
         self._stepped.clear()
 
     def applied(self) -> bool:

@@ -344,6 +344,15 @@ def interrupted():
     optimizer.step()
     s.form()  # it has none
     assert (s.round, s.over) == (7, False)
+    model = torch.nn.Linear(1, 1)
+    model(torch.ones(1, 1)).sum().backward()
+    s.begin(8)
+    s.weights()
+    optimizer.step()
+    elasticdl.allreduce_gradients(model)  # of a second optimizer, which has not stepped yet
+    s.form()
+    assert s.round == 7
+    s.half = False
     assert sorted(s.ledger) == [(0, 5), (0, 6)]
 
 
