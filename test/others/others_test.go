@@ -45,7 +45,7 @@ const quietLimit = 10 * time.Minute
 // it is disturbed. It prints a row of docs/programs-of-others.md for each.
 func TestOthers(t *testing.T) {
 	if *sources == "" {
-		t.Skip("-sources names no directory of checkouts: make others SOURCES=directory")
+		t.Fatal("-sources names no directory of checkouts: make others SOURCES=directory")
 	}
 	found, err := exec.LookPath(*python)
 	if err != nil {
