@@ -195,13 +195,12 @@ backend, device, dtype, compile = 'gloo', 'cpu', 'float32', False
 				"${0}import elasticdl\nfrom elasticdl.integrations.lightning import fit\n"},
 			{"backbone_image_classifier.py", `^def cli_main\(\):\n`,
 				"$0    elasticdl.checkpoint(\"state\", every=500)\n    elasticdl.init()\n" +
-					"    strategy = \"elasticdl.integrations.lightning.ElasticStrategy\"\n"},
-			{"backbone_image_classifier.py", `, run=False\n`,
-				`, run=False, trainer_defaults={"strategy": {"class_path": strategy}}` + "\n"},
+					"    import sys\n    sys.argv.append('--trainer.strategy=" +
+					`{"class_path": "elasticdl.integrations.lightning.ElasticStrategy"}` + "')\n"},
 			{"backbone_image_classifier.py", `cli.trainer.fit\(.*\)`,
 				`fit(cli.trainer, cli.model, cli.datamodule.mnist_train, 32, val_dataloaders=cli.datamodule.val_dataloader())`},
 		},
-		links:  map[string]string{"Datasets/MNIST": "MNIST"},
+		links:  map[string]string{"Datasets/MNIST": "MNIST", "data/MNIST": "MNIST"},
 		result: regexp.MustCompile(`test_loss\W+([0-9.]+)`),
 	},
 	{

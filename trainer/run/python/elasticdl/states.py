@@ -8,6 +8,7 @@ import io
 import pickle
 import zlib
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -92,9 +93,7 @@ class _Pieces:
     def digests(self) -> List[int]:
         found = []
         for name, (skeleton, tensors) in self.members.items():
-            h = hashlib.blake2b(name.encode(), digest_size=7)
-            _feed(h, skeleton)
-            found.append(int.from_bytes(h.digest(), "big"))
+            found.append(_digest(name, skeleton))
             found += [_checksum(t) for t in tensors]
         return found
 
@@ -113,6 +112,16 @@ class _Pieces:
     def tensors(self, parts: Dict[str, _Part]) -> List[torch.Tensor]:
         return [self.members[name][1][p.number] for name, (_, places) in parts.items() for p in places]
 
+    def all_tensors(self) -> List[torch.Tensor]:
+        return [t for _, tensors in self.members.values() for t in tensors]
+
+    def room(self, name: str, skeleton: Any) -> List[torch.Tensor]:
+        """Return tensors for a member that is received: this object's, if it has the same structure."""
+        here, own = self.members.get(name, (None, []))
+        if own and _alike_on_host(own) and _digest(name, here) == _digest(name, skeleton):
+            return own
+        return [torch.empty(p.shape, dtype=p.dtype) for p in sorted(_places(skeleton, []))]
+
     def join(self, parts: Dict[str, _Part], received: Iterable[torch.Tensor]) -> Dict[str, Any]:
         """Return the members that have parts, with this object's pieces where they have none."""
         tensors = iter(received)
@@ -123,6 +132,17 @@ class _Pieces:
             all_of_them.update((p.number, next(tensors)) for p in places)
             values[name] = _join(here if skeleton is None else skeleton, all_of_them)
         return values
+
+
+def _digest(name: str, skeleton: Any) -> int:
+    h = hashlib.blake2b(name.encode(), digest_size=7)
+    _feed(h, skeleton)
+    return int.from_bytes(h.digest(), "big")
+
+
+def _alike_on_host(tensors: List[torch.Tensor]) -> bool:
+    """Return whether tensors are plain ones in the host's memory, into which bytes can be received."""
+    return all(type(t) is torch.Tensor and t.device.type == "cpu" and t.is_contiguous() for t in tensors)
 
 
 def _feed(h: Any, value: Any) -> None:
@@ -172,6 +192,7 @@ class State:
             raise Error("State has a method of the name %r: choose another name" % taken[0])
         self.__dict__.update(members)
         self.__dict__["_names"] = list(members)
+        self.__dict__["_torn"] = False  # a part of another state was received into the members
 
     if TYPE_CHECKING:
         def __getattr__(self, name: str) -> Any: ...
@@ -245,6 +266,9 @@ class State:
             mesh = replica.mesh()
             if group.rank == source and session.live:
                 replica.equal(session, self)
+        lost = session.source < 0 and session.loaded is None and not session.live
+        if self.__dict__["_torn"] and lost and group.rank == source:
+            session.doubt("it received a part of a state only, and no process has that state any more")
         if session.loaded is not None and not session.live and group.rank == source:
             if replica is None:
                 self.load(session.loaded())
@@ -258,26 +282,24 @@ class State:
         have, lack = _holders(rows, source)
         differs = [True] * rows[source][1]
         if have:
-            digests = pieces.digests() if group.rank in have else [0] * len(differs)
-            table = _gather(group, digests)
+            # A newcomer gets all of it from one rank, while the others see what differs among them.
+            with ThreadPoolExecutor(1) as thread:
+                digests = thread.submit(pieces.digests) if group.rank in have else None
+                if group.rank in lack:
+                    pieces = self._receive(session, group, have[lack.index(group.rank)], mesh is None)
+                elif group.rank in have[:len(lack)]:
+                    _give(session, group, lack[have.index(group.rank)], pieces)
+                table = _gather(group, digests.result() if digests else [0] * len(differs))
             differs = [len(set(column)) > 1 for column in zip(*(table[r] for r in have))]
         body = b""
         if group.rank == source:
-            whole = pieces.parts([True] * len(pieces)) if lack else {}
-            body = _pickled((session.round, session.known, pieces.parts(differs), whole))
-        newest, known, parts, whole = pickle.loads(_spread_bytes(group, source, body))
+            body = _pickled((session.round, session.known, pieces.parts(differs)))
+        newest, known, parts = pickle.loads(_spread_bytes(group, source, body))
         tensors = pieces.tensors(parts) if group.rank == source else _room(parts)
         _spread(group, source, tensors)
-        rest = _rest(whole, parts)
-        if group.rank in lack:
-            others = _room(rest)
-            _hand(group, have[lack.index(group.rank)], group.rank, others, session.group.wait_message)
-            found = dict(zip(_numbers(parts) + _numbers(rest), tensors + others))
-            parts, tensors = whole, [found[number] for number in _numbers(whole)]
-        elif group.rank in have[:len(lack)]:
-            newcomer = lack[have.index(group.rank)]
-            _hand(group, group.rank, newcomer, pieces.tensors(rest), session.group.wait_message)
         session.group.agree()  # all of this worker take this state, or none does
+        if have and group.rank in lack:
+            parts = {name: parts.get(name, (None, [])) for name in pieces.members}  # all that it received
         if group.rank != source:
             values = put_together(pieces.join(parts, tensors), mesh)
             if group.rank in have and set(values) <= set(self.__dict__["_names"]):
@@ -286,6 +308,23 @@ class State:
                 self.load(values)
         # Not before: if the source is lost meanwhile, this rank has what it had.
         session.round, session.known = newest, known
+        self.__dict__["_torn"] = False
+
+    def _receive(self, session: Session, group: Any, source: int, plain: bool) -> _Pieces:
+        """Receive the whole state from one rank, if possible into the tensors of the members.
+
+        That saves the memory, and the time of a copy. If the source is lost meanwhile, these
+        tensors are of no state: see _sync. ``plain``: the members are not parts of a replica.
+        """
+        pieces, own = _Pieces({}), _Pieces({})
+        skeletons = pickle.loads(_hand_bytes(session, group, source, group.rank, b""))
+        if plain and not session.live:
+            own = _Pieces({n: m.state_dict() for n, m in self._members() if hasattr(m, "load_state_dict")})
+            self.__dict__["_torn"] = True
+        for name, skeleton in skeletons.items():
+            pieces.members[name] = (skeleton, own.room(name, skeleton))
+        _hand(group, source, group.rank, pieces.all_tensors(), session.group.wait_message)
+        return pieces
 
     def _sync_shards(self, session: Session) -> None:
         """Read the commit of the rank that has the newest one, each rank its own part."""
@@ -352,20 +391,6 @@ def _room(parts: Dict[str, _Part]) -> List[torch.Tensor]:
     return [torch.empty(p.shape, dtype=p.dtype) for _, places in parts.values() for p in places]
 
 
-def _rest(whole: Dict[str, _Part], parts: Dict[str, _Part]) -> Dict[str, _Part]:
-    """Return the tensors of the whole state that are in none of the parts."""
-    numbers = {name: {p.number for p in places} for name, (_, places) in parts.items()}
-    return {
-        name: (None, [p for p in places if p.number not in numbers.get(name, ())])
-        for name, (_, places) in whole.items()
-    }
-
-
-def _numbers(parts: Dict[str, _Part]) -> List[Tuple[str, int]]:
-    """Return the name and the number of each tensor."""
-    return [(name, p.number) for name, (_, places) in parts.items() for p in places]
-
-
 def _spread(group: Any, source: int, tensors: List[torch.Tensor]) -> None:
     """Send tensors from the source to all ranks. On the other ranks they are overwritten."""
     _in_chunks(tensors, group.rank == source, lambda t: _broadcast(group, source, t))
@@ -377,6 +402,22 @@ def _hand(group: Any, source: int, to: int, tensors: List[torch.Tensor], wait: C
         _in_chunks(tensors, True, lambda t: wait(group.gloo.send([t], to, TAG)))
     else:
         _in_chunks(tensors, False, lambda t: wait(group.gloo.recv([t], source, TAG)))
+
+
+def _give(session: Session, group: Any, to: int, pieces: _Pieces) -> None:
+    """Send a whole state to one rank, which calls State._receive."""
+    skeletons = {name: skeleton for name, (skeleton, _) in pieces.members.items()}
+    _hand_bytes(session, group, group.rank, to, _pickled(skeletons))
+    _hand(group, group.rank, to, pieces.all_tensors(), session.group.wait_message)
+
+
+def _hand_bytes(session: Session, group: Any, source: int, to: int, body: bytes) -> bytes:
+    """Send bytes from one rank to one other, and return them. Both call this."""
+    length = torch.tensor([len(body)], dtype=torch.int64)
+    _hand(group, source, to, [length], session.group.wait_message)
+    data = torch.frombuffer(bytearray(body), dtype=torch.uint8) if body else torch.empty(int(length), dtype=torch.uint8)
+    _hand(group, source, to, [data], session.group.wait_message)
+    return ctypes.string_at(data.data_ptr(), data.numel())
 
 
 def _in_chunks(tensors: List[torch.Tensor], sends: bool, move: Callable[[torch.Tensor], object]) -> None:

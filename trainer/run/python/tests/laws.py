@@ -200,7 +200,7 @@ def differences():
 
     def spread(group, source, body):
         sent["parts"] = states.pickle.loads(body)[2]
-        return states._pickled((6, (1, 70, {(1, 0): 8}, {2: 9}, s.cut), sent["parts"], {}))
+        return states._pickled((6, (1, 70, {(1, 0): 8}, {2: 9}, s.cut), sent["parts"]))
 
     names = list(state.collect())
     states._gather, states._spread_bytes = gathered, spread
@@ -222,7 +222,7 @@ def newcomers():
     move = states._move
 
     def counted(chunk, size, sends, to):
-        sent.bytes += size
+        sent.bytes += size if chunk and chunk[0].dtype == torch.float32 else 0
         move(chunk, size, sends, to)
 
     states._move = counted
@@ -262,11 +262,48 @@ def newcomers():
         return [found[r][0] // 4 for r in range(len(lives))]
 
     bias, whole = 100, 2 * (2 * 100 * 100 + 100)  # with the momentum; in numbers
-    assert play([True, True, True, False], [5, 5, 5, -1], 0) == [whole, bias, bias, whole]
-    assert play([True, True, False, False], [5, 5, 0, 0], 1) == [whole, whole, whole, whole]
-    assert play([True, True, True, True], [5, 5, 4, 5], 3) == [whole, bias, whole, bias]
+    both = whole + bias  # what differs is sent to all, after that
+    assert play([True, True, True, False], [5, 5, 5, -1], 0) == [both, bias, bias, both]
+    assert play([True, True, False, False], [5, 5, 0, 0], 1) == [both, both, both, both]
+    assert play([True, True, True, True], [5, 5, 4, 5], 3) == [both, bias, both, bias]
     assert play([True, False, False], [5, 0, 0], 0) == [whole] * 3
     assert play([True, True, True], [5, 5, 5], 2) == [bias] * 3
+
+
+def received_in_place():
+    """Check which tensors a state is received into, and that a part of a state is never trained on."""
+    def skeleton(pieces):
+        return pieces.members["model"][0]
+
+    model, narrow = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    narrow.weight.data = torch.ones(3, 2).t()
+    same, other = (states._Pieces({"model": torch.nn.Linear(3, n).state_dict()}) for n in (2, 4))
+    own = states._Pieces({"model": model.state_dict()})
+    assert [t.data_ptr() for t in own.room("model", skeleton(same))] == [p.data_ptr() for p in model.parameters()]
+    for pieces, name, of in ((own, "model", other), (own, "optimizer", same),
+                             (states._Pieces({"model": narrow.state_dict()}), "model", same)):
+        room = pieces.room(name, skeleton(of))
+        assert not {t.data_ptr() for t in room} & {t.data_ptr() for t in pieces.all_tensors()}
+        assert [t.shape for t in room] == [t.shape for t in of.all_tensors()]
+
+    class Doubts(Exception):
+        pass
+
+    def doubt(why):
+        raise Doubts(why)
+
+    state, s = elasticdl.State(model=model), alone()
+    s.doubt = doubt
+    state.__dict__["_torn"] = True
+    for source, live, loaded, doubts in ((-1, False, None, True), (0, False, None, False), (-1, True, None, False),
+                                         (-1, False, state.collect, False)):
+        s.source, s.live, s.loaded = source, live, loaded
+        try:
+            state._sync(s)
+        except Doubts:
+            assert doubts, (source, live, loaded)
+        else:
+            assert not doubts
 
 
 def watched():

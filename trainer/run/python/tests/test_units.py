@@ -41,6 +41,7 @@ LAWS = [
     "older_than_its_world",
     "differences",
     "newcomers",
+    "received_in_place",
     "watched",
     "interrupted",
     "gaps",
