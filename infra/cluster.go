@@ -41,6 +41,8 @@ type Cluster struct {
 	GPU      GPU
 	// how workers get onto spot nodes; nil = workers without GPUs run on on-demand nodes
 	Spot *Spot
+	// what all pods of a job tolerate, so that they may use nodes that are for jobs only
+	Tolerations []job.Toleration
 	// the cluster's network enforces NetworkPolicies
 	NetPolicies bool
 }

@@ -1,6 +1,11 @@
 package infra
 
-import "github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+import (
+	"errors"
+	"sync"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+)
 
 // NewHook registers a function that the engine calls before it changes a resource to which the hook
 // is bound, in previews, too. So a check runs before the user is asked whether to continue. The
@@ -19,6 +24,21 @@ func NewHook(ctx *pulumi.Context, name string, f pulumi.ResourceHookFunction) (*
 // resource.
 func BeforeCreate(h *pulumi.ResourceHook) pulumi.ResourceOption {
 	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeCreate: []*pulumi.ResourceHook{h}})
+}
+
+// WarnBeforeCreate returns the option that logs warnings once, before the first of the resources
+// that have it is created.
+func WarnBeforeCreate(ctx *pulumi.Context, name string, warnings []string) (pulumi.ResourceOption, error) {
+	var once sync.Once
+	hook, err := NewHook(ctx, name, func(*pulumi.ResourceHookArgs) (err error) {
+		once.Do(func() {
+			for _, warning := range warnings {
+				err = errors.Join(err, ctx.Log.Warn(warning, nil))
+			}
+		})
+		return err
+	})
+	return BeforeCreate(hook), err
 }
 
 // BeforeUpdate returns the option that binds a hook to updates; the hook gets the old and the new

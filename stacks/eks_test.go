@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -103,6 +104,17 @@ func TestChangesOfEKS(t *testing.T) {
 	}
 	nodes("a zone more", "worker", 4)
 	nodes("a zone more", "system", 1)
+	for _, types := range [][]any{{"m6i.large", "m5.large"}, {"m5.large", "m6i.large"}} {
+		why := fmt.Sprint("types ", types)
+		did := change(why, "elasticdl:eks.workerGroup.instanceTypes", types)
+		if len(did.only("replace "+group+" worker")) != 1 {
+			t.Errorf("%s:\n%s", why, did)
+		}
+		nodes(why, "worker", 4)
+	}
+	e.set("elasticdl:eks.vpc.zones", []any{"us-west-2a", "us-west-2b", "us-west-2d"})
+	refused("another zone in place of the added one",
+		"eks.vpc.zones[2]: us-west-2d: the subnet of us-west-2c has the range of this place")
 	e.set("elasticdl:eks.vpc.zones", []any{"us-west-2b", "us-west-2a", "us-west-2c"})
 	refused("another order of zones",
 		"eks.vpc.zones[1]: us-west-2a has the range 10.0.0.0/19, which is not that of its place")
@@ -124,6 +136,11 @@ func TestNewEKS(t *testing.T) {
 	t.Parallel()
 	e := start(t, "eks")
 	e.now = func() time.Time { return time.Date(2027, 3, 28, 0, 0, 0, 0, time.UTC) }
+	// the file as shipped names no version, and needs no edit
+	if did, err := e.tryPreview(); err != nil {
+		t.Errorf("a new cluster of Amazon's default version: %v\n%s", err, did)
+	}
+	e.set("elasticdl:eks.version", "1.35")
 	if did, err := e.tryPreview(); err == nil ||
 		!strings.Contains(err.Error(), "eks.version: 1.35: its standard support ended on 2027-03-27") {
 		t.Errorf("a new cluster of an old version: %v\n%s", err, did)

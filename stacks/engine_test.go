@@ -110,6 +110,7 @@ func startIn(t *testing.T, cloud *provider.Cloud, shipped, name string) *engine 
 	t.Helper()
 	e := &engine{T: t, cloud: cloud, now: func() time.Time { return today }, env: keep(t)}
 	maps.Copy(e.env, cloud.Env())
+	cloud.Now = func() time.Time { return e.now() }
 	cli, err := installed()
 	if err != nil {
 		t.Fatal(err)

@@ -76,7 +76,7 @@ func TestPages(t *testing.T) {
 			r := simulated(t, tour.stack)
 			values := map[string]string{login: loginTo(t)}
 			maps.Copy(values, tour.values)
-			r.run("the first time", script(own, values))
+			r.run("the first time", script(promised(own), values))
 			r.run("again", script(all, values))
 			made := 0
 			for _, c := range r.cloud.Calls() {
@@ -102,7 +102,7 @@ func TestReadmeCloud(t *testing.T) {
 		}
 	}
 	r := simulated(t, stack)
-	r.run("once", script(all, map[string]string{"PROJECT": provider.GoogleProject, login: loginTo(t)}))
+	r.run("once", script(promised(all), map[string]string{"PROJECT": provider.GoogleProject, login: loginTo(t)}))
 }
 
 // The page on pull requests sets up accounts, which are not simulated: a shell accepts its
@@ -148,6 +148,7 @@ func simulated(t *testing.T, stack string) *reader {
 	t.Cleanup(objects.Close)
 	r := newReader(t, ".", stack, bin, t.TempDir(), cloud, map[string]string{remoteURL: objects.URL})
 	r.happens(bin)
+	cloud.LoggedOut.Store(true)
 	if err := os.CopyFS(filepath.Join(r.dir, "cmd", "elasticdl"), os.DirFS("stacks/testdata/model")); err != nil {
 		t.Fatal(err)
 	}
@@ -169,10 +170,12 @@ func (r *reader) happens(bin string) {
 			}
 			return r.cloud.DeleteMinikube("elasticdl-minikube")
 		},
+		"gcloud auth login":    func() error { r.cloud.LoggedOut.Store(false); return nil },
 		"the job is stopped":   func() error { return r.cloud.Kubernetes.Remove(jobObject, specObject, stateOf) },
 		"unreachable: deleted": func() error { r.cloud.Kubernetes.DeleteUnreachable.Store(true); return nil },
 		"unreachable: fail":    func() error { r.cloud.Kubernetes.DeleteUnreachable.Store(false); return nil },
 	}
+	r.promiseEvents(events)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		event, err := url.PathUnescape(strings.TrimPrefix(q.URL.EscapedPath(), "/"))
 		if err == nil && events[event] == nil {

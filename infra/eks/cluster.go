@@ -44,8 +44,8 @@ func (p *parts) addCluster() error {
 		public.PublicAccessCidrs = cidrs
 	}
 	supported, err := infra.NewHook(p.ctx, "support of Kubernetes by Amazon", func(*pulumi.ResourceHookArgs) error {
-		if p.e.Unsupported != "" {
-			return errors.New(p.e.Unsupported)
+		if p.version.refused != "" {
+			return errors.New(p.version.refused)
 		}
 		return nil
 	})
@@ -55,7 +55,7 @@ func (p *parts) addCluster() error {
 	if p.cluster, err = eks.NewCluster(p.ctx, "cluster", &eks.ClusterArgs{
 		Name:          pulumi.String(p.name),
 		RoleArn:       role.Arn,
-		Version:       pulumi.String(p.e.Version),
+		Version:       pulumi.String(p.version.version),
 		UpgradePolicy: &eks.ClusterUpgradePolicyArgs{SupportType: pulumi.String(cmp.Or(p.e.SupportType, "STANDARD"))},
 		VpcConfig:     public,
 		AccessConfig: &eks.ClusterAccessConfigArgs{

@@ -66,7 +66,8 @@ type parts struct {
 	// subnets of an existing VPC
 	existing []subnet
 	// what exists of the cluster in the account
-	live *live
+	live    *live
+	version wanted
 
 	net     *network
 	cluster *eks.Cluster
@@ -125,6 +126,15 @@ func (p *parts) lookUp() (err error) {
 	}
 	if p.live, err = p.lookUpLive(); err != nil {
 		return err
+	}
+	versions, err := p.lookUpVersions()
+	if err != nil {
+		return err
+	}
+	if p.version = choose(versions, p.e, p.live.version, p.s.Now); p.version.note != "" {
+		if err := p.ctx.Log.Warn(p.version.note, nil); err != nil {
+			return err
+		}
 	}
 	return p.live.check(p.e.VPC)
 }

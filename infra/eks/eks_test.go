@@ -49,7 +49,7 @@ func own() *settings.Settings {
 			GPUGroup: &settings.EKSGroup{InstanceTypes: []string{"g4dn.xlarge"}, MaxNodes: 4,
 				DesiredNodes: 2, DiskGB: 200, GPUs: 1},
 			EFS:        &settings.EFS{UID: new(65532)},
-			CodeBucket: true,
+			CodeBucket: true, JobPolicies: []string{"arn:aws:iam::123456789012:policy/training/data"},
 		},
 	}
 }
@@ -78,6 +78,8 @@ type view struct {
 	// outputs that are known, by name
 	texts   map[string]string
 	preview bool
+	// resources that a law has named, and that do not exist
+	missing []string
 }
 
 func record(s *settings.Settings, preview bool,
@@ -144,6 +146,10 @@ func call(token string, args resource.PropertyMap) resource.PropertyMap {
 	case "aws:iam/getSessionContext:getSessionContext":
 		return props("arn", args["arn"], "issuerArn", caller, "id", "x", "issuerId", "x", "issuerName",
 			"deploy", "sessionName", "ci-run-7")
+	case "aws:eks/getClusterVersions:getClusterVersions":
+		return props("id", "x", "clusterVersions", []any{map[string]any{"clusterVersion": "1.35",
+			"versionStatus": "STANDARD_SUPPORT", "defaultVersion": true,
+			"endOfStandardSupportDate": "2027-03-27T00:00:00Z", "endOfExtendedSupportDate": ""}})
 	case "aws:ec2/getVpc:getVpc":
 		return props("id", args["id"], "enableDnsSupport", true, "enableDnsHostnames", true)
 	case "aws:ec2/getSubnet:getSubnet":

@@ -42,24 +42,37 @@ func trusts(service string) string {
 
 // role creates a role with policies of Amazon, and their attachments.
 func (p *parts) role(name, trust string, policies ...string) (*iam.Role, []pulumi.Resource, error) {
-	role, err := iam.NewRole(p.ctx, name, &iam.RoleArgs{
-		Name: pulumi.String(p.s.Name(64, name)), AssumeRolePolicy: pulumi.String(trust),
-		ForceDetachPolicies: pulumi.Bool(true), Tags: p.tags(p.name + "-" + name),
-	}, p.options(pulumi.DeleteBeforeReplace(true)))
+	role, err := p.newRole(name, trust)
 	if err != nil {
 		return nil, nil, err
 	}
-	var attached []pulumi.Resource
+	var arns []string
 	for _, policy := range policies {
-		a, err := iam.NewRolePolicyAttachment(p.ctx, name+"-"+path.Base(policy), &iam.RolePolicyAttachmentArgs{
-			Role: role.Name, PolicyArn: pulumi.String("arn:" + p.partition.Partition + ":iam::aws:policy/" + policy),
-		}, p.options())
+		arns = append(arns, "arn:"+p.partition.Partition+":iam::aws:policy/"+policy)
+	}
+	attached, err := p.attach(role, name, arns)
+	return role, attached, err
+}
+
+// newRole creates a role that a service may assume.
+func (p *parts) newRole(name, trust string) (*iam.Role, error) {
+	return iam.NewRole(p.ctx, name, &iam.RoleArgs{
+		Name: pulumi.String(p.s.Name(64, name)), AssumeRolePolicy: pulumi.String(trust),
+		ForceDetachPolicies: pulumi.Bool(true), Tags: p.tags(p.name + "-" + name),
+	}, p.options(pulumi.DeleteBeforeReplace(true)))
+}
+
+// attach attaches policies to a role.
+func (p *parts) attach(role *iam.Role, name string, arns []string) (attached []pulumi.Resource, err error) {
+	for _, arn := range arns {
+		a, err := iam.NewRolePolicyAttachment(p.ctx, name+"-"+path.Base(arn), &iam.RolePolicyAttachmentArgs{
+			Role: role.Name, PolicyArn: pulumi.String(arn)}, p.options())
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		attached = append(attached, a)
 	}
-	return role, attached, nil
+	return attached, nil
 }
 
 // version is the version of Amazon's SDK in go.mod. The SDK passes it to the engine, and so must

@@ -24,6 +24,7 @@ type law struct {
 }
 
 func TestLaws(t *testing.T) {
+	laws := slices.Concat(laws, moreLaws)
 	for name, s := range map[string]func() *settings.Settings{"own": own, "existing": existing} {
 		for _, preview := range []bool{true, false} {
 			for _, l := range laws {
@@ -32,7 +33,7 @@ func TestLaws(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					for _, wrong := range l.check(v) {
+					for _, wrong := range append(l.check(v), v.missing...) {
 						t.Error(wrong)
 					}
 				})
@@ -45,7 +46,9 @@ func TestLaws(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.spoil(v)
+			if l.spoil(v); len(v.missing) > 0 {
+				t.Error(v.missing)
+			}
 			if len(l.check(v)) == 0 {
 				t.Error("it is not noticed")
 			}
@@ -80,6 +83,8 @@ var laws = []law{
 		for _, a := range v.of(attachType) {
 			who := v.of(groupType)
 			switch {
+			case strings.HasPrefix(a.Name, "job-"):
+				who = v.of(isType)
 			case strings.HasPrefix(a.Name, "cluster-"):
 				who = v.of(clusterType)
 			case strings.HasPrefix(a.Name, "efs-driver-"):
@@ -87,7 +92,11 @@ var laws = []law{
 			}
 			wrong = append(wrong, v.wait(who, a)...)
 		}
-		return append(wrong, count(v.of(attachType), 5)...)
+		policies := 5
+		if v.s.Job != nil {
+			policies += len(v.s.EKS.JobPolicies)
+		}
+		return append(wrong, count(v.of(attachType), policies)...)
 	}, func(v *view) { drop(&v.named(groupType, "gpu")[0].Options.DependsOn, attachType) }},
 
 	{"E02 who creates the cluster is no hidden administrator", func(v *view) (wrong []string) {
@@ -420,7 +429,7 @@ var laws = []law{
 		wrong = append(wrong, is(driver, "podIdentityAssociations[0].serviceAccount", "efs-csi-controller-sa")...)
 		wrong = append(wrong, is(driver, "serviceAccountRoleArn", "<none>")...)
 		wrong = append(wrong, count(v.of("aws:iam/openIdConnectProvider:OpenIdConnectProvider"), 0)...)
-		if v.s.Job == nil || !v.s.EKS.CodeBucket {
+		if v.s.Job == nil || !v.s.EKS.CodeBucket && len(v.s.EKS.JobPolicies) == 0 {
 			return append(wrong, count(v.of(isType), 0)...)
 		}
 		var got []string
@@ -439,7 +448,7 @@ var laws = []law{
 
 	{"E19 the job may read the bucket, and nodes may not", func(v *view) (wrong []string) {
 		for _, a := range v.of(attachType) {
-			if strings.Contains(text(a, "policyArn"), "S3") {
+			if strings.Contains(text(a, "policyArn"), "S3") && !strings.HasPrefix(a.Name, "job-") {
 				wrong = append(wrong, text(a, "policyArn")+" is a node's")
 			}
 		}

@@ -19,7 +19,11 @@ type live struct {
 	// subnets of the control plane, in the order of their IDs; empty for a VPC that the stack did
 	// not create
 	control []subnetRange
-	groups  []group
+	// subnets of the groups, likewise
+	nodes  []subnetRange
+	groups []group
+	// version of Kubernetes; "" = there is no cluster
+	version string
 }
 
 // subnetRange is a subnet's zone and range.
@@ -32,7 +36,8 @@ type group struct {
 	types             []string
 	spot              bool
 	min, max, desired int
-	subnets           int
+	// zones of its subnets in a VPC that the stack created, else IDs of these; in order
+	places []string
 }
 
 // lookUpLive asks Amazon for the cluster and its groups. That there is no such cluster is no error.
@@ -46,11 +51,12 @@ func (p *parts) lookUpLive() (*live, error) {
 	if !slices.Contains(all.Names, p.name) {
 		return l, nil
 	}
+	cluster, err := eks.LookupCluster(p.ctx, &eks.LookupClusterArgs{Name: p.name})
+	if err != nil {
+		return nil, fmt.Errorf("look up the cluster %s (eks:DescribeCluster, %s): %w", p.name, why, err)
+	}
+	l.version = cluster.Version
 	if p.e.VPC.ID == "" {
-		cluster, err := eks.LookupCluster(p.ctx, &eks.LookupClusterArgs{Name: p.name})
-		if err != nil {
-			return nil, fmt.Errorf("look up the cluster %s (eks:DescribeCluster, %s): %w", p.name, why, err)
-		}
 		for _, id := range slices.Sorted(slices.Values(cluster.VpcConfig.SubnetIds)) {
 			s, err := ec2.LookupSubnet(p.ctx, &ec2.LookupSubnetArgs{Id: &id})
 			if err != nil {
@@ -74,37 +80,57 @@ func (p *parts) lookUpLive() (*live, error) {
 		if !ours || g.Status == "DELETING" || len(g.ScalingConfigs) == 0 {
 			continue
 		}
+		places, err := p.placesOf(l, g.SubnetIds)
+		if err != nil {
+			return nil, fmt.Errorf("look up the subnets of node group %s (ec2:DescribeSubnets, %s): %w", id, why, err)
+		}
 		size := g.ScalingConfigs[0]
 		l.groups = append(l.groups, group{
-			id: id, name: name, types: g.InstanceTypes, spot: g.CapacityType == "SPOT", subnets: len(g.SubnetIds),
+			id: id, name: name, types: g.InstanceTypes, spot: g.CapacityType == "SPOT", places: places,
 			min: size.MinSize, max: size.MaxSize, desired: size.DesiredSize,
 		})
 	}
 	return l, nil
 }
 
-// stays reports whether a group can be updated to what is wanted, without being replaced.
-func (g group) stays(want *settings.EKSGroup, subnets int) bool {
-	return slices.Equal(slices.Sorted(slices.Values(g.types)),
-		slices.Sorted(slices.Values(want.InstanceTypes))) && g.spot == want.Spot && g.subnets == subnets
+// placesOf returns where subnets of a group are, as [group] has it, and notes their ranges.
+func (p *parts) placesOf(l *live, subnets []string) ([]string, error) {
+	places := slices.Clone(subnets)
+	if p.e.VPC.ID == "" {
+		for i, id := range subnets {
+			s, err := ec2.LookupSubnet(p.ctx, &ec2.LookupSubnetArgs{Id: &id})
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", id, err)
+			}
+			places[i] = s.AvailabilityZone
+			l.nodes = append(l.nodes, subnetRange{s.AvailabilityZone, s.CidrBlock})
+		}
+	}
+	slices.Sort(places)
+	return places, nil
+}
+
+// places returns where the groups of the settings are, as [group] has it.
+func places(vpc settings.VPC) []string {
+	if vpc.ID != "" {
+		return slices.Sorted(slices.Values(vpc.PrivateSubnets))
+	}
+	return slices.Sorted(slices.Values(vpc.Zones))
+}
+
+// stays reports whether a group can be updated to what is wanted, without being replaced. The order
+// of instance types counts: for nodes on demand it is their priority. That of subnets does not.
+func (g group) stays(want *settings.EKSGroup, places []string) bool {
+	return slices.Equal(g.types, want.InstanceTypes) && g.spot == want.Spot && slices.Equal(g.places, places)
 }
 
 // desired returns the number of nodes to request, and whether the engine must ignore that number.
 // The engine must ignore it unless something else of the group changes, because EKS updates the
 // number together with the bounds, and the number in the state dates from the group's creation. The
 // number of nodes that run is kept: within new bounds, and by a group that replaces another.
-func (l *live) desired(want settings.NamedGroup, subnets int) (nodes int, ignore bool, err error) {
-	is := -1
-	for i, g := range l.groups {
-		if g.name == want.Name && (is < 0 || g.stays(want.EKSGroup, subnets)) {
-			is = i
-		}
-	}
-	if is < 0 {
-		return want.DesiredNodes, true, nil
-	}
-	g := l.groups[is]
-	if g.stays(want.EKSGroup, subnets) && g.min == want.MinNodes && g.max == want.MaxNodes {
+func (l *live) desired(want settings.NamedGroup, places []string) (nodes int, ignore bool, err error) {
+	g, exists, stays := l.find(want, places)
+	if !exists || stays && g.min == want.MinNodes && g.max == want.MaxNodes {
 		return want.DesiredNodes, true, nil
 	}
 	if g.desired > want.MaxNodes {
@@ -114,6 +140,32 @@ func (l *live) desired(want settings.NamedGroup, subnets int) (nodes int, ignore
 			want.Name, want.MaxNodes, g.id, g.desired)
 	}
 	return max(g.desired, want.MinNodes), false, nil
+}
+
+// find returns the existing group of that name, and whether it stays; one that stays comes before
+// one that is about to be deleted.
+func (l *live) find(want settings.NamedGroup, places []string) (g group, exists, stays bool) {
+	for _, is := range l.groups {
+		if is.name == want.Name && !stays {
+			g, exists, stays = is, true, is.stays(want.EKSGroup, places)
+		}
+	}
+	return g, exists, stays
+}
+
+// replaced returns a warning if the group replaces another one, which has nodes, or "".
+//
+// EKS drains all nodes of a group that it deletes at once, and ends them after some minutes
+// although disruption budgets are in the way: github.com/aws/containers-roadmap/issues/1636.
+func (l *live) replaced(want settings.NamedGroup, places []string) string {
+	g, exists, stays := l.find(want, places)
+	if !exists || stays || g.desired == 0 {
+		return ""
+	}
+	return fmt.Sprintf("eks.%sGroup: another group replaces %s. When its nodes have joined, Amazon "+
+		"drains all %d of the old group at once, and does not wait long for disruption budgets: workers "+
+		"there are replaced, a master comes back, and for a parameter server the training returns to "+
+		"the newest checkpoint", want.Name, g.id, g.desired)
 }
 
 // check returns an error if a change of the zones would break the cluster: the control plane keeps
@@ -142,6 +194,16 @@ func (l *live) check(vpc settings.VPC) error {
 			continue
 		}
 		told[is.zone] = true
+	}
+	// The engine creates the new subnet before it deletes the old one.
+	for i, zone := range vpc.Zones {
+		j := slices.IndexFunc(l.nodes, func(is subnetRange) bool {
+			return is.cidr == privateRange(cidr, i) && is.zone != zone && !told[is.zone]
+		})
+		if j >= 0 && !told[zone] {
+			wrong = append(wrong, fmt.Errorf("eks.vpc.zones[%d]: %s: the subnet of %s has the range of this "+
+				"place: first leave out %[3]s and `pulumi up`, then add %[2]s", i, zone, l.nodes[j].zone))
+		}
 	}
 	return errors.Join(wrong...)
 }

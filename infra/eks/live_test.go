@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
@@ -17,10 +18,14 @@ import (
 // The program requests the number of nodes that run, unless only the setting of that number has
 // changed.
 func TestDesired(t *testing.T) {
+	two, three := []string{"us-west-2a", "us-west-2c"}, []string{"us-west-2a", "us-west-2c", "us-west-2d"}
+	others := []string{"us-west-2a", "us-west-2d"}
 	is := func(min, desired, max int) group {
 		return group{id: "worker-1", name: "worker", types: []string{"m6i.large"}, min: min,
-			desired: desired, max: max, subnets: 2}
+			desired: desired, max: max, places: two}
 	}
+	several := is(1, 5, 9)
+	several.types = []string{"m6i.large", "m5.large"}
 	other := is(0, 5, 9)
 	other.types, other.id = []string{"g4dn.xlarge"}, "worker-2"
 	for _, test := range []struct {
@@ -29,40 +34,91 @@ func TestDesired(t *testing.T) {
 		min, max int
 		types    string
 		spot     bool
-		subnets  int
+		places   []string
 		want     int
 		ignored  bool
 		wrong    string
 	}{
-		{"nothing yet", nil, 0, 3, "m6i.large", false, 2, 2, true, ""},
-		{"another group", []group{{name: "gpu", desired: 7, max: 9}}, 0, 3, "m6i.large", false, 2, 2, true, ""},
-		{"nothing changes", []group{is(0, 0, 3)}, 0, 3, "m6i.large", false, 2, 2, true, ""},
-		{"scaled to 0, more at most", []group{is(0, 0, 3)}, 0, 5, "m6i.large", false, 2, 0, false, ""},
-		{"scaled up, more at most", []group{is(0, 3, 3)}, 0, 5, "m6i.large", false, 2, 3, false, ""},
-		{"scaled to 0, more at least", []group{is(0, 0, 3)}, 1, 3, "m6i.large", false, 2, 1, false, ""},
-		{"scaled up, fewer at least", []group{is(2, 3, 3)}, 0, 3, "m6i.large", false, 2, 3, false, ""},
-		{"fewer at most", []group{is(0, 3, 5)}, 0, 3, "m6i.large", false, 2, 3, false, ""},
-		{"fewer at most than run", []group{is(0, 4, 5)}, 0, 3, "m6i.large", false, 2, 0, false,
+		{"nothing yet", nil, 0, 3, "m6i.large", false, two, 2, true, ""},
+		{"another group", []group{{name: "gpu", desired: 7, max: 9}}, 0, 3, "m6i.large", false, two, 2, true, ""},
+		{"nothing changes", []group{is(0, 0, 3)}, 0, 3, "m6i.large", false, two, 2, true, ""},
+		{"scaled to 0, more at most", []group{is(0, 0, 3)}, 0, 5, "m6i.large", false, two, 0, false, ""},
+		{"scaled up, more at most", []group{is(0, 3, 3)}, 0, 5, "m6i.large", false, two, 3, false, ""},
+		{"scaled to 0, more at least", []group{is(0, 0, 3)}, 1, 3, "m6i.large", false, two, 1, false, ""},
+		{"scaled up, fewer at least", []group{is(2, 3, 3)}, 0, 3, "m6i.large", false, two, 3, false, ""},
+		{"fewer at most", []group{is(0, 3, 5)}, 0, 3, "m6i.large", false, two, 3, false, ""},
+		{"fewer at most than run", []group{is(0, 4, 5)}, 0, 3, "m6i.large", false, two, 0, false,
 			"eks.workerGroup.maxNodes: 3: the group worker-1 has 4 nodes"},
-		{"another type", []group{is(0, 0, 3)}, 0, 3, "m6i.xlarge", false, 2, 0, false, ""},
-		{"spot", []group{is(0, 3, 3)}, 0, 3, "m6i.large", true, 2, 3, false, ""},
-		{"a zone more", []group{is(0, 1, 3)}, 0, 3, "m6i.large", false, 3, 1, false, ""},
-		{"a predecessor that is still there", []group{is(0, 1, 3), other}, 0, 3, "m6i.large", false, 2, 2, true, ""},
+		{"another type", []group{is(0, 0, 3)}, 0, 3, "m6i.xlarge", false, two, 0, false, ""},
+		{"spot", []group{is(0, 3, 3)}, 0, 3, "m6i.large", true, two, 3, false, ""},
+		{"a zone more", []group{is(0, 1, 3)}, 0, 3, "m6i.large", false, three, 1, false, ""},
+		{"another zone in place of one", []group{is(0, 5, 9)}, 0, 9, "m6i.large", false, others, 5, false, ""},
+		{"another order of types", []group{several}, 1, 9, "m5.large m6i.large", false, two, 5, false, ""},
+		{"the same order of types", []group{several}, 1, 9, "m6i.large m5.large", false, two, 2, true, ""},
+		{"a predecessor that is still there", []group{is(0, 1, 3), other}, 0, 3, "m6i.large", false, two, 2, true, ""},
 		{"a predecessor that is still there, first", []group{other, is(0, 1, 3)}, 0, 4, "m6i.large",
-			false, 2, 1, false, ""},
+			false, two, 1, false, ""},
 	} {
 		l := &live{groups: test.live}
 		want := settings.NamedGroup{Name: "worker", EKSGroup: &settings.EKSGroup{
-			InstanceTypes: []string{test.types}, Spot: test.spot, MinNodes: test.min, DesiredNodes: 2,
+			InstanceTypes: strings.Fields(test.types), Spot: test.spot, MinNodes: test.min, DesiredNodes: 2,
 			MaxNodes: test.max,
 		}}
-		n, ignored, err := l.desired(want, test.subnets)
+		n, ignored, err := l.desired(want, test.places)
 		if fmt.Sprint(err) == "<nil>" != (test.wrong == "") || err != nil &&
 			!strings.Contains(err.Error(), test.wrong) {
 			t.Errorf("%s: %v, expected %q", test.name, err, test.wrong)
 		}
 		if n != test.want || ignored != test.ignored {
 			t.Errorf("%s: %d nodes, ignored %v; expected %d, %v", test.name, n, ignored, test.want, test.ignored)
+		}
+	}
+}
+
+// A group that replaces one with nodes warns that all of these are drained at once.
+func TestReplacedGroup(t *testing.T) {
+	zones := []string{"us-west-2a", "us-west-2c"}
+	is := group{id: "worker-1", name: "worker", types: []string{"m6i.large"}, places: zones, max: 9, desired: 5}
+	empty := is
+	empty.desired = 0
+	for _, test := range []struct {
+		name   string
+		is     group
+		want   settings.EKSGroup
+		places []string
+		warns  bool
+	}{
+		{"the same", is, settings.EKSGroup{InstanceTypes: is.types, MaxNodes: 4}, zones, false},
+		{"another type", is, settings.EKSGroup{InstanceTypes: []string{"m5.large"}}, zones, true},
+		{"spot", is, settings.EKSGroup{InstanceTypes: is.types, Spot: true}, zones, true},
+		{"one more zone", is, settings.EKSGroup{InstanceTypes: is.types}, append(zones, "us-west-2d"), true},
+		{"no nodes", empty, settings.EKSGroup{InstanceTypes: []string{"m5.large"}}, zones, false},
+	} {
+		l := &live{groups: []group{test.is}}
+		got := l.replaced(settings.NamedGroup{Name: "worker", EKSGroup: &test.want}, test.places)
+		warns := strings.Contains(got, "drains all 5 of the old group at once")
+		if warns != test.warns || !warns && got != "" {
+			t.Errorf("%s: %q", test.name, got)
+		}
+	}
+}
+
+// An update of a group may take as long as the eviction of the pods of all its nodes.
+func TestUpdateTime(t *testing.T) {
+	for maxNodes := 1; maxNodes <= 450; maxNodes++ {
+		update := updateConfig(maxNodes)
+		for nodes := 1; nodes <= maxNodes; nodes++ {
+			step := 1
+			if update.MaxUnavailable == nil {
+				step = max(1, nodes*33/100)
+			}
+			if least := time.Duration((nodes+step-1)/step) * evictionLimit; updateTime(maxNodes) < least {
+				t.Fatalf("maxNodes %d: %s for %d nodes, which may take %s", maxNodes, updateTime(maxNodes), nodes,
+					least)
+			}
+		}
+		if updateTime(maxNodes) > 3*time.Hour {
+			t.Errorf("maxNodes %d: %s", maxNodes, updateTime(maxNodes))
 		}
 	}
 }
@@ -90,7 +146,7 @@ func answers(token string, args resource.PropertyMap) resource.PropertyMap {
 		size := props("minSize", 0.0, "maxSize", 3.0, "desiredSize", 0.0)
 		return props("id", "x", "nodeGroupName", name, "status", status, "capacityType", "ON_DEMAND",
 			"tags", props("Name", tag),
-			"instanceTypes", []any{"g4dn.xlarge"}, "subnetIds", []any{"1", "2", "3"}, "scalingConfigs",
+			"instanceTypes", []any{"g4dn.xlarge"}, "subnetIds", []any{"subnet-a", "subnet-c"}, "scalingConfigs",
 			resource.NewProperty([]resource.PropertyValue{resource.NewProperty(size)}))
 	}
 	return nil
@@ -117,10 +173,11 @@ func TestLookUpDenied(t *testing.T) {
 	for token, want := range map[string]string{
 		"getClusters": "list the clusters of us-west-2 (eks:ListClusters, needed so that no change " +
 			"sets back the number of nodes",
-		"getCluster":    "look up the cluster elasticdl-test (eks:DescribeCluster, ",
-		"getSubnet":     "look up the subnet subnet-a of cluster elasticdl-test (ec2:DescribeSubnets, ",
-		"getNodeGroups": "list the node groups of cluster elasticdl-test (eks:ListNodegroups, ",
-		"getNodeGroup":  "look up the node group by-hand of cluster elasticdl-test (eks:DescribeNodegroup, ",
+		"getCluster":         "look up the cluster elasticdl-test (eks:DescribeCluster, ",
+		"getSubnet":          "look up the subnet subnet-a of cluster elasticdl-test (ec2:DescribeSubnets, ",
+		"getClusterVersions": "list the versions of Kubernetes in us-west-2 (eks:DescribeClusterVersions, ",
+		"getNodeGroups":      "list the node groups of cluster elasticdl-test (eks:ListNodegroups, ",
+		"getNodeGroup":       "look up the node group by-hand of cluster elasticdl-test (eks:DescribeNodegroup, ",
 	} {
 		err := pulumi.RunErr(func(ctx *pulumi.Context) error {
 			_, err := New(ctx, own())

@@ -2,9 +2,8 @@ package eks
 
 import (
 	"cmp"
-	"errors"
 	"slices"
-	"sync"
+	"time"
 
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ec2"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
@@ -15,6 +14,9 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
+
+// quotasHook warns, before the first group is created, against which quotas the nodes count.
+const quotasHook = "quotas of the account"
 
 // gpuLabel is the label that is "true" on nodes with GPUs. The device plugin selects nodes by it;
 // no other component sets it.
@@ -40,7 +42,11 @@ func (p *parts) addNodes() error {
 	if err != nil {
 		return err
 	}
-	quotas, err := p.quotas()
+	var needs []string
+	for _, q := range p.e.Quotas() {
+		needs = append(needs, q.Note(p.e.Region))
+	}
+	quotas, err := infra.WarnBeforeCreate(p.ctx, quotasHook, needs)
 	if err != nil {
 		return err
 	}
@@ -92,28 +98,20 @@ func (p *parts) addNodes() error {
 	return nil
 }
 
-// quotas returns the option that logs once, before the first group is created, against which quotas
-// its nodes count.
-func (p *parts) quotas() (pulumi.ResourceOption, error) {
-	var once sync.Once
-	hook, err := infra.NewHook(p.ctx, "quotas of the account", func(*pulumi.ResourceHookArgs) (err error) {
-		once.Do(func() {
-			for _, q := range p.e.Quotas() {
-				err = errors.Join(err, p.ctx.Log.Warn(q.Note(p.e.Region), nil))
-			}
-		})
-		return err
-	})
-	return infra.BeforeCreate(hook), err
-}
-
 // group creates the nodes of one kind.
 func (p *parts) group(role *iam.Role, g settings.NamedGroup, wait pulumi.ResourceOption) (*eks.NodeGroup, error) {
-	desired, ignore, err := p.live.desired(g, len(p.net.private))
+	in := places(p.e.VPC)
+	desired, ignore, err := p.live.desired(g, in)
 	if err != nil {
 		return nil, err
 	}
-	opts := []pulumi.ResourceOption{wait}
+	if why := p.live.replaced(g, in); why != "" {
+		if err := p.ctx.Log.Warn(why, nil); err != nil {
+			return nil, err
+		}
+	}
+	opts := []pulumi.ResourceOption{wait,
+		pulumi.Timeouts(&pulumi.CustomTimeouts{Update: updateTime(g.MaxNodes).String()})}
 	if ignore {
 		opts = append(opts, pulumi.IgnoreChanges([]string{"scalingConfig.desiredSize"}))
 	}
@@ -151,7 +149,7 @@ func (p *parts) group(role *iam.Role, g settings.NamedGroup, wait pulumi.Resourc
 		ScalingConfig: &eks.NodeGroupScalingConfigArgs{
 			MinSize: pulumi.Int(g.MinNodes), MaxSize: pulumi.Int(g.MaxNodes), DesiredSize: pulumi.Int(desired),
 		},
-		UpdateConfig:     &eks.NodeGroupUpdateConfigArgs{MaxUnavailable: pulumi.Int(1)},
+		UpdateConfig:     updateConfig(g.MaxNodes),
 		NodeRepairConfig: &eks.NodeGroupNodeRepairConfigArgs{Enabled: pulumi.Bool(true)},
 		Labels:           labels,
 		Taints:           taints,
@@ -159,6 +157,42 @@ func (p *parts) group(role *iam.Role, g settings.NamedGroup, wait pulumi.Resourc
 		// Pulumi chooses the name, so that a replacement can be created before the old group is
 		// deleted.
 	}, p.options(opts...))
+}
+
+// A group of more than fewNodes nodes is updated a third of its nodes at a time, else node by node.
+const (
+	fewNodes  = 6
+	atOncePct = 33
+)
+
+// A pod that cannot be evicted fails the update after this time.
+const evictionLimit = 15 * time.Minute
+
+// updateConfig returns how many nodes of a group EKS may replace at a time.
+func updateConfig(maxNodes int) *eks.NodeGroupUpdateConfigArgs {
+	if maxNodes <= fewNodes {
+		return &eks.NodeGroupUpdateConfigArgs{MaxUnavailable: pulumi.Int(1)}
+	}
+	return &eks.NodeGroupUpdateConfigArgs{MaxUnavailablePercentage: pulumi.Int(atOncePct)}
+}
+
+// updateTime returns how long an update of a group may take: the start of additional nodes, and for
+// each step the eviction of the pods and the end of the nodes. The provider's own limit is one
+// hour, in which EKS replaces four nodes, one after the other.
+func updateTime(maxNodes int) time.Duration {
+	return 30*time.Minute + time.Duration(updateSteps(maxNodes))*(evictionLimit+5*time.Minute)
+}
+
+// updateSteps returns the greatest number of steps in which EKS replaces up to maxNodes nodes.
+func updateSteps(maxNodes int) (most int) {
+	for nodes := 1; nodes <= maxNodes; nodes++ {
+		step := 1
+		if maxNodes > fewNodes {
+			step = max(1, nodes*atOncePct/100)
+		}
+		most = max(most, (nodes+step-1)/step)
+	}
+	return most
 }
 
 // template creates the launch template of a group. EKS adds image, instance type, role and security

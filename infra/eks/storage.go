@@ -121,42 +121,54 @@ func (p *parts) driver(nodes []pulumi.Resource) (pulumi.Resource, error) {
 		}}, nodes, attached)
 }
 
-// addCode creates the bucket for training code, and gives the job's pods, not the nodes, the right
-// to read it.
+// addCode creates the bucket for training code, and the role of the job's pods, which may read it.
+// Nodes may not.
 func (p *parts) addCode() error {
-	if !p.e.CodeBucket {
+	var bucket *untyped
+	if p.e.CodeBucket {
+		var err error
+		if bucket, err = p.bucket("code"); err != nil {
+			return err
+		}
+		p.ctx.Export("codeBucket", bucket.ID())
+	}
+	if p.s.Job == nil || bucket == nil && len(p.e.JobPolicies) == 0 {
 		return nil
 	}
-	bucket, err := p.bucket("code")
+	role, err := p.newRole("job", trusts(pods))
 	if err != nil {
 		return err
 	}
-	p.ctx.Export("codeBucket", bucket.ID())
-	if p.s.Job == nil {
-		return nil
-	}
-	role, _, err := p.role("job", trusts(pods))
+	rights, err := p.attach(role, "job", p.e.JobPolicies)
 	if err != nil {
 		return err
 	}
-	may, err := iam.NewRolePolicy(p.ctx, "job",
+	if bucket != nil {
+		may, err := p.mayRead(role, bucket)
+		if err != nil {
+			return err
+		}
+		rights = append(rights, may)
+	}
+	is, err := eks.NewPodIdentityAssociation(p.ctx, "job", &eks.PodIdentityAssociationArgs{
+		ClusterName: p.cluster.Name, Namespace: pulumi.String(p.s.Platform.Namespace),
+		ServiceAccount: pulumi.String(manifest.AccountName(p.s.Job)),
+		RoleArn:        role.Arn, Tags: p.tags(p.name),
+	}, p.options(after(rights)))
+	// pods that start before the association have no role
+	p.ready = append(p.ready, is)
+	return err
+}
+
+// mayRead lets the job's role read a bucket.
+func (p *parts) mayRead(role *iam.Role, bucket *untyped) (pulumi.Resource, error) {
+	return iam.NewRolePolicy(p.ctx, "job",
 		&iam.RolePolicyArgs{Role: role.Name, Policy: bucket.Arn.ApplyT(func(arn string) string {
 			return document(
 				statement{Effect: "Allow", Action: []string{"s3:GetObject"}, Resource: []string{arn + "/*"}},
 				statement{Effect: "Allow", Action: []string{"s3:ListBucket"}, Resource: []string{arn}},
 			)
 		}).(pulumi.StringOutput)}, p.options())
-	if err != nil {
-		return err
-	}
-	is, err := eks.NewPodIdentityAssociation(p.ctx, "job", &eks.PodIdentityAssociationArgs{
-		ClusterName: p.cluster.Name, Namespace: pulumi.String(p.s.Platform.Namespace),
-		ServiceAccount: pulumi.String(manifest.AccountName(p.s.Job)),
-		RoleArn:        role.Arn, Tags: p.tags(p.name),
-	}, p.options(after([]pulumi.Resource{may})))
-	// pods that start before the association have no role
-	p.ready = append(p.ready, is)
-	return err
 }
 
 // bucket creates a bucket that is private, encrypted and versioned.

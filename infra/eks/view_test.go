@@ -22,11 +22,14 @@ func (v *view) of(kind string) (found []*graph.Resource) {
 	return found
 }
 
-// named returns the resource of a type and name, as a list of one. It panics if there is none.
+// named returns the resource of a type and name, as a list of one. If there is none it is empty,
+// and so breaks the laws that name it.
 func (v *view) named(kind, name string) []*graph.Resource {
 	r := graph.Find(v.all, kind, name)
 	if r == nil {
-		panic("there is no " + kind + " " + name)
+		v.missing = append(v.missing, "there is no "+kind+" "+name)
+		r = &graph.Resource{Type: kind, Name: name}
+		r.Inputs = resource.PropertyMap{}
 	}
 	return []*graph.Resource{r}
 }
@@ -105,17 +108,15 @@ func is(r *graph.Resource, path, want string) []string {
 	return nil
 }
 
+// set gives an input another value; with missing parents it makes them.
 func set(r *graph.Resource, path string, value any) {
-	if ok := parse(path).Set(resource.NewProperty(r.Inputs), resource.NewPropertyValue(value)); !ok {
-		panic("cannot set " + path)
+	v, ok := parse(path).Add(resource.NewProperty(r.Inputs), resource.NewPropertyValue(value))
+	if ok && v.IsObject() {
+		r.Inputs = v.ObjectValue()
 	}
 }
 
-func unset(r *graph.Resource, path string) {
-	if ok := parse(path).Delete(resource.NewProperty(r.Inputs)); !ok {
-		panic("cannot take away " + path)
-	}
-}
+func unset(r *graph.Resource, path string) { parse(path).Delete(resource.NewProperty(r.Inputs)) }
 
 func parse(path string) resource.PropertyPath {
 	p, err := resource.ParsePropertyPath(path)

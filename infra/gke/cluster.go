@@ -50,9 +50,15 @@ func (p *parts) addCluster() (err error) {
 	p.connect(args)
 	p.cluster, err = container.NewCluster(p.ctx, "cluster", args, p.named(
 		pulumi.DependsOn(slices.Concat(p.services, p.beneath)), patient(), p.warns,
+		// The cluster's own protection refuses its deletion only when all that is within is
+		// deleted.
+		pulumi.Protect(p.g.DeletionProtection),
 		// The initial nodes are deleted, and other pools are resources of their own. Differences in
-		// what Google returns for them would replace the cluster.
-		pulumi.IgnoreChanges([]string{"initialNodeCount", "nodeConfig", "nodePools"})))
+		// what Google returns for them would replace the cluster. The lists of components have no
+		// order in Google's answers. Google fills in dnsConfig, and refuses the update that would
+		// remove it: github.com/hashicorp/terraform-provider-google/issues/14957.
+		pulumi.IgnoreChanges([]string{"initialNodeCount", "nodeConfig", "nodePools", "dnsConfig",
+			"loggingConfig.enableComponents", "monitoringConfig.enableComponents"})))
 	p.ready = append(p.ready, p.cluster)
 	return err
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/elasticdl/elasticdl/infra"
 )
 
-// drained describes what is lost when Google drains a node.
-const drained = "workers there are replaced, and a job whose master is there fails"
+// drained describes what is lost when Google drains a node. The page of GKE says the same.
+const drained = "workers there are replaced, a master comes back on another node, and for a parameter " +
+	"server the training returns to the newest checkpoint"
 
 // drains lists the inputs of a pool whose change makes Google recreate all of its nodes, although
 // the pool itself is updated in place.

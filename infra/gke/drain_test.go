@@ -1,10 +1,27 @@
 package gke
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 )
+
+// The warning says what the page says of a drained node.
+func TestDrainedIsAsOnThePage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/infrastructure/gke.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := strings.Join(strings.Fields(string(page)), " ")
+	for clause := range strings.SplitSeq(drained, ", ") {
+		clause = strings.Replace(strings.TrimPrefix(clause, "and "), "workers there are", "workers are", 1)
+		if !strings.Contains(said, clause) {
+			t.Errorf("the page has no %q", clause)
+		}
+	}
+}
 
 // A preview warns of updates that drain nodes, and of no others.
 func TestDrains(t *testing.T) {

@@ -28,6 +28,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // New creates the cluster of valid settings.
@@ -38,6 +39,10 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	}
 	var err error
 	if p.warns, err = p.warnOfDrains(); err != nil {
+		return nil, err
+	}
+	needs := []string{"gke: " + s.GKE.QuotaNote()}
+	if p.quotas, err = infra.WarnBeforeCreate(ctx, "quotas of the project", needs); err != nil {
 		return nil, err
 	}
 	for _, step := range []func() error{
@@ -72,8 +77,9 @@ type parts struct {
 	mounted []pulumi.Resource
 	cluster *container.Cluster
 	ready   []pulumi.Resource
-	// the option that warns of updates that drain nodes
+	// the options that warn of updates that drain nodes, and of what new pools need
 	warns    pulumi.ResourceOption
+	quotas   pulumi.ResourceOption
 	identity map[string]pulumi.StringOutput
 }
 
@@ -89,8 +95,12 @@ func (p *parts) result() *infra.Cluster {
 	if p.g.GPUPool != nil {
 		c.GPU.NodeSelector = map[string]string{gpuLabel: "true"}
 	}
-	if w := p.g.WorkerPool; w != nil && w.Spot {
+	switch w := p.g.WorkerPool; {
+	case w == nil:
+	case w.Spot:
 		c.Spot = spot()
+	default:
+		c.Tolerations = []job.Toleration{{Key: workerTaint, Operator: "Equal", Value: "true", Effect: "NoSchedule"}}
 	}
 	if p.volume != nil {
 		c.Volume = p.claim()

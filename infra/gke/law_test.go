@@ -3,11 +3,13 @@ package gke
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 
@@ -71,6 +73,12 @@ func TestCluster(t *testing.T) {
 		want(t, c, fmt.Sprintf("deletionProtection=%t", s.GKE.DeletionProtection)) // G01
 		want(t, c, "removeDefaultNodePool=true", "initialNodeCount=1")             // G02
 		ignores(t, c, "initialNodeCount", "nodeConfig", "nodePools")
+		// each is a difference in every plan: components come in any order, and dnsConfig is filled
+		// in
+		ignores(t, c, "loggingConfig.enableComponents", "monitoringConfig.enableComponents", "dnsConfig")
+		if c.Options.Protect != s.GKE.DeletionProtection {
+			t.Errorf("protected by Pulumi: %t", c.Options.Protect)
+		}
 		want(t, c, "releaseChannel.channel=REGULAR", "minMasterVersion", "nodeVersion") // G11
 		// G12
 		want(t, c, "datapathProvider=ADVANCED_DATAPATH", "networkPolicy", "addonsConfig.networkPolicyConfig")
@@ -119,8 +127,15 @@ func TestPools(t *testing.T) {
 				"nodeConfig.metadata[\"disable-legacy-endpoints\"]=true", "nodeConfig.preemptible")
 			want(t, &p, "nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring=true",
 				fmt.Sprintf("networkConfig.enablePrivateNodes=%t", s.GKE.PrivateNodes))
-			if !slices.Equal(p.Options.Timeouts, []string{"1h", "1h", "1h"}) {
-				t.Errorf("%s: timeouts %v", p.Name, p.Options.Timeouts) // G20
+			// D12: each would replace the pool if GKE filled in an empty block
+			ignores(t, &p, "nodeConfig.reservationAffinity", "placementPolicy", "queuedProvisioning")
+			most := at(t, &p, "autoscaling.totalMaxNodeCount").NumberValue()
+			step := at(t, &p, "upgradeSettings.maxSurge").NumberValue() +
+				at(t, &p, "upgradeSettings.maxUnavailable").NumberValue()
+			least := time.Duration(math.Ceil(most/step)) * time.Hour
+			if limits := p.Options.Timeouts; len(limits) != 3 || limits[0] != "1h" || limits[2] != "2h" ||
+				duration(t, limits[1]) < least || step > 20 {
+				t.Errorf("%s: an update may take %s for its evictions, timeouts are %v", p.Name, least, limits) // G20
 			}
 			// Resources that nodes need are created before them, and deleted after them: G07, G10,
 			// and the volume.
@@ -142,6 +157,63 @@ func TestPools(t *testing.T) {
 			"upgradeSettings.maxSurge=1", "upgradeSettings.maxUnavailable=0",
 			"nodeConfig.shieldedInstanceConfig.enableSecureBoot=true")
 	})
+}
+
+func duration(t *testing.T, text string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Error(err)
+	}
+	return d
+}
+
+// GKE's own pods, which the autoscaler does not move, stay off the worker pool; pods of jobs do
+// not.
+func TestWorkerTaint(t *testing.T) {
+	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
+		if s.GKE.WorkerPool == nil || s.GKE.WorkerPool.Spot {
+			return
+		}
+		_, c := record(t, s, false)
+		taint := at(t, find(t, all, typePool, "workers"), "nodeConfig.taints[0]").ObjectValue()
+		tolerated := []job.Toleration{{Key: taint["key"].StringValue(), Operator: "Equal",
+			Value: taint["value"].StringValue(), Effect: "NoSchedule"}}
+		if taint["effect"].StringValue() != "NO_SCHEDULE" || !slices.Equal(c.Tolerations, tolerated) {
+			t.Errorf("the taint is %v, tolerated are %v", taint, c.Tolerations)
+		}
+	})
+	if _, c := record(t, regional(), false); c.Tolerations != nil {
+		t.Errorf("spot nodes have another taint: %v", c.Tolerations)
+	}
+	s := configured()
+	s.GKE.WorkerPool = nil
+	if _, c := record(t, s, false); c.Tolerations != nil {
+		t.Errorf("without a worker pool %v is tolerated", c.Tolerations)
+	}
+}
+
+// An upgrade takes more than one node at a time from a large pool of workers, and no node first
+// from the system pool.
+func TestAtOnce(t *testing.T) {
+	for _, test := range []struct {
+		pool               string
+		maxNodes           int
+		gpu                bool
+		surge, unavailable int
+	}{
+		{"system", 2, false, 1, 0}, {"system", 30, false, 1, 0},
+		{"workers", 6, false, 1, 0}, {"workers", 7, false, 1, 2}, {"workers", 1000, false, 1, 19},
+		{"gpu", 1, true, 0, 1}, {"gpu", 9, true, 0, 3}, {"gpu", 1000, true, 0, 20},
+	} {
+		of := &settings.GKEPool{MaxNodes: test.maxNodes}
+		if test.gpu {
+			of.Accelerator = "nvidia-l4"
+		}
+		if s, u := atOnce(test.pool, of); s != test.surge || u != test.unavailable {
+			t.Errorf("%+v: %d and %d", test, s, u)
+		}
+	}
 }
 
 func TestGPUPool(t *testing.T) {
@@ -264,7 +336,8 @@ func TestOtherLimits(t *testing.T) {
 			continue
 		}
 		for _, k := range diff.Keys() {
-			if diff.Changed(k) && k != "autoscaling" && !slices.Contains(r.Options.IgnoreChanges, string(k)) {
+			inPlace := append([]string{"autoscaling", "upgradeSettings"}, r.Options.IgnoreChanges...)
+			if diff.Changed(k) && !slices.Contains(inPlace, string(k)) {
 				t.Errorf("%s of %s changes", k, r.Name)
 			}
 		}

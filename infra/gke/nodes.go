@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/container"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
@@ -32,6 +33,16 @@ const (
 // same key.
 const spotLabel = "cloud.google.com/gke-spot"
 
+// workerTaint keeps pods of GKE's own off the nodes of the worker pool. The autoscaler does not
+// remove a node with such pods: github.com/kubernetes/autoscaler/issues/2377.
+const workerTaint = "elasticdl.org/worker"
+
+// Names of the pools that more than one function uses.
+const (
+	systemPool = "system"
+	workerPool = "workers"
+)
+
 // spot returns what workers must select and tolerate to run on spot nodes.
 func spot() *infra.Spot {
 	return &infra.Spot{
@@ -41,14 +52,14 @@ func spot() *infra.Spot {
 }
 
 // addNodes creates the system pool, for the cluster's own pods, masters and parameter servers; the
-// worker pool, for all pods; and the GPU pool.
+// worker pool, for all pods of jobs; and the GPU pool.
 func (p *parts) addNodes() error {
-	system, err := p.addPool("system", &p.g.SystemPool)
+	system, err := p.addPool(systemPool, &p.g.SystemPool)
 	if err != nil {
 		return err
 	}
 	if w := p.g.WorkerPool; w != nil {
-		if _, err := p.addPool("workers", w); err != nil {
+		if _, err := p.addPool(workerPool, w); err != nil {
 			return err
 		}
 	}
@@ -72,6 +83,7 @@ var filledIn = []string{
 	"nodeConfig.advancedMachineFeatures", "nodeConfig.containerdConfig", "nodeConfig.fastSocket",
 	"nodeConfig.gcfsConfig",
 	"nodeConfig.kubeletConfig", "nodeConfig.linuxNodeConfig",
+	"nodeConfig.reservationAffinity", "placementPolicy", "queuedProvisioning",
 	// filled in for machine types with local SSDs
 	"nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.localNvmeSsdBlockConfig",
 }
@@ -83,6 +95,7 @@ func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resou
 	if err := p.ctx.Log.Info(told, &pulumi.LogArgs{Resource: p}); err != nil {
 		return nil, err
 	}
+	surge, unavailable := atOnce(name, of)
 	pool, err := container.NewNodePool(p.ctx, name, &container.NodePoolArgs{
 		Cluster:          p.cluster.ID(), // the ID contains the location
 		InitialNodeCount: pulumi.Int(first),
@@ -93,20 +106,49 @@ func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resou
 		Management:    &container.NodePoolManagementArgs{AutoRepair: pulumi.Bool(true), AutoUpgrade: pulumi.Bool(true)},
 		NetworkConfig: &container.NodePoolNetworkConfigArgs{EnablePrivateNodes: pulumi.Bool(p.g.PrivateNodes)},
 		UpgradeSettings: &container.NodePoolUpgradeSettingsArgs{
-			// upgrades add one more node at a time; but there may be no further GPU available
-			Strategy:       pulumi.String("SURGE"),
-			MaxSurge:       pulumi.Int(oneOf(of.Accelerator != "", 0, 1)),
-			MaxUnavailable: pulumi.Int(oneOf(of.Accelerator != "", 1, 0)),
+			Strategy: pulumi.String("SURGE"), MaxSurge: pulumi.Int(surge), MaxUnavailable: pulumi.Int(unavailable),
 		},
-		NodeConfig: p.nodeConfig(of),
-	}, p.options(pulumi.DependsOn(slices.Concat(p.beneath, p.mounted, after)), patient(), p.warns,
+		NodeConfig: p.nodeConfig(name, of),
+	}, p.options(pulumi.DependsOn(slices.Concat(p.beneath, p.mounted, after)),
+		poolTimes(of.MaxNodes, surge+unavailable), p.warns, p.quotas,
 		// The autoscaler changes the size; a change of this setting would replace the pool.
 		pulumi.IgnoreChanges(append([]string{"initialNodeCount"}, filledIn...))))
 	p.ready = append(p.ready, pool)
 	return pool, err
 }
 
-func (p *parts) nodeConfig(of *settings.GKEPool) *container.NodePoolNodeConfigArgs {
+// An upgrade of a worker pool of more than fewNodes nodes takes a third of them away at a time.
+// Google accepts at most mostAtOnce at a time, additional ones included.
+const (
+	fewNodes   = 6
+	mostAtOnce = 20
+)
+
+// Google waits this long for disruption budgets on each node of an upgrade.
+const evictionLimit = time.Hour
+
+// atOnce returns how many nodes Google adds and takes away at a time in an upgrade of a pool. There
+// may be no additional GPU available, so that GPU pools lose nodes first.
+func atOnce(pool string, of *settings.GKEPool) (surge, unavailable int) {
+	third := 0
+	if of.MaxNodes > fewNodes && pool != systemPool {
+		third = of.MaxNodes / 3
+	}
+	if of.Accelerator != "" {
+		return 0, min(max(third, 1), mostAtOnce)
+	}
+	return 1, min(third, mostAtOnce-1)
+}
+
+// poolTimes returns how long requests for a pool may take: an update recreates all nodes, step by
+// step, and a deletion drains all of them at once.
+func poolTimes(maxNodes, step int) pulumi.ResourceOption {
+	steps := (maxNodes + step - 1) / step
+	update := 30*time.Minute + time.Duration(steps)*(evictionLimit+10*time.Minute)
+	return pulumi.Timeouts(&pulumi.CustomTimeouts{Create: "1h", Update: update.String(), Delete: "2h"})
+}
+
+func (p *parts) nodeConfig(pool string, of *settings.GKEPool) *container.NodePoolNodeConfigArgs {
 	c := &container.NodePoolNodeConfigArgs{
 		MachineType: pulumi.String(of.MachineType), Spot: pulumi.Bool(of.Spot),
 		ImageType: pulumi.String("COS_CONTAINERD"),
@@ -137,6 +179,8 @@ func (p *parts) nodeConfig(of *settings.GKEPool) *container.NodePoolNodeConfigAr
 		c.Taints = taint(gpuTaint, gpuTaintValue)
 	case of.Spot:
 		c.Taints = taint(spotLabel, "true")
+	case pool == workerPool:
+		c.Taints = taint(workerTaint, "true")
 	}
 	return c
 }

@@ -63,8 +63,8 @@ func rails(ctx *pulumi.Context, s *settings.Settings, g *infra.Guard) (pulumi.Re
 		}
 		if job := g.Running(); job != "" {
 			return ctx.Log.Warn(fmt.Sprintf("%s: other nodes take the place of those that there "+
-				"are, which are drained: %s. A worker or parameter server that is lost "+
-				"is replaced; if the master is on one of these nodes, then the job ends",
+				"are, which are drained: %s. Workers there are replaced, a master comes back on another "+
+				"node, and for a parameter server the training returns to the newest checkpoint",
 				strings.Join(changed, ", "), job), nil)
 		}
 		return nil

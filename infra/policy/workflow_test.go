@@ -278,6 +278,7 @@ func TestWorkflowPreviewRole(t *testing.T) {
 		"ec2.LookupSubnet":         {"ec2:DescribeSubnets"},
 		"eks.GetAddonVersion":      {"eks:DescribeAddonVersions"},
 		"eks.GetClusters":          {"eks:ListClusters"},
+		"eks.GetClusterVersions":   {"eks:DescribeClusterVersions"},
 		"eks.GetNodeGroups":        {"eks:ListNodegroups"},
 		"eks.LookupCluster":        {"eks:DescribeCluster"},
 		"eks.LookupNodeGroup":      {"eks:DescribeNodegroup"},

@@ -110,10 +110,8 @@ type EKS struct {
 	Region string `json:"-"`
 	// aws:profile; "" = the AWS CLI chooses
 	Profile string `json:"-"`
-	// why a new cluster cannot have Version on the current day; "" = it can
-	Unsupported string `json:"-"`
-	// version of Kubernetes: "1.35"
-	Version string `json:"version"`
+	// version of Kubernetes: "1.35"; "" = that of the cluster, or Amazon's default for a new one
+	Version string `json:"version,omitempty"`
 	// STANDARD, or EXTENDED: one more year of support at six times the price
 	SupportType string `json:"supportType,omitempty"`
 	VPC         VPC    `json:"vpc"`
@@ -130,6 +128,8 @@ type EKS struct {
 	EFS         *EFS      `json:"efs,omitempty"`
 	// an S3 bucket that the job may read
 	CodeBucket bool `json:"codeBucket"`
+	// ARNs of IAM policies of the job's role: "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess"
+	JobPolicies []string `json:"jobPolicies,omitempty"`
 	// how long the control plane's logs are kept
 	LogRetentionDays int `json:"logRetentionDays"`
 	// apply changed labels to nodes too, which replaces all of them

@@ -32,7 +32,7 @@ func defaults(cloud, arch string) *Settings {
 		}
 	case CloudEKS:
 		s.EKS = &EKS{
-			Version: "1.35", SupportType: "STANDARD", PublicAccess: true,
+			SupportType: "STANDARD", PublicAccess: true,
 			VPC: VPC{CIDR: "10.0.0.0/16"},
 			SystemGroup: EKSGroup{InstanceTypes: []string{"m6i.large"}, MinNodes: 2, DesiredNodes: 2,
 				MaxNodes: 2, DiskGB: 100},

@@ -28,7 +28,7 @@ func TestDefaultsOnPages(t *testing.T) {
 			"`share`": {g.Filestore.Share},
 		},
 		"eks": {
-			"`version`": {e.Version}, "`supportType`": {e.SupportType}, "`vpc.cidr`": {e.VPC.CIDR},
+			"`supportType`": {e.SupportType}, "`vpc.cidr`": {e.VPC.CIDR},
 			"`vpc.natPerZone`": {fmt.Sprint(e.VPC.NATPerZone)},
 			"`publicAccess`":   {fmt.Sprint(e.PublicAccess)}, "`codeBucket`": {fmt.Sprint(e.CodeBucket)},
 			"`logRetentionDays`": {fmt.Sprint(e.LogRetentionDays)},

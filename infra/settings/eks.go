@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 )
 
 var (
@@ -15,6 +13,7 @@ var (
 	isVPC           = regexp.MustCompile(`^vpc-[0-9a-f]{8,17}$`)
 	isSubnet        = regexp.MustCompile(`^subnet-[0-9a-f]{8,17}$`)
 	isPrincipal     = regexp.MustCompile(`^arn:aws[-a-z]*:iam::[0-9]{12}:(role|user)/.+$`)
+	isPolicy        = regexp.MustCompile(`^arn:aws[-a-z]*:iam::(?:aws|[0-9]{12}):policy/(?:[\w+=,.@-]+/)*([\w+=,.@-]+)$`)
 	isInstanceType  = regexp.MustCompile(`^[a-z][-a-z0-9]*\.[a-z0-9-]+$`)
 	isArm           = regexp.MustCompile(`^[a-z]+[0-9]+g[a-z]*\.`)
 )
@@ -28,7 +27,8 @@ func (e *EKS) check(s *Settings, in Input, p *Problems) {
 	p.Check(e.Profile == "" || isAmazonProfile.MatchString(e.Profile), keyProfile,
 		"%s: expected the name of a profile: letters, digits and _.@/+:=-", e.Profile)
 	p.oneOf(at+"supportType", e.SupportType, "STANDARD", "EXTENDED")
-	e.checkVersion(s, p, in.Now)
+	p.Check(e.Version == "" || isVersion.MatchString(e.Version), at+"version",
+		"%s: expected a version of Kubernetes, as \"1.35\"", e.Version)
 	e.VPC.check(e.Region, p)
 	if e.PublicAccess {
 		checkAuthorized("eks", e.AuthorizedNetworks, 40, p, true)
@@ -65,9 +65,28 @@ func (e *EKS) check(s *Settings, in Input, p *Problems) {
 		p.oneOf(at+"efs.throughputMode", e.EFS.ThroughputMode, "elastic", "bursting")
 		p.Check(e.EFS.UID == nil || *e.EFS.UID >= 0, at+"efs.uid", "%d: expected 0 or more", deref(e.EFS.UID))
 	}
+	for i, arn := range e.JobPolicies {
+		path := fmt.Sprintf(at+"jobPolicies[%d]", i)
+		found := isPolicy.FindStringSubmatch(arn)
+		p.Check(found != nil, path, "%s: expected the ARN of an IAM policy, as "+
+			"arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess", arn)
+		p.Check(found == nil || !slices.Contains(tooMuch, found[1]), path,
+			"%s: with it a job may do all in the account: name what the job needs", arn)
+		p.Check(found == nil || !slices.ContainsFunc(e.JobPolicies[:i], func(other string) bool {
+			return strings.HasSuffix(other, "/"+found[1])
+		}), path, "%s: a policy before it has the same name", arn)
+	}
+	p.Check(len(e.JobPolicies) <= maxPolicies, at+"jobPolicies", "%d policies: expected at most %d",
+		len(e.JobPolicies), maxPolicies)
 	p.Check(slices.Contains(retentions, e.LogRetentionDays), at+"logRetentionDays", "%d: expected %s",
 		e.LogRetentionDays, numbers(retentions))
 }
+
+// tooMuch lists policies of Amazon's that give a job the rights of an administrator.
+var tooMuch = []string{"AdministratorAccess", "PowerUserAccess", "IAMFullAccess"}
+
+// maxPolicies is the default quota of managed policies of one role.
+const maxPolicies = 10
 
 // providerOnly lists settings of the AWS provider that `aws eks get-token` and `aws ecr
 // get-login-password` cannot use: the stack would be created with one identity, and Kubernetes and
@@ -96,54 +115,9 @@ func deref(n *int) int {
 	return *n
 }
 
-// support lists the last day of standard support of each version of Kubernetes; later versions are
-// not known here. Extended support lasts a year longer and costs six times as much. Source: the
-// Kubernetes release calendar of the EKS user guide, November 2026.
-var support = []struct{ version, until string }{
-	{"1.32", "2026-03-23"},
-	{"1.33", "2026-07-29"},
-	{"1.34", "2026-12-02"},
-	{"1.35", "2027-03-27"},
-}
-
-// checkVersion refuses a text that is not a version. A version without support is only a note,
-// because an existing cluster must stay manageable at any time; Unsupported refuses it for a new
-// cluster.
-func (e *EKS) checkVersion(s *Settings, p *Problems, now time.Time) {
-	const path = "eks.version"
-	minor, err := strconv.Atoi(strings.TrimPrefix(e.Version, "1."))
-	if err != nil || !strings.HasPrefix(e.Version, "1.") || minor < 0 {
-		p.Check(false, path, "%s: expected a version of Kubernetes, as \"1.35\"", orMissing(e.Version))
-		return
-	}
-	i := slices.IndexFunc(support, func(o struct{ version, until string }) bool { return o.version == e.Version })
-	refuse := func(format string, args ...any) {
-		e.Unsupported = path + ": " + fmt.Sprintf(format, args...)
-		s.note("%s; a cluster that exists works on, until Amazon upgrades it", e.Unsupported)
-	}
-	if first, _ := strconv.Atoi(support[0].version[2:]); i < 0 && minor < first {
-		refuse("%s: Amazon does not support it any more: expected a newer version", e.Version)
-		return
-	}
-	if i < 0 {
-		s.note("eks.version: %s is newer than this program: until when it is supported is not checked", e.Version)
-		return
-	}
-	until, err := time.Parse(time.DateOnly, support[i].until)
-	if err != nil {
-		panic(err) // a test parses them
-	}
-	switch ended := !now.Before(until.AddDate(0, 0, 1)); {
-	case ended && !now.Before(until.AddDate(1, 0, 1)):
-		refuse("%s: Amazon does not support it any more, since %s: expected a newer version", e.Version,
-			until.AddDate(1, 0, 0).Format(time.DateOnly))
-	case ended && e.SupportType != "EXTENDED":
-		refuse("%s: its standard support ended on %s: expected a newer version, or eks.supportType: "+
-			"EXTENDED, which costs six times as much", e.Version, support[i].until)
-	case !ended && now.After(until.AddDate(0, -1, 0)):
-		s.note("eks.version: the standard support of %s ends on %s", e.Version, support[i].until)
-	}
-}
+// isVersion matches a version of Kubernetes. Which ones Amazon supports is looked up: see
+// infra/eks.
+var isVersion = regexp.MustCompile(`^1\.[0-9]{1,3}$`)
 
 // check checks a VPC that the stack creates, or an existing one.
 func (v *VPC) check(region string, p *Problems) {

@@ -56,7 +56,6 @@ func (g *GKE) check(s *Settings, p *Problems) {
 		p.Check(!slices.Contains([]string{"roles/owner", "roles/editor", "roles/viewer"}, role), path,
 			"%s: which everything in the project has: name what the job needs", role)
 	}
-	s.note("gke: %s", g.quotaNote())
 }
 
 // regionZones is the number of zones with nodes of a regional cluster, unless zones are set.

@@ -100,9 +100,9 @@ func gpuMetric(pool *GKEPool) string {
 	return metric
 }
 
-// quotaNote returns a line that says which quotas the stack needs, and which command shows the
+// QuotaNote returns a line that says which quotas the stack needs, and which command shows the
 // project's quotas.
-func (g *GKE) quotaNote() string {
+func (g *GKE) QuotaNote() string {
 	var inRegion, inProject []string
 	for _, q := range g.quotas() {
 		text := fmt.Sprintf("%s %d", q.metric, q.n)

@@ -112,9 +112,10 @@ func TestGoogleQuotas(t *testing.T) {
 		if got := strings.Join(region, ", ") + "; " + strings.Join(project, ", "); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", test.name, got, test.want)
 		}
-		if n := len(s.Notes); n != 1 ||
-			!strings.Contains(s.Notes[0], "gcloud compute regions describe us-central1 --project=my-project") {
-			t.Errorf("%s: one line tells the quotas and how to look at them, not %q", test.name, s.Notes)
+		if note := s.GKE.QuotaNote(); len(s.Notes) != 0 || strings.Contains(note, "\n") ||
+			!strings.Contains(note, "gcloud compute regions describe us-central1 --project=my-project") {
+			t.Errorf("%s: one line has the quotas and the command that shows them, not %q and %q", test.name,
+				note, s.Notes)
 		}
 	}
 }

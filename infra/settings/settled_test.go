@@ -240,8 +240,6 @@ func TestNotes(t *testing.T) {
 	}{
 		{"gke", inRegion, "elasticdl:gke.location: us-central1 is a region: nodes are spread over " +
 			"its zones, 1 to 6 of them in all"},
-		{"gke", nil, "elasticdl:gke: with all pools at maxNodes the stack needs these quotas: in " +
-			"us-central1 CPUS 32, SSD_TOTAL_GB 250; of the project CPUS_ALL_REGIONS 32."},
 		{"gke", map[string]string{"gke.maintenance.exclusions": exclusion(
 			"start: '2026-11-01T00:00:00Z', end: '2026-11-20T00:00:00Z'")},
 			"elasticdl:gke.maintenance.exclusions[0]: a ended on 2026-11-20"},
@@ -254,12 +252,6 @@ func TestNotes(t *testing.T) {
 			"elasticdl:eks.gpuGroup.desiredNodes: 0: the stack has no autoscaler"},
 		{"eks", map[string]string{"eks.gpuGroup": "{instanceTypes: [g4dn.xlarge], gpus: 1, " +
 			"maxNodes: 3, desiredNodes: 1, spot: true}"}, "elasticdl:eks.gpuGroup.spot: true with one type only"},
-		{"eks", map[string]string{"eks.version": "'1.34'"},
-			"elasticdl:eks.version: the standard support of 1.34 ends on 2026-12-02"},
-		{"eks", map[string]string{"eks.version": "'1.33'"},
-			"elasticdl:eks.version: 1.33: its standard support ended on 2026-07-29: expected a " +
-				"newer version, or eks.supportType: EXTENDED"},
-		{"eks", map[string]string{"eks.version": "'1.37'"}, "elasticdl:eks.version: 1.37 is newer than this program"},
 		{"minikube", map[string]string{"data.source": "https://me:hunter2@mirror.example/mnist"},
 			"elasticdl:data.source looks like a secret (a URL with a password): it is stored in plain text"},
 		{"minikube", map[string]string{"minikube.data": "no/data"}, "elasticdl:minikube.data: no directory ../no/data"},
@@ -273,51 +265,6 @@ func TestNotes(t *testing.T) {
 		}
 		if !slices.ContainsFunc(s.Notes, func(note string) bool { return strings.HasPrefix(note, test.want) }) {
 			t.Errorf("%v: no %s in %q", test.with, test.want, s.Notes)
-		}
-	}
-}
-
-// The support of a version ends on a day. After it a new cluster is refused, or pays for extended
-// support; settings are accepted on every day.
-func TestVersions(t *testing.T) {
-	for _, v := range support {
-		if _, err := time.Parse(time.DateOnly, v.until); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, test := range []struct {
-		day, version, kind string
-		refused            string // a part of the message
-	}{
-		{"2026-11-21", "1.35", "STANDARD", ""},
-		{"2026-11-21", "1.34", "STANDARD", ""},
-		{"2026-12-02", "1.34", "STANDARD", ""},
-		{"2026-12-03", "1.34", "STANDARD", "standard support ended on 2026-12-02"},
-		{"2026-12-03", "1.34", "EXTENDED", ""},
-		{"2027-12-02", "1.34", "EXTENDED", ""},
-		{"2027-12-03", "1.34", "EXTENDED", "since 2027-12-02"},
-		{"2026-11-21", "1.33", "STANDARD", "standard support ended"},
-		{"2026-11-21", "1.33", "EXTENDED", ""},
-		{"2026-11-21", "1.32", "STANDARD", "standard support ended on 2026-03-23"},
-		{"2026-11-21", "1.31", "EXTENDED", "does not support it any more"},
-		{"2026-11-21", "1.20", "EXTENDED", "does not support it any more"},
-		{"2026-11-21", "1.36", "STANDARD", ""},
-		{"2027-03-27", "1.35", "STANDARD", ""},
-		{"2027-03-28", "1.35", "STANDARD", "standard support ended on 2027-03-27"},
-		{"2028-06-01", "1.35", "EXTENDED", "since 2028-03-27"},
-	} {
-		now, err := time.Parse(time.DateTime, test.day+" 12:00:00")
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, s, e := &Problems{}, &Settings{}, &EKS{Version: test.version, SupportType: test.kind}
-		e.checkVersion(s, p, now)
-		if err := p.Err(); err != nil || (e.Unsupported == "") != (test.refused == "") ||
-			!strings.Contains(e.Unsupported, test.refused) {
-			t.Errorf("%+v: refused to a new cluster: %q; to all: %v", test, e.Unsupported, err)
-		}
-		if test.refused != "" && (len(s.Notes) != 1 || !strings.Contains(s.Notes[0], test.refused)) {
-			t.Errorf("%+v: an existing cluster is reported %q", test, s.Notes)
 		}
 	}
 }

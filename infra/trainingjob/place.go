@@ -14,9 +14,9 @@ import (
 const gpu = "nvidia.com/gpu"
 
 // Placed returns a job whose pods select and tolerate the nodes that a cluster has for them: pods
-// that request GPUs, and workers without GPUs if there are spot nodes. Values that the job itself
-// sets take precedence. The result is set in --cluster_spec_json, role by role, so that masters and
-// parameter servers stay off those nodes.
+// that request GPUs, workers without GPUs if there are spot nodes, and all others if there are
+// nodes for jobs only. Values that the job itself sets take precedence. The result is set in
+// --cluster_spec_json, role by role, so that masters and parameter servers stay off those nodes.
 func Placed(j *job.Job, on *infra.Cluster) *job.Job {
 	placed := *j
 	spec := make(map[string]map[string]any)
@@ -41,7 +41,9 @@ func Placed(j *job.Job, on *infra.Cluster) *job.Job {
 		if own, ok := spec[part]["nodeSelector"].(map[string]any); ok {
 			maps.Copy(selects, own)
 		}
-		spec[part]["nodeSelector"] = selects
+		if len(selects) > 0 {
+			spec[part]["nodeSelector"] = selects
+		}
 		if own, ok := spec[part]["tolerations"].([]any); ok || len(tolerations) > 0 {
 			spec[part]["tolerations"] = slices.Concat(own, anys(tolerations))
 		}
@@ -53,6 +55,8 @@ func Placed(j *job.Job, on *infra.Cluster) *job.Job {
 			place(part, on.GPU.NodeSelector, nil)
 		case part == "worker_pod_spec" && on.Spot != nil:
 			place(part, on.Spot.NodeSelector, on.Spot.Tolerations)
+		default:
+			place(part, nil, on.Tolerations)
 		}
 	}
 	if !changed {

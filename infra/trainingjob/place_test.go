@@ -20,6 +20,7 @@ func TestPlaced(t *testing.T) {
 	on := &infra.Cluster{GPU: infra.GPU{NodeSelector: map[string]string{"pool": "gpu"}}}
 	spot := &infra.Cluster{Spot: &infra.Spot{NodeSelector: map[string]string{"spot": "true"},
 		Tolerations: []job.Toleration{{Key: "spot", Operator: "Exists"}}}}
+	jobsOnly := &infra.Cluster{GPU: on.GPU, Tolerations: []job.Toleration{{Key: "jobs", Operator: "Exists"}}}
 	both := &infra.Cluster{GPU: on.GPU, Spot: spot.Spot}
 	const plain = "--worker_resource_request=cpu=1,memory=1Gi"
 	for _, test := range []struct {
@@ -47,6 +48,8 @@ func TestPlaced(t *testing.T) {
 			[]string{plain,
 				`--cluster_spec_json={"worker_pod_spec":{"tolerations":[{"key":"own","operator":"Exists"}]}}`},
 			spot, nil, map[string]string{"spot": "true"}},
+		{"nodes for jobs only", []string{plain}, jobsOnly, nil, nil},
+		{"nodes for jobs only, and workers on GPUs", nil, jobsOnly, nil, map[string]string{"pool": "gpu"}},
 		{"GPUs, and spot for others", nil, both, nil, map[string]string{"pool": "gpu"}},
 		{"spot, and GPUs for others", []string{plain}, both, nil, map[string]string{"spot": "true"}},
 	} {
@@ -80,6 +83,11 @@ func TestPlaced(t *testing.T) {
 			if tolerates(worker.Spec, "spot") != isSpot || tolerates(worker.Spec, "own") != own ||
 				tolerates(s.Job.Spec.Template.Spec, "spot") {
 				t.Errorf("workers tolerate %v, the master %v", worker.Spec.Tolerations,
+					s.Job.Spec.Template.Spec.Tolerations)
+			}
+			if jobs := test.on == jobsOnly; tolerates(s.Job.Spec.Template.Spec, "jobs") != jobs ||
+				tolerates(worker.Spec, "jobs") != (jobs && test.worker == nil) {
+				t.Errorf("of nodes for jobs only: workers tolerate %v, the master %v", worker.Spec.Tolerations,
 					s.Job.Spec.Template.Spec.Tolerations)
 			}
 		})

@@ -128,10 +128,14 @@ func fillEKS(r *Resource) {
 func driftEKS(r *Resource) { r.Is["platformVersion"] = "eks.9" }
 
 func fillGroup(r *Resource) {
+	unavailable := 1.0
+	if at(r.Is, "updateConfig", "maxUnavailablePercentage") != nil {
+		unavailable = 0
+	}
 	fill(r.Is, Props{
 		"amiType": "AL2023_x86_64_STANDARD", "capacityType": "ON_DEMAND",
 		"instanceTypes": []any{"t3.medium"}, "nodeGroupNamePrefix": "", "version": "1.35",
-		"updateConfig":     Props{"maxUnavailable": 1.0, "maxUnavailablePercentage": 0.0},
+		"updateConfig":     Props{"maxUnavailable": unavailable, "maxUnavailablePercentage": 0.0},
 		"nodeRepairConfig": Props{"enabled": false},
 		"resources": []any{
 			Props{"autoscalingGroups": []any{Props{"name": "eks-" + digest(r.ID)}}, "remoteAccessSecurityGroupId": ""}},

@@ -3,6 +3,7 @@ package provider
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // amazonFunctions returns the data sources of Amazon's provider. Those about resources answer from
@@ -47,6 +48,8 @@ func amazonFunctions(c *Cloud) map[string]func(Props) (Props, error) {
 			return Props{"id": a["addonName"], "addonName": a["addonName"],
 				"kubernetesVersion": a["kubernetesVersion"], "version": "v1.2.3-eksbuild.4", "mostRecent": true}, nil
 		},
+		"aws:eks/getClusterVersions:getClusterVersions": live(getClusterVersions),
+
 		"aws:eks/getClusters:getClusters":     live(getClusters),
 		"aws:eks/getCluster:getCluster":       live(getCluster),
 		"aws:eks/getNodeGroups:getNodeGroups": live(getNodeGroups),
@@ -84,6 +87,41 @@ func getClusters(c *Cloud, _ Props) (Props, error) {
 		names = append(names, r.ID)
 	}
 	return Props{"id": AmazonRegion, "names": names}, nil
+}
+
+// releases has the versions of Kubernetes with the last days of their standard support; extended
+// support lasts a year longer. Days after that of 1.35 are invented.
+var releases = []struct{ version, until string }{
+	{"1.33", "2026-07-29"}, {"1.34", "2026-12-02"}, {"1.35", "2027-03-27"}, {"1.36", "2027-08-02"},
+	{"1.37", "2028-12-31"},
+}
+
+// getClusterVersions returns all versions. The default is the oldest in standard support that has
+// it for a month or longer.
+func getClusterVersions(c *Cloud, _ Props) (Props, error) {
+	now := c.Now()
+	all, chosen := []any{}, false
+	for _, r := range releases {
+		end, err := time.Parse(time.DateOnly, r.until)
+		if err != nil {
+			return nil, err
+		}
+		extended, status := end.AddDate(1, 0, 0), "STANDARD_SUPPORT"
+		switch {
+		case !now.Before(extended.AddDate(0, 0, 1)):
+			status = "UNSUPPORTED"
+		case !now.Before(end.AddDate(0, 0, 1)):
+			status = "EXTENDED_SUPPORT"
+		}
+		isDefault := !chosen && now.Before(end.AddDate(0, -1, 0))
+		chosen = chosen || isDefault
+		all = append(all, Props{"clusterType": "eks", "clusterVersion": r.version, "versionStatus": status,
+			"defaultVersion": isDefault, "defaultPlatformVersion": "eks.1", "kubernetesPatchVersion": r.version + ".2",
+			"releaseDate":              "2026-01-01T00:00:00Z",
+			"endOfStandardSupportDate": end.Format(time.RFC3339),
+			"endOfExtendedSupportDate": extended.Format(time.RFC3339)})
+	}
+	return Props{"id": AmazonRegion, "clusterVersions": all}, nil
 }
 
 func getNodeGroups(c *Cloud, args Props) (Props, error) {

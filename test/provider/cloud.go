@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -33,6 +35,10 @@ type Cloud struct {
 	AccountWithoutGPUs bool
 	// LogsReturn makes EKS's own role create the log group of a cluster again after it is deleted.
 	LogsReturn bool
+	// LoggedOut: Google's provider finds no credentials.
+	LoggedOut atomic.Bool
+	// Now is the clock of the clouds; by it EKS ends the support of versions.
+	Now func() time.Time
 	// GKE does not turn on subsetting for internal load balancers on its own, as before 2025
 	NoL4Subsetting bool
 
@@ -46,7 +52,9 @@ type Cloud struct {
 // Start serves the providers until the test ends.
 func Start(t testing.TB) *Cloud {
 	t.Helper()
-	c := &Cloud{profiles: t.TempDir(), path: t.TempDir()}
+	c := &Cloud{profiles: t.TempDir(), path: t.TempDir(), Now: func() time.Time {
+		return time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+	}}
 	for _, tool := range []string{"minikube", "kubectl", "elasticdl", "gcloud", "gke-gcloud-auth-plugin", "aws"} {
 		if err := os.WriteFile(filepath.Join(c.path, tool), tools, 0o755); err != nil {
 			t.Fatal(err)

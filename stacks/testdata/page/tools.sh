@@ -28,7 +28,8 @@ case "$tool $all" in
 "make build") mkdir -p build && cp "${ELASTICDL_BUILT:-$0}" build/elasticdl ;; # the real one, if there is a cluster for it
 "git clone https://github.com/elasticdl/elasticdl") ln -s . elasticdl ;; # the test has a copy already
 
-"gcloud auth login --update-adc" | "gcloud services enable "*.googleapis.com" --project=a-project" | "gcloud components install gke-gcloud-auth-plugin") ;;
+"gcloud auth login --update-adc") happens 'gcloud auth login' ;;
+"gcloud services enable "*.googleapis.com" --project=a-project" | "gcloud components install gke-gcloud-auth-plugin") ;;
 "gcloud compute project-info describe --project=a-project "* | "gcloud compute regions describe us-central1 --project=a-project "*)
   echo "{'limit': 0.0, 'metric': 'GPUS_ALL_REGIONS', 'usage': 0.0};{'limit': 0.0, 'metric': 'NVIDIA_T4_GPUS', 'usage': 0.0}" ;;
 "gcloud compute accelerator-types list "*) echo nvidia-tesla-t4 ;;

@@ -1,0 +1,88 @@
+package eks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// moreLaws has laws about exact contents: routes, rules of expiry, and the policies of roles.
+var moreLaws = []law{
+	{"E22 private subnets go out by NAT, public ones by the gateway, and no other way", func(v *view) (wrong []string) {
+		routes := v.of("aws:ec2/route:Route")
+		joined := v.of("aws:ec2/routeTableAssociation:RouteTableAssociation")
+		zones := len(v.s.EKS.VPC.Zones)
+		if wrong = append(count(routes, zones+min(zones, 1)), count(joined, 2*zones)...); v.preview {
+			return wrong // no IDs are known
+		}
+		for _, j := range joined {
+			table := "public-id"
+			if strings.HasPrefix(j.Name, "private-") {
+				table = j.Name + "-id"
+			}
+			wrong = append(wrong, append(is(j, "routeTableId", table), is(j, "subnetId", j.Name+"-id")...)...)
+		}
+		for _, r := range routes {
+			gateway, nat := "<none>", "<none>"
+			switch zone, private := strings.CutPrefix(r.Name, "private-"); {
+			case !private:
+				gateway = "internet-id"
+			case v.s.EKS.VPC.NATPerZone:
+				nat = "nat-" + zone + "-id"
+			default:
+				nat = "nat-" + v.s.EKS.VPC.Zones[0] + "-id"
+			}
+			for path, want := range map[string]string{"routeTableId": r.Name + "-id", "gatewayId": gateway,
+				"natGatewayId": nat, "destinationCidrBlock": "0.0.0.0/0"} {
+				wrong = append(wrong, is(r, path, want)...)
+			}
+		}
+		return wrong
+	}, func(v *view) {
+		set(v.named("aws:ec2/routeTableAssociation:RouteTableAssociation", "private-us-west-2a")[0],
+			"routeTableId", "public-id")
+	}},
+
+	{"E23 images with a tag do not expire", func(v *view) (wrong []string) {
+		for _, r := range v.of("aws:ecr/lifecyclePolicy:LifecyclePolicy") {
+			wrong = append(wrong, is(r, "policy", `{"rules":[{"action":{"type":"expire"},"description":`+
+				`"the last 100 without a tag","rulePriority":1,"selection":{"countNumber":100,"countType":`+
+				`"imageCountMoreThan","tagStatus":"untagged"}}]}`)...)
+		}
+		return wrong
+	}, func(v *view) {
+		set(v.named("aws:ecr/lifecyclePolicy:LifecyclePolicy", "images")[0], "policy",
+			`{"rules":[{"tagStatus":"any"}]}`)
+	}},
+
+	{"E24 each role has the listed policies and no other", func(v *view) (wrong []string) {
+		if v.preview {
+			return nil // names of roles are not known
+		}
+		got := map[string][]string{}
+		for _, a := range v.of(attachType) {
+			role := text(a, "role")
+			got[role] = append(got[role], strings.TrimPrefix(text(a, "policyArn"), "arn:aws:iam::aws:policy/"))
+		}
+		for name, want := range map[string]string{
+			"cluster":    "[AmazonEKSClusterPolicy]",
+			"node":       "[AmazonEC2ContainerRegistryPullOnly AmazonEKSWorkerNodePolicy AmazonEKS_CNI_Policy]",
+			"efs-driver": "[service-role/AmazonEFSCSIDriverPolicy]",
+		} {
+			role := "elasticdl-test-" + name
+			if all := fmt.Sprint(slices.Sorted(slices.Values(got[role]))); all != want {
+				wrong = append(wrong, fmt.Sprintf("the role %s has %s, not %s", role, all, want))
+			}
+			delete(got, role)
+		}
+		for role, policies := range got {
+			if !slices.Equal(policies, v.s.EKS.JobPolicies) {
+				wrong = append(wrong, fmt.Sprintf("the role %s has %v", role, policies))
+			}
+		}
+		return wrong
+	}, func(v *view) {
+		set(v.named(attachType, "node-AmazonEC2ContainerRegistryPullOnly")[0], "policyArn",
+			"arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryPowerUser")
+	}},
+}
