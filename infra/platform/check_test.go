@@ -37,12 +37,14 @@ func TestCheck(t *testing.T) {
 		"no job": {func(s *settings.Settings) { s.Job, s.Platform.PodSecurity = nil, restricted }, ""},
 		"restricted": {func(s *settings.Settings) {
 			s.Platform.PodSecurity = restricted
-		}, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container " +
-			"launcher has not runAsNonRoot true; container master has not runAsNonRoot true; container ps has not runAsNonRoot true; container " +
-			"worker has not runAsNonRoot true"},
+		}, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: runAsNonRoot != " +
+			`true (pod or container "launcher" must set securityContext.runAsNonRoot=true); runAsNonRoot != ` +
+			`true (pod or container "master" must set securityContext.runAsNonRoot=true); runAsNonRoot != ` +
+			`true (pod or container "ps" must set securityContext.runAsNonRoot=true); runAsNonRoot != ` +
+			`true (pod or container "worker" must set securityContext.runAsNonRoot=true)`},
 		"host path": {func(s *settings.Settings) {
 			s.Job, s.Platform.PodSecurity = aJob(t, "--volume=host_path=/data,mount_path=/data"), baseline
-		}, "elasticdl:platform.podSecurity: baseline: the job's pods would be refused: volume volume-0 is a hostPath"},
+		}, "elasticdl:platform.podSecurity: baseline: the job's pods would be refused: hostPath volumes (volume \"volume-0\")"},
 		"as it allows": {func(s *settings.Settings) {
 			s.Job = aJob(t, "--volume=host_path=/data,mount_path=/data")
 		}, ""},
@@ -53,7 +55,7 @@ func TestCheck(t *testing.T) {
 			"not say how much they want of that: worker, ps\nelasticdl:platform.quota.memory: the job's pods"},
 		"built image": {func(s *settings.Settings) {
 			s.Job.Image, s.Platform.PodSecurity = "", restricted
-		}, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container launcher has"},
+		}, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: runAsNonRoot != true (pod"},
 		"storage class": {func(s *settings.Settings) {
 			s.EKS.EFS, s.Platform.StorageClass = nil, "c"
 		}, "elasticdl:platform.storageClass: c: expected eks.efs"},

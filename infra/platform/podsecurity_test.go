@@ -20,8 +20,7 @@ func strict() *core.PodTemplateSpec {
 	}}
 }
 
-// Each rule of the Pod Security Standards refuses the right pods. The whole was also compared with
-// k8s.io/pod-security-admission v0.36 on random pods; that module is not a dependency.
+// Each rule of the Pod Security Standards refuses the right pods, also by the rules of older clusters.
 func TestAgainst(t *testing.T) {
 	type (
 		pod = core.PodSpec
@@ -49,6 +48,9 @@ func TestAgainst(t *testing.T) {
 		}},
 		{"sysctl", privileged, func(p *pod, _ *box) {
 			p.SecurityContext.Sysctls = []core.Sysctl{{Name: "kernel.msgmax"}}
+		}},
+		{"sysctl that is safe since 1.32", privileged, func(p *pod, _ *box) {
+			p.SecurityContext.Sysctls = []core.Sysctl{{Name: "net.ipv4.tcp_rmem"}}
 		}},
 		{"safe sysctl", restricted, func(p *pod, _ *box) {
 			p.SecurityContext.Sysctls = []core.Sysctl{{Name: "net.ipv4.tcp_syncookies"}}
