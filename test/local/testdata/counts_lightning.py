@@ -41,12 +41,22 @@ class Steps(Callback):
             print(f"validated after epoch {trainer.current_epoch} step {trainer.global_step}", flush=True)
 
 
+class Once(Callback):
+    """A callback that broadcasts in its first setup, as LightningCLI's SaveConfigCallback does."""
+
+    already_saved = False
+
+    def setup(self, trainer, pl_module, stage):
+        if not self.already_saved:
+            self.already_saved = trainer.strategy.broadcast(True)
+
+
 elasticdl.checkpoint(os.path.join(home, "checkpoint.pt"), every=10)
 elasticdl.init()
 module = Module()
 trainer = Trainer(
     strategy=ElasticStrategy(), max_epochs=EPOCHS, accelerator="cpu", devices=1, accumulate_grad_batches=2,
-    gradient_clip_val=1.0, default_root_dir=home, logger=False, enable_progress_bar=False, callbacks=[Steps()],
+    gradient_clip_val=1.0, default_root_dir=home, logger=False, enable_progress_bar=False, callbacks=[Steps(), Once()],
 )
 fit(trainer, module, Numbers(), 4, val_dataloaders=DataLoader(Subset(Numbers(), range(64)), 8))
 assert trainer.lr_scheduler_configs[0].scheduler.last_epoch == EPOCHS, trainer.lr_scheduler_configs

@@ -167,11 +167,23 @@ def fit(
     def train(state: elasticdl.State) -> None:
         strategy.memory, strategy.updated = kept.take(), False
         rounds.begin()
+        _once(trainer, strategy.memory is not None)
         resume = {"ckpt_path": _MEMORY, "weights_only": False} if strategy.memory else {}
         trainer.fit(model, _Loader(trainer, rounds), val_dataloaders, **resume)
         rounds.finish()
 
     train(elasticdl.State(model=model, trainer=kept))
+
+
+def _once(trainer: Trainer, begun: bool) -> None:
+    """Mark as done, on processes that join a training, what callbacks do once in a process.
+
+    LightningCLI's SaveConfigCallback broadcasts in its first ``setup`` only. The other ranks have
+    done that, and take no part.
+    """
+    for callback in trainer.callbacks:
+        if begun and getattr(callback, "already_saved", None) is False:
+            setattr(callback, "already_saved", True)
 
 
 def _check(trainer: Trainer, model: LightningModule) -> None:
