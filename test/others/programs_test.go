@@ -185,7 +185,7 @@ backend, device, dtype, compile = 'gloo', 'cpu', 'float32', False
 		path:   "lightning/examples/pytorch/basics/backbone_image_classifier.py",
 		source: "pytorch-lightning",
 		files:  []string{"examples/pytorch/basics/backbone_image_classifier.py"},
-		args: []string{"backbone_image_classifier.py", "--trainer.max_epochs=2", "--trainer.accelerator=cpu",
+		args: []string{"backbone_image_classifier.py", "--trainer.max_epochs=6", "--trainer.accelerator=cpu",
 			"--trainer.default_root_dir={dir}", "--trainer.enable_progress_bar=false", "--trainer.logger=false"},
 		edits: []edit{
 			{"backbone_image_classifier.py", `path.join\(path.dirname\(__file__\), .*"Datasets"\)`, `"Datasets"`},
