@@ -1,6 +1,6 @@
 package gke
 
-import "strings"
+import "github.com/elasticdl/elasticdl/infra/settings"
 
 // The greatest lengths of names.
 const (
@@ -10,13 +10,8 @@ const (
 	maxLabel   = 63
 )
 
-// isZone reports whether a location is a zone, as "us-central1-c", and not a region.
-func isZone(location string) bool { return strings.LastIndex(location, "-") == len(location)-2 }
-
 // region returns the region of a zone, or the location itself if it is a region.
 func region(location string) string {
-	if isZone(location) {
-		return location[:len(location)-2]
-	}
-	return location
+	name, _ := settings.Region(location)
+	return name
 }

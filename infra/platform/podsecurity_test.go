@@ -20,7 +20,8 @@ func strict() *core.PodTemplateSpec {
 	}}
 }
 
-// Each rule of the Pod Security Standards refuses the right pods, also by the rules of older clusters.
+// Each rule of the Pod Security Standards refuses the right pods, also by the rules of older
+// clusters.
 func TestAgainst(t *testing.T) {
 	type (
 		pod = core.PodSpec

@@ -10,16 +10,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// widest is the length of the shortest prefix that may be allowed: halves and quarters of all
-// addresses are as good as everybody.
-const widest = 8
-
-// world reports whether a CIDR allows everybody.
+// world reports whether a CIDR allows everybody, or so many that it is the same.
 func world(cidr string) bool {
 	p, err := netip.ParsePrefix(cidr)
-	return err == nil && p.Bits() < widest && !p.Addr().IsPrivate()
+	return err == nil && p.Bits() < settings.Widest && !p.Addr().IsPrivate()
 }
 
 // worldly returns the known CIDRs of a list that allow everybody.

@@ -281,9 +281,9 @@ func (p *Problems) disjoint(all ...namedNetwork) {
 
 func (s namedNetwork) String() string { return s.Prefix.String() }
 
-// widest is the length of the shortest prefix that may reach a Kubernetes API, so that two halves
+// Widest is the length of the shortest prefix that may reach a Kubernetes API, so that two halves
 // such as 0.0.0.0/1 cannot stand for everyone.
-const widest = 8
+const Widest = 8
 
 // checkAuthorized checks which networks may reach the Kubernetes API. The path of their section is
 // at; some clouds accept public addresses only.
@@ -295,7 +295,7 @@ func checkAuthorized(at string, all []Network, most int, p *Problems, public boo
 	for i, n := range all {
 		path := fmt.Sprintf("%s[%d].cidr", path, i)
 		if cidr := p.cidr(path, n.CIDR); cidr.IsValid() {
-			p.Check(cidr.Bits() >= widest, path,
+			p.Check(cidr.Bits() >= Widest, path,
 				"%s: that is everyone: list the networks of those who deploy and look, a /32 for one address", n.CIDR)
 			p.Check(!public || !cidr.Addr().IsPrivate(), path,
 				"%s: expected public addresses: those within the VPC always have access", n.CIDR)

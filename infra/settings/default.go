@@ -66,7 +66,7 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 			g.SystemPool.MaxNodes = max(g.SystemPool.MaxNodes, g.Zones())
 		}
 		if f := g.Filestore; f != nil && f.Location == "" {
-			switch r, zone := region(g.Location); {
+			switch r, zone := Region(g.Location); {
 			case f.regional():
 				f.Location = r
 			case zone:
@@ -130,8 +130,8 @@ func (o *Platform) priorities() string {
 	return job.PrioritiesPod
 }
 
-// region returns the region of a location of Google, and whether the location is a zone.
-func region(location string) (name string, zone bool) {
+// Region returns the region of a location of Google, and whether the location is a zone.
+func Region(location string) (name string, zone bool) {
 	i := strings.LastIndexByte(location, '-')
 	if i < 0 || len(location)-i != 2 {
 		return location, false

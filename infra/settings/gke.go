@@ -41,6 +41,7 @@ func (g *GKE) check(s *Settings, p *Problems) {
 	if g.GPUPool != nil {
 		g.GPUPool.check(at+"gpuPool", g, p)
 		g.GPUPool.checkGPUs(at+"gpuPool", true, p)
+		g.GPUPool.noteNewGPUs(s, at+"gpuPool")
 		s.checkSpot(at+"gpuPool.spot", g.GPUPool.Spot, p)
 	}
 	g.checkRanges(p)
@@ -63,7 +64,7 @@ const regionZones = 3
 
 // Zones returns the number of zones in which every pool has nodes.
 func (g *GKE) Zones() int {
-	if r, zone := region(g.Location); zone || !isGoogleRegion.MatchString(r) {
+	if r, zone := Region(g.Location); zone || !isGoogleRegion.MatchString(r) {
 		return 1
 	}
 	return cmp.Or(len(g.NodeZones), regionZones)
@@ -72,14 +73,14 @@ func (g *GKE) Zones() int {
 // checkPlace checks the location of the cluster. For a region it adds a note that the nodes are
 // spread over its zones.
 func (g *GKE) checkPlace(s *Settings, p *Problems) {
-	r, zone := region(g.Location)
+	r, zone := Region(g.Location)
 	p.Check(g.Location != "", "gke.location", "missing: a zone, as us-central1-c, or a region")
 	p.Check(g.Location == "" || isGoogleRegion.MatchString(r), "gke.location",
 		"%s: expected a zone, as us-central1-c, or a region", g.Location)
 	p.Check(!zone || len(g.NodeZones) == 0, "gke.nodeZones",
 		"gke.location is one zone: drop these, or give its region, %s", r)
 	for i, z := range g.NodeZones {
-		in, ok := region(z)
+		in, ok := Region(z)
 		path := fmt.Sprintf("gke.nodeZones[%d]", i)
 		p.Check(ok && in == r, path, "%s: expected a zone of %s", z, r)
 		p.Check(!slices.Contains(g.NodeZones[:i], z), path, "%s occurs twice", z)
@@ -188,14 +189,28 @@ var accelerators = map[string]map[string][]int{
 		"nvidia-tesla-p100": {1, 2, 4}, "nvidia-tesla-p4": {1, 2, 4}},
 	"g2": {"nvidia-l4": {1, 2, 4, 8}},
 	"a2": {"nvidia-tesla-a100": {1, 2, 4, 8, 16}, "nvidia-a100-80gb": {1, 2, 4, 8}},
-	"a3": {"nvidia-h100-80gb": {1, 2, 4, 8}, "nvidia-h100-mega-80gb": {8}},
+	"a3": {"nvidia-h100-80gb": {1, 2, 4, 8}, "nvidia-h100-mega-80gb": {8}, "nvidia-h200-141gb": {8}},
+	"a4": {"nvidia-b200": {8}},
+	"g4": {"nvidia-rtx-pro-6000": {1, 2, 4, 8}},
+}
+
+// isAccelerator matches types of GPU, also those that are newer than the table.
+var isAccelerator = regexp.MustCompile(`^nvidia-[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// noteNewGPUs adds a note if the pool has a type of GPU that is newer than the table.
+func (o *GKEPool) noteNewGPUs(s *Settings, at string) {
+	known := func(types map[string][]int) bool { return types[o.Accelerator] != nil }
+	if !slices.ContainsFunc(slices.Collect(maps.Values(accelerators)), known) {
+		s.note("%s.accelerator: %s is not known here: whether it goes with %s is not checked", at,
+			o.Accelerator, o.MachineType)
+	}
 }
 
 // checkAccelerator checks that the GPUs fit the machine type, which determines their number in all
 // families but n1.
 func (o *GKEPool) checkAccelerator(at string, p *Problems) {
 	var known []string
-	for _, f := range []string{"n1", "g2", "a2", "a3"} {
+	for _, f := range []string{"n1", "g2", "g4", "a2", "a3", "a4"} {
 		for _, name := range slices.Sorted(maps.Keys(accelerators[f])) {
 			known = append(known, name)
 			if name == o.Accelerator && family(o.MachineType) != f {
@@ -204,7 +219,8 @@ func (o *GKEPool) checkAccelerator(at string, p *Problems) {
 			}
 		}
 	}
-	p.oneOf(at+".accelerator", o.Accelerator, known...)
+	p.Check(isAccelerator.MatchString(o.Accelerator), at+".accelerator", "%s: expected %s, or another of NVIDIA's",
+		orMissing(o.Accelerator), strings.Join(known, ", "))
 	counts := accelerators[family(o.MachineType)][o.Accelerator]
 	p.Check(counts == nil || slices.Contains(counts, o.GPUs), at+".gpus", "%d: %s takes %s per node",
 		o.GPUs, o.Accelerator, numbers(counts))
@@ -223,13 +239,12 @@ func gpusOf(machineType string) int {
 			return n
 		}
 	}
-	if family(machineType) == "g2" {
-		return g2[machineType]
-	}
-	return 0
+	return included[machineType]
 }
 
-var g2 = map[string]int{
+// included has the numbers of GPUs of machine types whose names do not end in it.
+var included = map[string]int{
+	"g4-standard-48": 1, "g4-standard-96": 2, "g4-standard-192": 4, "g4-standard-384": 8,
 	"g2-standard-4": 1, "g2-standard-8": 1, "g2-standard-12": 1, "g2-standard-16": 1, "g2-standard-32": 1,
 	"g2-standard-24": 2, "g2-standard-48": 4, "g2-standard-96": 8,
 }
@@ -261,8 +276,8 @@ func (f *Filestore) check(g *GKE, p *Problems) {
 	}
 	p.Check(isShare.MatchString(f.Share), at+"share",
 		"%s: expected at most 16 lower-case letters, digits and '_', beginning with a letter", orMissing(f.Share))
-	of, zone := region(f.Location)
-	in, _ := region(g.Location)
+	of, zone := Region(f.Location)
+	in, _ := Region(g.Location)
 	switch {
 	case f.regional():
 		p.Check(!zone, at+"location", "%s: a zone, and tier %s is of a region: expected %s", f.Location, f.Tier, in)

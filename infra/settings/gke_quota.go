@@ -35,9 +35,9 @@ func cpuMetric(machineType string) string {
 }
 
 // DiskType returns a type of disk from which the machine can boot: machines of the fourth
-// generation need Hyperdisks.
+// generation and those with H200s need Hyperdisks.
 func (o *GKEPool) DiskType() string {
-	if len(o.MachineType) > 1 && o.MachineType[1] == '4' {
+	if len(o.MachineType) > 1 && o.MachineType[1] == '4' || strings.HasPrefix(o.MachineType, "a3-ultragpu") {
 		return "hyperdisk-balanced"
 	}
 	return "pd-balanced"
@@ -90,8 +90,8 @@ func (g *GKE) quotas() (all []quota) {
 
 func gpuMetric(pool *GKEPool) string {
 	card := strings.Replace(pool.Accelerator, "nvidia-tesla-", "nvidia-", 1)
-	if strings.HasPrefix(card, "nvidia-h100-") {
-		card = strings.TrimSuffix(card, "-80gb")
+	if strings.HasPrefix(card, "nvidia-h100-") || strings.HasPrefix(card, "nvidia-h200-") {
+		card = strings.TrimSuffix(strings.TrimSuffix(card, "-80gb"), "-141gb")
 	}
 	metric := strings.ToUpper(strings.ReplaceAll(card, "-", "_")) + "_GPUS"
 	if pool.Spot {
@@ -112,7 +112,7 @@ func (g *GKE) QuotaNote() string {
 			inRegion = append(inRegion, text)
 		}
 	}
-	r, _ := region(g.Location)
+	r, _ := Region(g.Location)
 	return fmt.Sprintf("with all pools at maxNodes the stack needs these quotas: in %s %s; of the "+
 		"project %s. New projects have little of some of them, and no GPUs. "+
 		"Compare: gcloud compute regions describe %s --project=%s --flatten='quotas[]' "+
@@ -127,6 +127,7 @@ var fewCPUs = map[string]int{
 	"e2-micro": 2, "e2-small": 2, "e2-medium": 2, "f1-micro": 1, "g1-small": 1,
 	"a2-highgpu-1g": 12, "a2-highgpu-2g": 24, "a2-highgpu-4g": 48, "a2-highgpu-8g": 96, "a2-megagpu-16g": 96,
 	"a2-ultragpu-1g": 12, "a2-ultragpu-2g": 24, "a2-ultragpu-4g": 48, "a2-ultragpu-8g": 96,
+	"a3-ultragpu-8g": 224, "a4-highgpu-8g": 224,
 	"a3-highgpu-1g": 26, "a3-highgpu-2g": 52, "a3-highgpu-4g": 104, "a3-highgpu-8g": 208, "a3-megagpu-8g": 208,
 }
 

@@ -77,6 +77,10 @@ func TestGoogleQuotas(t *testing.T) {
 			"nvidia-l4, gpus: 2, maxNodes: 3, spot: true}"},
 			"CPUS 32, SSD_TOTAL_GB 550, CPUS_PER_VM_FAMILY (G2) 72, PREEMPTIBLE_NVIDIA_L4_GPUS 6; " +
 				"CPUS_ALL_REGIONS 104, GPUS_ALL_REGIONS 6"},
+		{"H200", map[string]string{"gke.gpuPool": "{machineType: a3-ultragpu-8g, accelerator: " +
+			"nvidia-h200-141gb, gpus: 8, maxNodes: 1}"},
+			"CPUS 32, SSD_TOTAL_GB 250, CPUS_PER_VM_FAMILY (A3) 224, HDB_TOTAL_GB 100, NVIDIA_H200_GPUS 8; " +
+				"CPUS_ALL_REGIONS 256, GPUS_ALL_REGIONS 8"},
 		{"large GPUs", map[string]string{"gke.gpuPool": "{machineType: a2-ultragpu-2g, accelerator: " +
 			"nvidia-a100-80gb, gpus: 2, maxNodes: 1}"},
 			"CPUS 32, SSD_TOTAL_GB 350, A2_CPUS 24, NVIDIA_A100_80GB_GPUS 2; CPUS_ALL_REGIONS 56, GPUS_ALL_REGIONS 2"},

@@ -240,6 +240,9 @@ func TestNotes(t *testing.T) {
 	}{
 		{"gke", inRegion, "elasticdl:gke.location: us-central1 is a region: nodes are spread over " +
 			"its zones, 1 to 6 of them in all"},
+		{"gke", map[string]string{"gke.gpuPool": "{machineType: a5-highgpu-8g, accelerator: nvidia-b300, gpus: 8, " +
+			"maxNodes: 1}"}, "elasticdl:gke.gpuPool.accelerator: nvidia-b300 is not known here: whether it goes " +
+			"with a5-highgpu-8g is not checked"},
 		{"gke", map[string]string{"gke.maintenance.exclusions": exclusion(
 			"start: '2026-11-01T00:00:00Z', end: '2026-11-20T00:00:00Z'")},
 			"elasticdl:gke.maintenance.exclusions[0]: a ended on 2026-11-20"},

@@ -124,7 +124,8 @@ var chapters = []struct{ prefix, title, text string }{
 			"never killed: the job would end. *A step, undisturbed* says how much of a figure is the step itself. " +
 			"*The others' longest step* is the longest time between two steps of one process from the " +
 			"start of a newcomer until all step; with 1 GB the bar is two undisturbed steps: others stand " +
-			"still for at most one. " +
+			"still for at most one. With an adapter that bar is out of reach here: meanwhile the newcomer " +
+			"receives 1 GB, and each of the others reads its own for a checksum, all of them on two cores. " +
 			"torchft's replica groups are one process of `replicas.py` each, its gloo, and a lighthouse " +
 			"*tuned* by `--heartbeat_timeout_ms=1000 --join_timeout_ms=1000 --quorum_tick_ms=10`; " +
 			"collectives time out after 5 s, as in its own example, and with 1 GB after 20 s. " +
