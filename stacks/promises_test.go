@@ -18,15 +18,16 @@ import (
 // the commands do so.
 var promises = map[string]func(was, is moment) error{
 	"the job trains": trains,
-	"about 15 minutes the first time; the job trains":   trains,
-	"about 25 minutes the first time; the job trains":   trains,
-	"adds a worker to the running job":                  grows,
-	"one update; nothing is replaced":                   grows,
-	"one update; the job continues with another worker": grows,
-	"allows the deletion of the data":                   opens,
-	"the file system and the images may go":             opens,
-	"files, code and images may go":                     opens,
-	"shows a preview and asks":                          trains,
+	"about 15 minutes the first time; the job trains":            trains,
+	"about 25 minutes the first time; the job trains":            trains,
+	"some minutes the first time: minikube downloads its images": trains,
+	"adds a worker to the running job":                           growsByOne,
+	"one update; nothing is replaced":                            grows,
+	"one update; the job continues with another worker":          growsByOne,
+	"allows the deletion of the data":                            opens,
+	"the file system and the images may go":                      opens,
+	"files, code and images may go":                              opens,
+	"shows a preview and asks":                                   trains,
 }
 
 // moment is the state of a stack between two commands of a page.
@@ -57,8 +58,19 @@ func grows(was, is moment) error {
 	return nil
 }
 
+// growsByOne reports whether a command has given the running job one more worker.
+func growsByOne(was, is moment) error {
+	if is.workers != was.workers+1 {
+		return fmt.Errorf("the job had %d workers, and now %d", was.workers, is.workers)
+	}
+	return grows(was, is)
+}
+
 // opens reports whether a command has deleted and replaced nothing.
 func opens(was, is moment) error {
+	if len(is.since(was)) == 0 {
+		return errors.New("it does nothing")
+	}
 	for _, did := range is.since(was) {
 		if !strings.HasPrefix(did, "update ") {
 			return fmt.Errorf("it does %q", did)

@@ -52,6 +52,14 @@ func (p *parts) addCluster() error {
 	if err != nil {
 		return err
 	}
+	// EKS refuses subnets in zones other than those with which the cluster was created, and needs
+	// none: nodes may be in any subnet of the VPC.
+	ignored := []string{"accessConfig.bootstrapClusterCreatorAdminPermissions", "bootstrapSelfManagedAddons",
+		"vpcConfig.subnetIds"}
+	if p.e.Version == "" {
+		// Amazon may have upgraded it, and refuses an update to the version that it has.
+		ignored = append(ignored, "version")
+	}
 	if p.cluster, err = eks.NewCluster(p.ctx, "cluster", &eks.ClusterArgs{
 		Name:          pulumi.String(p.name),
 		RoleArn:       role.Arn,
@@ -72,10 +80,7 @@ func (p *parts) addCluster() error {
 		after(attached, []pulumi.Resource{logs}), infra.BeforeCreate(supported),
 		// the name is taken until the old cluster is deleted
 		pulumi.DeleteBeforeReplace(true),
-		// EKS refuses subnets in zones other than those with which the cluster was created, and
-		// needs none: nodes may be in any subnet of the VPC.
-		pulumi.IgnoreChanges([]string{"accessConfig.bootstrapClusterCreatorAdminPermissions",
-			"bootstrapSelfManagedAddons", "vpcConfig.subnetIds"}),
+		pulumi.IgnoreChanges(ignored),
 	)); err != nil {
 		return err
 	}

@@ -128,10 +128,12 @@ func (p *parts) lookUp() (err error) {
 		return err
 	}
 	versions, err := p.lookUpVersions()
-	if err != nil {
+	if err == nil {
+		p.version = choose(versions, p.e, p.live.version, p.s.Now)
+	} else if p.version, err = unchecked(err, p.e, p.live.version); err != nil {
 		return err
 	}
-	if p.version = choose(versions, p.e, p.live.version, p.s.Now); p.version.note != "" {
+	if p.version.note != "" {
 		if err := p.ctx.Log.Warn(p.version.note, nil); err != nil {
 			return err
 		}

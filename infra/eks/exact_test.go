@@ -44,6 +44,7 @@ var moreLaws = []law{
 	}},
 
 	{"E23 images with a tag do not expire", func(v *view) (wrong []string) {
+		wrong = count(v.of("aws:ecr/lifecyclePolicy:LifecyclePolicy"), 1)
 		for _, r := range v.of("aws:ecr/lifecyclePolicy:LifecyclePolicy") {
 			wrong = append(wrong, is(r, "policy", `{"rules":[{"action":{"type":"expire"},"description":`+
 				`"the last 100 without a tag","rulePriority":1,"selection":{"countNumber":100,"countType":`+

@@ -202,7 +202,8 @@ func (l *live) check(vpc settings.VPC) error {
 		})
 		if j >= 0 && !told[zone] {
 			wrong = append(wrong, fmt.Errorf("eks.vpc.zones[%d]: %s: the subnet of %s has the range of this "+
-				"place: first leave out %[3]s and `pulumi up`, then add %[2]s", i, zone, l.nodes[j].zone))
+				"place: first `pulumi up` with %s only, then add %[2]s", i, zone, l.nodes[j].zone,
+				strings.Join(vpc.Zones[:i], ", ")))
 		}
 	}
 	return errors.Join(wrong...)

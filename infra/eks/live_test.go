@@ -173,11 +173,10 @@ func TestLookUpDenied(t *testing.T) {
 	for token, want := range map[string]string{
 		"getClusters": "list the clusters of us-west-2 (eks:ListClusters, needed so that no change " +
 			"sets back the number of nodes",
-		"getCluster":         "look up the cluster elasticdl-test (eks:DescribeCluster, ",
-		"getSubnet":          "look up the subnet subnet-a of cluster elasticdl-test (ec2:DescribeSubnets, ",
-		"getClusterVersions": "list the versions of Kubernetes in us-west-2 (eks:DescribeClusterVersions, ",
-		"getNodeGroups":      "list the node groups of cluster elasticdl-test (eks:ListNodegroups, ",
-		"getNodeGroup":       "look up the node group by-hand of cluster elasticdl-test (eks:DescribeNodegroup, ",
+		"getCluster":    "look up the cluster elasticdl-test (eks:DescribeCluster, ",
+		"getSubnet":     "look up the subnet subnet-a of cluster elasticdl-test (ec2:DescribeSubnets, ",
+		"getNodeGroups": "list the node groups of cluster elasticdl-test (eks:ListNodegroups, ",
+		"getNodeGroup":  "look up the node group by-hand of cluster elasticdl-test (eks:DescribeNodegroup, ",
 	} {
 		err := pulumi.RunErr(func(ctx *pulumi.Context) error {
 			_, err := New(ctx, own())

@@ -101,6 +101,15 @@ func choose(all []kubernetes, e *settings.EKS, running string, now time.Time) wa
 	return w
 }
 
+// unchecked returns the version if Amazon's list cannot be read. A cluster that exists works on
+// without it, and a new one is not created.
+func unchecked(why error, e *settings.EKS, running string) (wanted, error) {
+	if running == "" {
+		return wanted{}, why
+	}
+	return wanted{version: cmp.Or(e.Version, running), note: why.Error()}, nil
+}
+
 func on(day time.Time) string {
 	if day.IsZero() {
 		return ""

@@ -1,6 +1,8 @@
 package eks
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +53,35 @@ func TestVersions(t *testing.T) {
 	}
 	if w := choose(all[1:], &settings.EKS{}, "", date("2026-12-10")); !strings.Contains(w.refused, "one of 1.35") {
 		t.Errorf("without a default: %+v", w)
+	}
+}
+
+// Without a version in the settings no update asks for one: the cluster may have another than the
+// state by now. A cluster that exists works on although its user may not list the versions, and a
+// new one is not created.
+func TestVersionOfACluster(t *testing.T) {
+	const path = "version"
+	denied := errors.New("AccessDeniedException")
+	if w, err := unchecked(denied, &settings.EKS{}, ""); err != denied {
+		t.Errorf("a new cluster: %+v, %v", w, err)
+	}
+	if w, err := unchecked(denied, &settings.EKS{}, "1.34"); err != nil || w != (wanted{"1.34", "", denied.Error()}) {
+		t.Errorf("a cluster that exists: %+v, %v", w, err)
+	}
+	for _, test := range []struct {
+		version string
+		ignored bool
+	}{{"", true}, {"1.35", false}} {
+		s := own()
+		s.EKS.Version = test.version
+		v, err := record(s, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := v.named(clusterType, "cluster")[0]
+		if slices.Contains(c.Options.IgnoreChanges, path) != test.ignored || text(c, path) != "1.35" {
+			t.Errorf("%q: ignored are %v, the version is %s", test.version, c.Options.IgnoreChanges, text(c, path))
+		}
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // The warning says what the page says of a drained node.
@@ -60,6 +62,29 @@ func TestDrains(t *testing.T) {
 	} {
 		if got := whyDrained("workers", test.was, test.is); got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+// An upgrade takes more than one node at a time from a large pool of workers, and no node first
+// from the system pool.
+func TestAtOnce(t *testing.T) {
+	for _, test := range []struct {
+		pool               string
+		minNodes           int
+		gpu                bool
+		surge, unavailable int
+	}{
+		{"system", 2, false, 1, 0}, {"system", 30, false, 1, 0}, {"workers", 0, false, 1, 0},
+		{"workers", 6, false, 1, 0}, {"workers", 7, false, 1, 2}, {"workers", 1000, false, 1, 19},
+		{"gpu", 0, true, 0, 1}, {"gpu", 9, true, 0, 3}, {"gpu", 1000, true, 0, 20},
+	} {
+		of := &settings.GKEPool{MinNodes: test.minNodes, MaxNodes: 1000}
+		if test.gpu {
+			of.Accelerator = "nvidia-l4"
+		}
+		if s, u := atOnce(test.pool, of); s != test.surge || u != test.unavailable {
+			t.Errorf("%+v: %d and %d", test, s, u)
 		}
 	}
 }

@@ -96,10 +96,10 @@ func (p *parts) result() *infra.Cluster {
 		c.GPU.NodeSelector = map[string]string{gpuLabel: "true"}
 	}
 	switch w := p.g.WorkerPool; {
-	case w == nil:
-	case w.Spot:
+	case w != nil && w.Spot:
 		c.Spot = spot()
 	default:
+		// also without the pool: to add one does not change the job
 		c.Tolerations = []job.Toleration{{Key: workerTaint, Operator: "Equal", Value: "true", Effect: "NoSchedule"}}
 	}
 	if p.volume != nil {

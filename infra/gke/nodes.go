@@ -117,7 +117,8 @@ func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resou
 	return pool, err
 }
 
-// An upgrade of a worker pool of more than fewNodes nodes takes a third of them away at a time.
+// An upgrade of a worker pool that always has more than fewNodes nodes takes a third of them away
+// at a time. Google takes a number and no share, and the autoscaler may have left minNodes only.
 // Google accepts at most mostAtOnce at a time, additional ones included.
 const (
 	fewNodes   = 6
@@ -131,8 +132,8 @@ const evictionLimit = time.Hour
 // may be no additional GPU available, so that GPU pools lose nodes first.
 func atOnce(pool string, of *settings.GKEPool) (surge, unavailable int) {
 	third := 0
-	if of.MaxNodes > fewNodes && pool != systemPool {
-		third = of.MaxNodes / 3
+	if of.MinNodes > fewNodes && pool != systemPool {
+		third = of.MinNodes / 3
 	}
 	if of.Accelerator != "" {
 		return 0, min(max(third, 1), mostAtOnce)

@@ -4,6 +4,7 @@ import os
 import torch
 from counting import EPOCHS, Counter, Model, Numbers, home, report, stepped
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.cli import SaveConfigCallback
 from torch.utils.data import DataLoader, Subset
 
 import elasticdl
@@ -41,10 +42,11 @@ class Steps(Callback):
             print(f"validated after epoch {trainer.current_epoch} step {trainer.global_step}", flush=True)
 
 
-class Once(Callback):
-    """A callback that broadcasts in its first setup, as LightningCLI's SaveConfigCallback does."""
+class Once(SaveConfigCallback):
+    """LightningCLI's callback, without the file: it broadcasts in its first setup."""
 
-    already_saved = False
+    def __init__(self):
+        self.already_saved = False
 
     def setup(self, trainer, pl_module, stage):
         if not self.already_saved:

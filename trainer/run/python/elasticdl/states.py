@@ -119,7 +119,7 @@ class _Pieces:
         """Return tensors for a member that is received: this object's, if it has the same structure."""
         here, own = self.members.get(name, (None, []))
         if own and _alike_on_host(own) and _digest(name, here) == _digest(name, skeleton):
-            return own
+            return list(own)
         return [torch.empty(p.shape, dtype=p.dtype) for p in sorted(_places(skeleton, []))]
 
     def join(self, parts: Dict[str, _Part], received: Iterable[torch.Tensor]) -> Dict[str, Any]:
@@ -283,6 +283,8 @@ class State:
         differs = [True] * rows[source][1]
         if have:
             # A newcomer gets all of it from one rank, while the others see what differs among them.
+            if torch.cuda.is_initialized():
+                torch.cuda.current_stream().synchronize()  # the thread has another stream
             with ThreadPoolExecutor(1) as thread:
                 digests = thread.submit(pieces.digests) if group.rank in have else None
                 if group.rank in lack:
@@ -319,10 +321,17 @@ class State:
         pieces, own = _Pieces({}), _Pieces({})
         skeletons = pickle.loads(_hand_bytes(session, group, source, group.rank, b""))
         if plain and not session.live:
-            own = _Pieces({n: m.state_dict() for n, m in self._members() if hasattr(m, "load_state_dict")})
+            own = _Pieces({n: m.state_dict() for n, m in self._members() if isinstance(m, torch.nn.Module)})
             self.__dict__["_torn"] = True
+        used = set()
         for name, skeleton in skeletons.items():
-            pieces.members[name] = (skeleton, own.room(name, skeleton))
+            room = own.room(name, skeleton)
+            for i, t in enumerate(room):
+                # Two names of one tensor on this rank may be two tensors on the other.
+                if t.numel() and t.data_ptr() in used:
+                    room[i] = torch.empty_like(t)
+                used.add(t.data_ptr())
+            pieces.members[name] = (skeleton, room)
         _hand(group, source, group.rank, pieces.all_tensors(), session.group.wait_message)
         return pieces
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import torch
@@ -181,9 +182,10 @@ def _once(trainer: Trainer, begun: bool) -> None:
     LightningCLI's SaveConfigCallback broadcasts in its first ``setup`` only. The other ranks have
     done that, and take no part.
     """
+    kind: Any = getattr(sys.modules.get("lightning.pytorch.cli"), "SaveConfigCallback", ())
     for callback in trainer.callbacks:
-        if begun and getattr(callback, "already_saved", None) is False:
-            setattr(callback, "already_saved", True)
+        if begun and isinstance(callback, kind):
+            callback.already_saved = True
 
 
 def _check(trainer: Trainer, model: LightningModule) -> None:
