@@ -129,7 +129,7 @@ func (b *base) Configure(context.Context, *pulumirpc.ConfigureRequest) (*pulumir
 // Configure refuses Google's provider without credentials, in the words of the real one.
 func (p *Provider) Configure(ctx context.Context, r *pulumirpc.ConfigureRequest) (*pulumirpc.ConfigureResponse, error) {
 	if p.pkg == "gcp" && p.cloud.LoggedOut.Load() {
-		return nil, errors.New("Attempted to load application default credentials since neither `credentials` " +
+		return nil, errors.New("attempted to load application default credentials since neither `credentials` " +
 			"nor `access_token` was set in the provider block. No credentials loaded. To use your gcloud " +
 			"credentials, run 'gcloud auth application-default login'")
 	}
