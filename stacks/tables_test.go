@@ -327,7 +327,7 @@ var eksChanges = map[string][]trial{
 	"efs": try(inEKS("efs", nil), change{"elasticdl:eks.efs": nil, "elasticdl:data": nil,
 		"elasticdl:job": nil, "elasticdl:image": nil}),
 	"codeBucket":       try(inEKS("codeBucket", false)),
-	"jobPolicies":      try(inEKS("jobPolicies", []any{"arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess"})),
+	"jobPolicies":      try(inEKS("jobPolicies", []any{"arn:aws:iam::123456789012:policy/data"})),
 	"logRetentionDays": try(inEKS("logRetentionDays", 7)),
 	"labelNodes": try(inEKS("labelNodes", true), change{"elasticdl:eks.labelNodes": true,
 		"elasticdl:labels.team": "vision"}),

@@ -128,7 +128,7 @@ type EKS struct {
 	EFS         *EFS      `json:"efs,omitempty"`
 	// an S3 bucket that the job may read
 	CodeBucket bool `json:"codeBucket"`
-	// ARNs of IAM policies of the job's role: "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess"
+	// ARNs of IAM policies of the job's role: "arn:aws:iam::123456789012:policy/data"
 	JobPolicies []string `json:"jobPolicies,omitempty"`
 	// how long the control plane's logs are kept
 	LogRetentionDays int `json:"logRetentionDays"`

@@ -69,7 +69,7 @@ func (e *EKS) check(s *Settings, in Input, p *Problems) {
 		path := fmt.Sprintf(at+"jobPolicies[%d]", i)
 		found := isPolicy.FindStringSubmatch(arn)
 		p.Check(found != nil, path, "%s: expected the ARN of an IAM policy, as "+
-			"arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess", arn)
+			"arn:aws:iam::123456789012:policy/data", arn)
 		p.Check(found == nil || !slices.Contains(tooMuch, found[1]), path,
 			"%s: with it a job may do all in the account: name what the job needs", arn)
 		p.Check(found == nil || !slices.ContainsFunc(e.JobPolicies[:i], func(other string) bool {
