@@ -186,6 +186,7 @@ backend, device, dtype, compile = 'gloo', 'cpu', 'float32', False
 		source: "pytorch-lightning",
 		files:  []string{"examples/pytorch/basics/backbone_image_classifier.py"},
 		args: []string{"backbone_image_classifier.py", "--trainer.max_epochs=6", "--trainer.accelerator=cpu",
+			"--trainer.devices=2", "--trainer.strategy=ddp",
 			"--trainer.default_root_dir={dir}", "--trainer.enable_progress_bar=false", "--trainer.logger=false"},
 		edits: []edit{
 			{"backbone_image_classifier.py", `path.join\(path.dirname\(__file__\), .*"Datasets"\)`, `"Datasets"`},
@@ -195,8 +196,8 @@ backend, device, dtype, compile = 'gloo', 'cpu', 'float32', False
 				"${0}import elasticdl\nfrom elasticdl.integrations.lightning import fit\n"},
 			{"backbone_image_classifier.py", `^def cli_main\(\):\n`,
 				"$0    elasticdl.checkpoint(\"state\", every=500)\n    elasticdl.init()\n" +
-					"    import sys\n    sys.argv.append('--trainer.strategy=" +
-					`{"class_path": "elasticdl.integrations.lightning.ElasticStrategy"}` + "')\n"},
+					"    import sys\n    sys.argv += ['--trainer.devices=1', '--trainer.strategy=" +
+					`{"class_path": "elasticdl.integrations.lightning.ElasticStrategy"}` + "']\n"},
 			{"backbone_image_classifier.py", `cli.trainer.fit\(.*\)`,
 				`fit(cli.trainer, cli.model, cli.datamodule.mnist_train, 32, val_dataloaders=cli.datamodule.val_dataloader())`},
 		},
