@@ -57,6 +57,9 @@ func TestFrameworksKeepTheirState(t *testing.T) {
 				t.Errorf("%d records were trained on, want some; %d failures counted", s.RecordsDone, s.Restarts)
 			}
 			j.nobody()
+			if strings.Contains(j.log(""), "Received SIGTERM") {
+				t.Error("Lightning keeps the signal, and the stop takes the grace period")
+			}
 			again := scriptIn(t, python, name, dir, []string{strconv.Itoa(records), "0"}, "--num_workers=2")
 			allCounted(t, again, again.end(0), records)
 		})

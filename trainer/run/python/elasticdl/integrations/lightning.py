@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
@@ -188,6 +189,15 @@ def _once(trainer: Trainer, begun: bool) -> None:
             callback.already_saved = True
 
 
+def _release() -> None:
+    """Let SIGTERM end the process again, instead of Lightning's handler, which notes the signal only.
+
+    The agent sends it when the state is saved, and would wait for the grace period.
+    """
+    if type(signal.getsignal(signal.SIGTERM)).__module__.startswith("lightning."):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def _check(trainer: Trainer, model: LightningModule) -> None:
     """Raise Error for a Trainer or a module that is not followed here."""
     refused = {
@@ -231,6 +241,7 @@ class _Callback(Callback):
         self._loss: Any = 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        _release()
         # Parts of an epoch are of the number of its batches, which is about this one.
         part = trainer.val_check_interval
         if isinstance(part, float):
