@@ -17,7 +17,6 @@ import (
 // promises has the comments of the pages on commands that change a stack, and how a test sees that
 // the commands do so.
 var promises = map[string]func(was, is moment) error{
-	"the job trains": trains,
 	"about 15 minutes the first time; the job trains":            trains,
 	"about 25 minutes the first time; the job trains":            trains,
 	"some minutes the first time: minikube downloads its images": trains,
@@ -108,8 +107,8 @@ func (r *reader) now() (moment, error) {
 // changes matches commands that change a stack, with their comment.
 var changes = regexp.MustCompile(`\bpulumi up\b.*?\s+# (.+)`)
 
-// promised returns steps of a page, with checks of what their comments promise. The first word of a
-// check is an event of [reader.happens].
+// promised returns steps of a page, with checks of what their comments promise: events of
+// [reader.promiseEvents].
 func promised(all []step) (with []step) {
 	for _, s := range all {
 		found := changes.FindStringSubmatch(s.command)

@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// world reports whether a CIDR allows everybody, or so many that it is the same.
+// world reports whether a CIDR allows everybody: its prefix is shorter than settings.Widest.
 func world(cidr string) bool {
 	p, err := netip.ParsePrefix(cidr)
 	return err == nil && p.Bits() < settings.Widest && !p.Addr().IsPrivate()

@@ -41,8 +41,8 @@ var (
 // quietLimit is the time in which a program has to step after a disturbance.
 const quietLimit = 10 * time.Minute
 
-// TestOthers checks that each program ends, with no failure counted and no process left, although
-// it is disturbed. It prints a row of docs/programs-of-others.md for each.
+// TestOthers checks that each program ends although it is disturbed, with no failure counted and no
+// process left. The test prints a row of docs/programs-of-others.md for each.
 func TestOthers(t *testing.T) {
 	if *sources == "" {
 		t.Fatal("-sources names no directory of checkouts: make others SOURCES=directory")
