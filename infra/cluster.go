@@ -15,7 +15,8 @@ type Cluster struct {
 	// identity of the cluster for the Kubernetes provider; if it changes, all objects within are
 	// replaced
 	ID pulumi.StringInput
-	// it names a command that gets credentials, and contains no key
+	// it names a command that gets credentials, and contains no key; zero Output = that of the
+	// machine, which kubectl reads: see Local
 	Kubeconfig pulumi.StringOutput
 	// context of the kubeconfig; "" = its current one
 	Context string
@@ -47,10 +48,15 @@ type Cluster struct {
 	NetPolicies bool
 }
 
+// Local reports whether the cluster is reached by the files that kubectl reads on each machine.
+func (c *Cluster) Local() bool { return c.Kubeconfig.OutputState == nil }
+
 // GPU has what pods that request GPUs must select on this cluster.
 type GPU struct {
 	// nil = the stack has no GPUs
 	NodeSelector map[string]string
+	// besides the taint of GPU nodes, which the pods tolerate in any case
+	Tolerations []job.Toleration
 	// the cluster needs NVIDIA's device plugin from the stack
 	DevicePlugin bool
 }
@@ -63,7 +69,8 @@ type Spot struct {
 	Tolerations  []job.Toleration
 }
 
-// Volume describes where a static PersistentVolume stores its data.
+// Volume describes the storage of the stack's claim: a static PersistentVolume, unless OnDemand or
+// Shared says otherwise.
 type Volume struct {
 	// name of the claim, which jobs rely on: "fileserver-claim"
 	Claim string
@@ -71,10 +78,23 @@ type Volume struct {
 	ID pulumi.StringInput
 	// GiB
 	CapacityGB int
-	// source of the volume; its strings may contain placeholders, see Holes
+	// the cluster makes the volume for the claim; nil = the stack does
+	OnDemand *OnDemand
+	// the claim exists already, and is not of the stack
+	Shared bool
+	// source of a static volume; its strings may contain placeholders, see Holes
 	Source core.PersistentVolumeSource
 	// values of the placeholders: see [Register]
 	Holes map[string]pulumi.StringInput
+}
+
+// OnDemand has what a claim asks of the cluster.
+type OnDemand struct {
+	// "" = the cluster's default class
+	StorageClass string
+	AccessMode   core.PersistentVolumeAccessMode
+	// `pulumi destroy` refuses to delete the claim, and the data with it
+	Protect bool
 }
 
 // Login describes how to get the password of a registry: by a command that prints it.

@@ -2,7 +2,8 @@
 // parts share: [Load] reads the stack's settings, a [Cluster] has what the package of a cloud
 // returns to the rest, [Register] registers objects of Kubernetes.
 //
-//	settings ──> gke | eks | minikube ──> Cluster ──> platform ──> image ──> dataset ──> trainingjob
+//	settings ──> gke | eks | minikube | existing ──> Cluster
+//	Cluster  ──> platform ──> image ──> dataset ──> trainingjob
 //
 // The packages of the clouds do not depend on each other, because their SDKs take minutes to
 // compile; infra imports none of them. Package policy checks every resource that any of them

@@ -234,7 +234,12 @@ func (g *Guard) getFrom(kubeconfig string, kind schema.GroupVersionKind,
 }
 
 // kubeconfig returns the kubeconfig of the cluster, and whether the engine knows it yet.
-func (g *Guard) kubeconfig() (string, bool) { return await(g.ctx.Context(), g.cluster.Kubeconfig) }
+func (g *Guard) kubeconfig() (string, bool) {
+	if g.cluster.Local() {
+		return "", true
+	}
+	return await(g.ctx.Context(), g.cluster.Kubeconfig)
+}
 
 // await returns a text once the engine has resolved it, and whether it is known.
 func await(ctx context.Context, o pulumi.StringOutput) (string, bool) {
@@ -370,6 +375,8 @@ func (g *Guard) refusal(o *unstructured.Unstructured, mark string) error {
 			"platform.priorityClasses", name)
 	case o.GetKind() == manifest.KindWorkloadPriority.Kind:
 		choice = "use it unchanged: leave out platform.queuePriorities, and set job.queuePriorities: workload"
+	case o.GetKind() == "PersistentVolumeClaim" && g.settings.Existing != nil:
+		choice = "share it: leave out existing.volume.capacityGb, or name another: existing.volume.name"
 	case o.GetKind() == "StorageClass":
 		choice = "name another: platform.storageClass"
 	case o.GetKind() == "DaemonSet":

@@ -2,6 +2,7 @@ package infra
 
 import (
 	"context"
+	"errors"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -10,8 +11,12 @@ import (
 // before it changes anything. Package live implements it by the API server; tests have simulated
 // clusters.
 type Live interface {
-	// Get returns an object as JSON has it, or nil if there is none of that name. The kubeconfig is
-	// its text; with "" the context is looked up in the files that kubectl reads.
+	// Get returns an object as JSON has it, or nil if there is none of that name. Its error is
+	// [ErrForbidden] if the user may not read it. The kubeconfig is its text; with "" the
+	// context is looked up in the files that kubectl reads.
 	Get(ctx context.Context, kubeconfig, context string, kind schema.GroupVersionKind,
 		namespace, name string) (map[string]any, error)
 }
+
+// ErrForbidden reports that the user may not read an object.
+var ErrForbidden = errors.New("this user may not read it")

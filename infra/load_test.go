@@ -75,7 +75,7 @@ func TestLoad(t *testing.T) {
 	}
 	delete(config, "elasticdl:cloud")
 	if _, err := load(config); err == nil ||
-		!strings.Contains(err.Error(), "elasticdl:cloud: missing: expected gke, eks or minikube") {
+		!strings.Contains(err.Error(), "elasticdl:cloud: missing: expected gke, eks, minikube or existing") {
 		t.Errorf("no cloud: %v", err)
 	}
 }

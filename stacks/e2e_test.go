@@ -29,6 +29,7 @@ func TestRealCluster(t *testing.T) {
 	t.Run("job", s.testJob)
 	t.Run("program", s.testProgram)
 	t.Run("page", s.testPage)
+	t.Run("existing", s.testExisting)
 }
 
 // The API server, which refuses unknown fields, accepts every object of every stack with every

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -31,8 +32,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// TestMain changes to the directory of Pulumi.yaml, as the CLI does, and puts the CLI and its
-// language host on PATH.
+// TestMain changes to the directory of Pulumi.yaml, as the CLI does, puts the CLI and its language
+// host on PATH, and writes a kubeconfig with contexts of simulated clusters.
 //
 // Under another name this binary is the program of a stack, for the CLI in [TestPages], which then
 // need not compile it.
@@ -56,6 +57,10 @@ func TestMain(m *testing.M) {
 			_, err = os.Stat(filepath.Join(dir, tool))
 		}
 	}
+	home, failed := os.MkdirTemp("", "stacks")
+	kubeconfig := filepath.Join(home, "config")
+	err = errors.Join(err, failed, os.WriteFile(kubeconfig,
+		[]byte(provider.ExistingKubeconfig("mine", "other")), 0o600), os.Setenv("KUBECONFIG", kubeconfig))
 	if err == nil {
 		err = os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	}
@@ -65,7 +70,9 @@ func TestMain(m *testing.M) {
 			"says where they are\n", err)
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	os.RemoveAll(home)
+	os.Exit(code)
 }
 
 // engine is Pulumi's real engine, with the shipped file of a stack and simulated clouds.
@@ -95,6 +102,8 @@ func user(name string) map[string]any {
 		fallthrough
 	case "eks":
 		set["elasticdl:"+name+".authorizedNetworks"] = []any{map[string]any{"cidr": "198.51.100.7/32"}}
+	case "existing":
+		set["elasticdl:existing.registry"] = "registry.example/me"
 	}
 	return set
 }

@@ -53,6 +53,7 @@ func TestLife(t *testing.T) {
 		{"eks", nil, map[string]any{"elasticdl:eks.workerGroup.instanceTypes": []any{"m6i.xlarge"}},
 			[]string{"replace aws:eks/nodeGroup:NodeGroup worker", remembers}, []string{"data", "code", "images"}},
 		{"minikube", nil, nil, nil, nil},
+		{"existing", nil, nil, nil, []string{"claim"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -140,8 +141,9 @@ func (e *engine) keepsSecrets() {
 	shown, opened := e.outputs(), e.outputs("--show-secrets")
 	const secret = "[secret]"
 	kubeconfig, _ := opened["kubeconfig"].(string)
-	if shown["kubeconfig"] != secret || kubeconfig == "" {
-		e.Errorf("the output kubeconfig is no secret: %v", shown["kubeconfig"])
+	if own := e.stack.Name() != "existing"; own && (shown["kubeconfig"] != secret || kubeconfig == "") ||
+		!own && kubeconfig != "" {
+		e.Errorf("the output kubeconfig is no secret, or is the user's own: %v", shown["kubeconfig"])
 	}
 	switch e.stack.Name() {
 	case "gke":
@@ -183,7 +185,7 @@ func around(text, part string) string {
 }
 
 // usesItsProvider checks that all objects of Kubernetes belong to the stack's own provider, which
-// knows the identity of the cluster.
+// knows the identity of the cluster, and are deleted with a cluster of the stack.
 func (e *engine) usesItsProvider() {
 	e.Helper()
 	n := 0
@@ -192,8 +194,8 @@ func (e *engine) usesItsProvider() {
 			if n++; !strings.Contains(r.Provider, "pulumi:providers:kubernetes::kubernetes::") {
 				e.Errorf("%s is asked of %s", r.URN, r.Provider)
 			}
-			if r.DeletedWith == "" {
-				e.Errorf("%s would be deleted on its own when its cluster goes", r.URN)
+			if existing := e.stack.Name() == "existing"; existing == (r.DeletedWith != "") {
+				e.Errorf("%s is deleted with %q", r.URN, r.DeletedWith)
 			}
 		}
 		if r.Type == "pulumi:providers:kubernetes" {
@@ -319,7 +321,9 @@ func (e *engine) protects(keeps ...string) {
 	e.pulumi("destroy", "--exclude-protected", "--yes", "--skip-preview")
 	left := e.cloud.Left()
 	for _, name := range keeps {
-		if !slices.ContainsFunc(left, func(l string) bool { return strings.HasSuffix(l, " "+name) }) {
+		if !slices.ContainsFunc(left, func(l string) bool {
+			return strings.HasSuffix(l, " "+name) || strings.HasSuffix(l, "-"+name)
+		}) {
 			e.Errorf("%s is deleted; there are\n%s", name, steps(left))
 		}
 	}

@@ -1,7 +1,8 @@
 // Command stacks is the program of the Pulumi project in Pulumi.yaml: it creates the cluster that
 // Pulumi.<stack>.yaml describes, with all that a training job needs, and the job on it.
 //
-//	Pulumi.<stack>.yaml ──> gke | eks | minikube ──> platform ──> image ──> dataset ──> trainingjob
+//	Pulumi.<stack>.yaml ──> gke | eks | minikube | existing ──> platform
+//	platform ──> image ──> dataset ──> trainingjob
 package main
 
 import (
@@ -16,6 +17,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/dataset"
 	"github.com/elasticdl/elasticdl/infra/eks"
+	"github.com/elasticdl/elasticdl/infra/existing"
 	"github.com/elasticdl/elasticdl/infra/gke"
 	"github.com/elasticdl/elasticdl/infra/image"
 	"github.com/elasticdl/elasticdl/infra/live"
@@ -48,10 +50,14 @@ func refuse(ctx *pulumi.Context, err error) error {
 	return err
 }
 
-var clouds = map[string]func(*pulumi.Context, *settings.Settings) (*infra.Cluster, error){
-	settings.CloudGKE:      gke.New,
-	settings.CloudEKS:      eks.New,
-	settings.CloudMinikube: minikube.New,
+// clouds returns the functions that create a cluster, or find it.
+func (w world) clouds() map[string]func(*pulumi.Context, *settings.Settings) (*infra.Cluster, error) {
+	return map[string]func(*pulumi.Context, *settings.Settings) (*infra.Cluster, error){
+		settings.CloudGKE:      gke.New,
+		settings.CloudEKS:      eks.New,
+		settings.CloudMinikube: minikube.New,
+		settings.CloudExisting: existing.New(w.live),
+	}
 }
 
 // program returns the whole stack as a program for Pulumi.
@@ -72,7 +78,7 @@ func (w world) run(ctx *pulumi.Context) error {
 	if err := policy.Enforce(ctx, s); err != nil {
 		return err
 	}
-	cluster, err := clouds[s.Cloud](ctx, s)
+	cluster, err := w.clouds()[s.Cloud](ctx, s)
 	if err != nil {
 		return err
 	}
@@ -80,7 +86,9 @@ func (w world) run(ctx *pulumi.Context) error {
 		return err
 	}
 	ctx.Export("cluster", cluster.Name)
-	ctx.Export("kubeconfig", pulumi.ToSecret(cluster.Kubeconfig))
+	if !cluster.Local() {
+		ctx.Export("kubeconfig", pulumi.ToSecret(cluster.Kubeconfig))
+	}
 	if cluster.Registry.OutputState != nil {
 		ctx.Export("registry", cluster.Registry)
 	}

@@ -31,6 +31,7 @@ var tours = []tour{
 	{"gke", map[string]string{"PROJECT": provider.GoogleProject}, 3},
 	{"eks", map[string]string{" ENI": " eni-1"}, 2},
 	{"minikube", nil, 3},
+	{"existing", map[string]string{"ghcr.io/YOU": "registry.example/me"}, 2},
 }
 
 // The commands of the pages work unchanged: a shell runs them from the first to the last, and then
@@ -126,8 +127,8 @@ func TestPageOfAccounts(t *testing.T) {
 		`"gcpkms://projects/$PROJECT/locations/global/keyRings/pulumi/cryptoKeys/state"`: "passphrase",
 	}))
 	documents, err := filepath.Glob(filepath.Join(r.dir, "documents", "*"))
-	if err != nil || len(documents) != 5 {
-		t.Errorf("%d documents, expected two environments, two roles and a policy: %v", len(documents), err)
+	if err != nil || len(documents) != 6 {
+		t.Errorf("%d documents, expected three environments, two roles and a policy: %v", len(documents), err)
 	}
 	for _, document := range documents {
 		if text, err := os.ReadFile(document); err != nil || !json.Valid(text) {
@@ -146,7 +147,8 @@ func simulated(t *testing.T, stack string) *reader {
 	}
 	objects := httptest.NewServer(serveObjects(cloud))
 	t.Cleanup(objects.Close)
-	r := newReader(t, ".", stack, bin, t.TempDir(), cloud, map[string]string{remoteURL: objects.URL})
+	r := newReader(t, ".", stack, bin, t.TempDir(), cloud, map[string]string{remoteURL: objects.URL,
+		"KUBECONFIG": os.Getenv("KUBECONFIG")})
 	r.happens(bin)
 	cloud.LoggedOut.Store(true)
 	if err := os.CopyFS(filepath.Join(r.dir, "cmd", "elasticdl"), os.DirFS("stacks/testdata/model")); err != nil {

@@ -52,6 +52,9 @@ var played = []play{
 	{page: guide + "minikube.md", section: fromNothing, on: "minikube"},
 	{page: guide + "minikube.md", section: "Data", on: "minikube", before: "pulumi up"},
 
+	{page: guide + "existing.md", section: "Before the first time", on: "existing"},
+	{page: guide + "existing.md", section: fromNothing, on: "existing"},
+
 	{page: guide + "platform.md", section: "Permissions to submit", on: "minikube", before: "kubectl logs"},
 	{page: guide + "platform.md", section: "A job that runs", on: "minikube", before: "elasticdl wait",
 		after: "the job is stopped"},
@@ -66,6 +69,7 @@ var played = []play{
 	{page: guide + "ci.md", section: "State", on: accounts},
 	{page: guide + "ci.md", section: "Google", on: accounts},
 	{page: guide + "ci.md", section: "Amazon", on: accounts},
+	{page: guide + "ci.md", section: "A cluster of yours", on: accounts},
 }
 
 func (p *play) name() string { return strings.Trim(p.page+", "+p.section+": "+p.begins, ": ") }

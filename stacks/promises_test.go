@@ -26,6 +26,8 @@ var promises = map[string]func(was, is moment) error{
 	"allows the deletion of the data":                            opens,
 	"the file system and the images may go":                      opens,
 	"files, code and images may go":                              opens,
+	"some minutes: it builds, pushes and brings the data":        trains,
+	"the volume and its data may go":                             opens,
 	"shows a preview and asks":                                   trains,
 }
 

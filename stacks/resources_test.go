@@ -16,7 +16,7 @@ func TestResourcesAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	row := []string{"\n| resources"}
-	for _, name := range []string{"gke", "eks", "minikube"} {
+	for _, name := range []string{"existing", "gke", "eks", "minikube"} {
 		golden, err := os.ReadFile(filepath.Join("stacks", "testdata", name+".txt"))
 		if err != nil {
 			t.Fatal(err)

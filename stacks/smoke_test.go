@@ -18,7 +18,7 @@ import (
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	bin := linksOnce(t)
-	for _, name := range []string{"gke", "eks", "minikube"} {
+	for _, name := range []string{"existing", "gke", "eks", "minikube"} {
 		t.Run(name, func(t *testing.T) {
 			// for another project of the same name, since `stack init` writes into its directory
 			dir := t.TempDir()

@@ -46,7 +46,7 @@ func (b base) try(changes ...change) (all []trial) {
 func TestTables(t *testing.T) {
 	t.Parallel()
 	for stack, settings := range map[string]map[string][]trial{"gke": gkeChanges, "eks": eksChanges,
-		"minikube": minikubeChanges} {
+		"minikube": minikubeChanges, "existing": existingChanges} {
 		t.Run(stack, func(t *testing.T) {
 			t.Parallel()
 			rows := settingsOf(t, filepath.Join("docs", "infrastructure", stack+".md"))
@@ -242,7 +242,7 @@ var (
 		"elasticdl:gke.nodeZones":           []any{"us-central1-a", "us-central1-b", "us-central1-c"},
 		"elasticdl:gke.systemPool.minNodes": 3, "elasticdl:gke.systemPool.maxNodes": 4,
 		"elasticdl:gke.filestore.location": "us-central1-a"}}
-	existing = base{"a VPC that is there",
+	elsewhere = base{"a VPC that is there",
 		change{"elasticdl:eks.vpc.cidr": nil, "elasticdl:eks.vpc.zones": nil, "elasticdl:eks.vpc.natPerZone": nil,
 			"elasticdl:eks.vpc.id": "vpc-0123456789abcdef0", "elasticdl:eks.vpc.privateSubnets": subnets("a", "b")}}
 	groups = base{"groups of all kinds", change{"elasticdl:eks.workerGroup.desiredNodes": 3,
@@ -258,6 +258,7 @@ var (
 func inGKE(path string, value any) change { return change{"elasticdl:gke." + path: value} }
 func inEKS(path string, value any) change { return change{"elasticdl:eks." + path: value} }
 
+func inExisting(path string, value any) change { return change{"elasticdl:existing." + path: value} }
 func inMinikube(path string, value any) change { return change{"elasticdl:minikube." + path: value} }
 
 // subnets returns private subnets of the simulated VPC, in the given zones.
@@ -318,9 +319,9 @@ var eksChanges = map[string][]trial{
 	"vpc.zones": try(inEKS("vpc.zones", []any{"us-west-2a", "us-west-2b", "us-west-2c"}),
 		inEKS("vpc.zones", []any{"us-west-2a", "us-west-2c"}), inEKS("vpc.zones", []any{"us-west-2b", "us-west-2a"})),
 	"vpc.natPerZone":     try(inEKS("vpc.natPerZone", true)),
-	"vpc.id":             existing.try(inEKS("vpc.id", "vpc-0fedcba9876543210")),
-	"vpc.privateSubnets": existing.try(inEKS("vpc.privateSubnets", subnets("a", "b", "c"))),
-	"vpc.publicSubnets":  existing.try(inEKS("vpc.publicSubnets", subnets("d"))),
+	"vpc.id":             elsewhere.try(inEKS("vpc.id", "vpc-0fedcba9876543210")),
+	"vpc.privateSubnets": elsewhere.try(inEKS("vpc.privateSubnets", subnets("a", "b", "c"))),
+	"vpc.publicSubnets":  elsewhere.try(inEKS("vpc.publicSubnets", subnets("d"))),
 	"publicAccess":       try(change{"elasticdl:eks.publicAccess": false, "elasticdl:eks.authorizedNetworks": nil}),
 	"authorizedNetworks": try(inEKS("authorizedNetworks", []any{change{"cidr": "192.0.2.0/24"}})),
 	"admins":             try(inEKS("admins", []any{"arn:aws:iam::123456789012:role/admin"})),
@@ -356,4 +357,19 @@ var minikubeChanges = map[string][]trial{
 	"gpus":              try(change{"elasticdl:minikube.gpus": "all", "elasticdl:minikube.driver": "docker"}),
 	"data":              try(inMinikube("data", "stacks/testdata")),
 	"adopt":             try(inMinikube("adopt", true)),
+}
+
+var existingChanges = map[string][]trial{
+	"context":   try(inExisting("context", "kind-mine"), inExisting("context", "kind-other")),
+	"registry":  try(inExisting("registry", "registry.example/other")),
+	"login":     try(inExisting("login", change{"user": "AWS", "command": "aws ecr get-login-password"})),
+	"volume":    try(inExisting("volume", nil)),
+	"gpuNodes":  try(inExisting("gpuNodes", change{"selector": change{"gpu": "l4"}})),
+	"spotNodes": try(inExisting("spotNodes", change{"selector": change{"spot": "true"}})),
+
+	"volume.name": try(change{"elasticdl:existing.volume.name": "other",
+		"elasticdl:job.volumes": []any{change{"claimName": "other", "mountPath": "/data"}}}),
+	"volume.capacityGb":   try(inExisting("volume.capacityGb", 20), inExisting("volume.capacityGb", nil)),
+	"volume.storageClass": try(inExisting("volume.storageClass", "nfs")),
+	"volume.accessMode":   try(inExisting("volume.accessMode", "ReadWriteOnce")),
 }

@@ -34,7 +34,9 @@ const Name = "dataset"
 // Values are passed to the command by the environment, so that none needs quotes. A shell that a
 // signal ends does not run its EXIT trap, hence the second trap.
 const bring = `t=$(mktemp) && trap 'rm -f "$t"' EXIT && trap 'exit 1' HUP INT TERM && printf '%s\n' "$CREDENTIALS" >"$t" && unset CREDENTIALS &&
-"$ELASTICDL" dataset "$DATASET" --to="$TO" --namespace="$NAMESPACE" --image_name="$IMAGE" --kubeconfig="$t"`
+` + own + ` --kubeconfig="$t"`
+
+const own = `"$ELASTICDL" dataset "$DATASET" --to="$TO" --namespace="$NAMESPACE" --image_name="$IMAGE"`
 
 // patience is the time limit for a node to start, an image to be pulled, and the data to be copied.
 const patience = "30m"
@@ -73,9 +75,13 @@ func command(s *settings.Settings, cluster *infra.Cluster, on *platform.Platform
 	environment := pulumi.StringMap{
 		"ELASTICDL": pulumi.String(elasticdl), "DATASET": pulumi.String(s.Data.Dataset),
 		"TO": pulumi.Sprintf("claim:%s/%s", on.Claim, s.Data.Path), "NAMESPACE": pulumi.String(on.Namespace),
-		"IMAGE": image, "CREDENTIALS": pulumi.ToSecret(cluster.Kubeconfig).(pulumi.StringOutput),
+		"IMAGE": image,
 	}
-	line, source := bring, s.Data.Source
+	line, source := own, s.Data.Source
+	if !cluster.Local() {
+		environment["CREDENTIALS"] = pulumi.ToSecret(cluster.Kubeconfig).(pulumi.StringOutput)
+		line = bring
+	}
 	optional := func(name, flag, value string) {
 		if value != "" {
 			environment[name] = pulumi.String(value)

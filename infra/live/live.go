@@ -13,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/elasticdl/elasticdl/infra"
 )
 
 // patience is the time limit of one request. The caller continues without an answer then.
@@ -55,6 +56,9 @@ func (Reader) Get(ctx context.Context, kubeconfig, of string, kind schema.GroupV
 	switch answer.StatusCode {
 	case http.StatusNotFound:
 		return nil, nil
+	case http.StatusForbidden:
+		return nil, fmt.Errorf("get %s %s: the API server says %s: %w", kind.Kind, name, answer.Status,
+			infra.ErrForbidden)
 	case http.StatusOK:
 	default:
 		return nil, fmt.Errorf("get %s %s: the API server says %s", kind.Kind, name, answer.Status)
@@ -64,20 +68,6 @@ func (Reader) Get(ctx context.Context, kubeconfig, of string, kind schema.GroupV
 		return nil, fmt.Errorf("get %s %s: %w", kind.Kind, name, err)
 	}
 	return object, nil
-}
-
-// configOf returns the client configuration of a context.
-func configOf(kubeconfig, of string) (*rest.Config, error) {
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: of}
-	if kubeconfig == "" {
-		return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-			clientcmd.NewDefaultClientConfigLoadingRules(), overrides).ClientConfig()
-	}
-	config, err := clientcmd.Load([]byte(kubeconfig))
-	if err != nil {
-		return nil, err
-	}
-	return clientcmd.NewNonInteractiveClientConfig(*config, of, overrides, nil).ClientConfig()
 }
 
 // pathOf returns the URL of an object at the API server.

@@ -3,6 +3,7 @@ package live
 import (
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -85,6 +86,9 @@ func TestGet(t *testing.T) {
 		is, err := Reader{}.Get(t.Context(), config, test.of, test.kind, test.namespace, test.name)
 		if (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s %s in %q: %v, want %q", test.kind.Kind, test.name, test.of, err, test.err)
+		}
+		if errors.Is(err, infra.ErrForbidden) != (test.name == "theirs") {
+			t.Errorf("%s %s in %q: %v", test.kind.Kind, test.name, test.of, err)
 		}
 		if (is != nil) != test.there || is != nil && is["kind"] != test.kind.Kind {
 			t.Errorf("%s %s in %q: there is %v", test.kind.Kind, test.name, test.of, is)

@@ -101,6 +101,24 @@ func persistentVolumeClaim(in string, v *infra.Volume) *core.PersistentVolumeCla
 	}
 }
 
+// claimOnDemand returns a claim for which the cluster makes the volume. Its size may grow, if its
+// class allows that. Pulumi does not wait until it is bound: with many classes a volume is made for
+// the first pod that uses it.
+func claimOnDemand(in string, v *infra.Volume) *core.PersistentVolumeClaim {
+	c := &core.PersistentVolumeClaim{
+		TypeMeta: kind("v1", "PersistentVolumeClaim"), ObjectMeta: object(in, v.Claim),
+		Spec: core.PersistentVolumeClaimSpec{
+			AccessModes: []core.PersistentVolumeAccessMode{v.OnDemand.AccessMode},
+			Resources:   core.VolumeResourceRequirements{Requests: capacity(v.CapacityGB)},
+		},
+	}
+	c.Annotations = map[string]string{"pulumi.com/skipAwait": "true"}
+	if class := v.OnDemand.StorageClass; class != "" {
+		c.Spec.StorageClassName = &class
+	}
+	return c
+}
+
 const efsDriver = "efs.csi.aws.com"
 
 // storageClass returns a class that creates volumes on demand, as directories of the stack's EFS,

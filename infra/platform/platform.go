@@ -55,10 +55,13 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) (*Pl
 	if s.Platform.NetworkPolicy && !cluster.NetPolicies {
 		return nil, errors.New("platform.networkPolicy: true: this cluster's network does not obey NetworkPolicies")
 	}
-	if err := checkShared(s, cluster.Guard); err != nil {
+	if err := checkShared(s, cluster); err != nil {
 		return nil, err
 	}
 	p := &Platform{Namespace: s.Platform.Namespace}
+	if cluster.Volume != nil {
+		p.Claim = cluster.Volume.Claim
+	}
 	rails, err := rails(ctx, s, cluster.Guard)
 	if err != nil {
 		return nil, err
@@ -88,15 +91,17 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) (*Pl
 // command.
 func provide(ctx *pulumi.Context, p *Platform, cluster *infra.Cluster,
 	plan []infra.Object) (*kubernetes.Provider, error) {
-	args := &kubernetes.ProviderArgs{
-		Kubeconfig: cluster.Kubeconfig,
+	args := pulumi.Map{
 		// otherwise an unknown kubeconfig replaces all objects
-		ClusterIdentifier: cluster.ID.ToStringOutput().ToStringPtrOutput(),
+		"clusterIdentifier": cluster.ID,
 		// otherwise a change of numWorkers replaces the job's spec
-		EnableConfigMapMutable: pulumi.Bool(true),
+		"enableConfigMapMutable": pulumi.Bool(true),
+	}
+	if !cluster.Local() {
+		args["kubeconfig"] = cluster.Kubeconfig
 	}
 	if cluster.Context != "" {
-		args.Context = pulumi.String(cluster.Context)
+		args["context"] = pulumi.String(cluster.Context)
 	}
 	var all []runtime.Object
 	for _, o := range plan {
@@ -106,8 +111,15 @@ func provide(ctx *pulumi.Context, p *Platform, cluster *infra.Cluster,
 	if err != nil {
 		return nil, err
 	}
-	return kubernetes.NewProvider(ctx, "kubernetes", args, pulumi.Parent(p), pulumi.DependsOn(cluster.Ready), looks)
+	// kubernetes.NewProvider would store the path of this machine's kubeconfig, which other
+	// machines do not have; without one the provider reads the files that kubectl reads.
+	made := &kubernetes.Provider{}
+	return made, ctx.RegisterResource("pulumi:providers:kubernetes", "kubernetes", args, made,
+		pulumi.Parent(p), pulumi.DependsOn(cluster.Ready), pulumi.Version(sdkVersion), looks)
 }
+
+// sdkVersion is the version of pulumi-kubernetes in go.mod, and of its provider.
+const sdkVersion = "4.24.0"
 
 // Names of resources on which others depend.
 const (
@@ -138,7 +150,12 @@ func objects(s *settings.Settings, cluster *infra.Cluster) ([]infra.Object, erro
 			add("queue-priority-"+class.GetName(), class)
 		}
 	}
-	if v := cluster.Volume; v != nil {
+	switch v := cluster.Volume; {
+	case v == nil || v.Shared:
+	case v.OnDemand != nil:
+		all = append(all, infra.Object{Name: nameClaim, Object: claimOnDemand(of.Namespace, v),
+			Fixed: []string{"spec.storageClassName", "spec.accessModes"}})
+	default:
 		all = append(all,
 			infra.Object{Name: nameVolume, Object: persistentVolume(of.Namespace, v), Holes: v.Holes,
 				Fixed: []string{"spec.csi", "spec.hostPath", "spec.nfs"}},
@@ -175,6 +192,12 @@ func (p *Platform) register(ctx *pulumi.Context, cluster *infra.Cluster, plan []
 		opts := []pulumi.ResourceOption{pulumi.Parent(p), pulumi.Provider(p.Provider),
 			pulumi.DeletedWith(cluster.Resource), pulumi.DependsOn(first)}
 		switch {
+		case o.Name == nameClaim && volume == nil:
+			onDemand, err := keeps(ctx, cluster)
+			if err != nil {
+				return err
+			}
+			opts = append(opts, onDemand)
 		case o.Name == nameClaim:
 			// The name is known before; by using the volume's output instead, a new volume also
 			// replaces the claim.
@@ -183,7 +206,6 @@ func (p *Platform) register(ctx *pulumi.Context, cluster *infra.Cluster, plan []
 			o.Holes = map[string]pulumi.StringInput{holeVolume: volume.ID().ApplyT(func(pulumi.ID) string {
 				return name
 			}).(pulumi.StringOutput)}
-			p.Claim = cluster.Volume.Claim
 			unused, err := claimIsUnused(ctx, cluster.Guard)
 			if err != nil {
 				return err

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	core "k8s.io/api/core/v1"
+
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
@@ -19,8 +21,12 @@ import (
 // serves to ask whether that cluster exists.
 func inputs(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) pulumi.Map {
 	m := pulumi.Map{"nodes": pulumi.ToStringMap(nodes(s))}
-	if !ctx.RunningWithMocks() { // mocks refuse unknown secrets
-		m["cluster"], m["kubeconfig"] = cluster.ID, pulumi.ToSecret(cluster.Kubeconfig).(pulumi.StringOutput)
+	if ctx.RunningWithMocks() { // mocks refuse unknown secrets
+		return m
+	}
+	m["cluster"] = cluster.ID
+	if !cluster.Local() {
+		m["kubeconfig"] = pulumi.ToSecret(cluster.Kubeconfig).(pulumi.StringOutput)
 	}
 	return m
 }
@@ -79,6 +85,13 @@ func rails(ctx *pulumi.Context, s *settings.Settings, g *infra.Guard) (pulumi.Re
 // created again.
 func sameCluster(s *settings.Settings, g *infra.Guard, was, now resource.PropertyMap) error {
 	before, after := text(was["cluster"]), text(now["cluster"])
+	if s.Existing != nil && before != "" && before != after {
+		return fmt.Errorf("%s:existing.context: the stack is on another cluster, and its objects would "+
+			"stay there: choose that one: kubectl config use-context, or existing.context. To move the stack: "+
+			"pulumi destroy there first. If that cluster does not exist any more: "+
+			"PULUMI_K8S_DELETE_UNREACHABLE=true pulumi refresh, and pulumi destroy (%s:cluster was %s and "+
+			"is %s)", s.Project, s.Project, before, after)
+	}
 	if before == "" || before == after || slices.Contains(s.Policy.Allow, infra.RuleReplacedCluster) ||
 		!g.Answers(text(was["kubeconfig"])) {
 		return nil
@@ -92,6 +105,24 @@ func sameCluster(s *settings.Settings, g *infra.Guard, was, now resource.Propert
 		". Pulumi does not do that in one step (pulumi/pulumi#14650). Change the setting back, or " +
 		"make the other one by `pulumi destroy`, then `pulumi up`. " +
 		`(To let it pass: elasticdl:policy.allow: ["` + infra.RuleReplacedCluster + `"])`)
+}
+
+// keeps returns the options of a claim for which the cluster makes the volume: without the claim,
+// the data may be deleted.
+func keeps(ctx *pulumi.Context, cluster *infra.Cluster) (pulumi.ResourceOption, error) {
+	unused, err := claimIsUnused(ctx, cluster.Guard)
+	if err != nil {
+		return nil, err
+	}
+	var warnings []string
+	of := cluster.Volume.OnDemand
+	if of.AccessMode == core.ReadWriteOnce {
+		warnings = []string{"existing.volume.accessMode: ReadWriteOnce: the pods of the job, and that which " +
+			"brings data, run if they are on one node: expected ReadWriteMany where there is more than one"}
+	}
+	warns, err := infra.WarnBeforeCreate(ctx, "how many nodes may use the volume", warnings)
+	return pulumi.Composite(unused, warns, pulumi.Protect(of.Protect), pulumi.DeleteBeforeReplace(true),
+		pulumi.ReplaceOnChanges([]string{"spec.storageClassName", "spec.accessModes"})), err
 }
 
 // claimIsUnused returns the option of the hook that refuses, in a preview, to replace the claim

@@ -14,23 +14,26 @@ import (
 
 // checkShared checks objects that the stack shares with others: the namespace, and priority classes
 // with their values. It reports those that do not exist, and those that are this stack's own: the
-// engine would delete these because they are no longer requested. It reports priorities of queues
-// without Kueue, too. It checks nothing on a cluster that is not known yet.
-func checkShared(s *settings.Settings, g *infra.Guard) error {
+// engine would delete these because they are no longer requested. It does the same for a claim, and
+// reports priorities of queues without Kueue, too. It checks nothing on a cluster that is not known
+// yet.
+func checkShared(s *settings.Settings, cluster *infra.Cluster) error {
+	g := cluster.Guard
 	var found []error
 	say := func(format string, args ...any) {
 		found = append(found, fmt.Errorf(s.Project+":platform."+format, args...))
 	}
 	of := s.Platform
-	look := func(kind schema.GroupVersionKind, name string) *infra.Found {
-		is, err := g.Find(kind, "", name)
-		if err != nil {
+	look := func(kind schema.GroupVersionKind, in, name string) *infra.Found {
+		is, err := g.Find(kind, in, name)
+		// what a user may not read is not checked
+		if err != nil && !errors.Is(err, infra.ErrForbidden) {
 			found = append(found, err)
 		}
 		return is
 	}
 	if of.ShareNamespace {
-		switch is := look(infra.KindNamespace, of.Namespace); {
+		switch is := look(infra.KindNamespace, "", of.Namespace); {
 		case is == nil:
 		case is.Object == nil:
 			say("shareNamespace: true: there is no namespace %s: make it: kubectl create namespace "+
@@ -42,7 +45,7 @@ func checkShared(s *settings.Settings, g *infra.Guard) error {
 	}
 	values := priorities(of.PriorityClasses)
 	for _, name := range slices.Sorted(slices.Values(of.SharePriorityClasses)) {
-		switch is := look(infra.KindPriorityClass, name); {
+		switch is := look(infra.KindPriorityClass, "", name); {
 		case is == nil:
 		case is.Object == nil:
 			say("sharePriorityClasses: %s: there is no such PriorityClass: let the stack make it: "+
@@ -56,11 +59,31 @@ func checkShared(s *settings.Settings, g *infra.Guard) error {
 			}
 		}
 	}
+	if v := cluster.Volume; v != nil && v.Shared {
+		found = append(found, sharedClaim(s, v.Claim, look(infra.KindClaim, of.Namespace, v.Claim)))
+	}
 	if of.QueuePriorities {
-		if is := look(infra.KindDefinition, "workloadpriorityclasses.kueue.x-k8s.io"); is != nil && is.Object == nil {
+		is := look(infra.KindDefinition, "", "workloadpriorityclasses.kueue.x-k8s.io")
+		if is != nil && is.Object == nil {
 			say("queuePriorities: true: the cluster has no Kueue: install it first, or leave this out: " +
 				"docs/queues.md")
 		}
 	}
 	return errors.Join(found...)
+}
+
+// sharedClaim returns the problem of a claim that is to exist already.
+func sharedClaim(s *settings.Settings, name string, is *infra.Found) error {
+	const at = "existing.volume."
+	switch {
+	case is == nil: // it is not known
+	case is.Object == nil:
+		return fmt.Errorf("%s:"+at+"name: there is no claim %s in namespace %s: let the stack make it: "+
+			at+"capacityGb, or name another: kubectl get pvc --namespace=%[3]s", s.Project, name,
+			s.Platform.Namespace)
+	case is.Own:
+		return fmt.Errorf("%s:"+at+"capacityGb: missing, and the claim %s is this stack's own: it would be "+
+			"deleted with its data: give its size", s.Project, name)
+	}
+	return nil
 }

@@ -135,7 +135,10 @@ func unpinnedImage(r Resource, _ []Resource) (problems []string) {
 
 // orphan reports objects whose cloud resources are deleted by controllers in the cluster: these
 // resources remain when the cluster is deleted.
-func orphan(r Resource, _ []Resource) (problems []string) {
+func orphan(r Resource, all []Resource) (problems []string) {
+	if !slices.ContainsFunc(all, isCluster) {
+		return nil // every object is deleted on its own
+	}
 	switch kindOf(r, "kubernetes") {
 	case "Service":
 		if at(r.Inputs, "spec", "type").V == "LoadBalancer" {
@@ -194,4 +197,10 @@ func spotPool(r Resource) (spot bool, taints resource.PropertyValue) {
 		return at(r.Inputs, "capacityType").V == "SPOT", at(r.Inputs, "taints")
 	}
 	return false, resource.NewNullProperty()
+}
+
+// isCluster reports whether a resource is a cluster, which is deleted with all that is in it.
+func isCluster(r Resource) bool {
+	return oneOf(r.Type, "gcp:container/cluster:Cluster", "aws:eks/cluster:Cluster") ||
+		r.Type == "command:local:Command" && strings.Contains(text(at(r.Inputs, "delete")), "minikube delete")
 }

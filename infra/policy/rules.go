@@ -90,15 +90,16 @@ var Rules = []Rule{
 		judge:  rigidSpot,
 	},
 	{
-		Name:    "unprotected-storage",
-		Forbids: "file systems and buckets that `pulumi destroy` takes along, and static volumes that are not retained",
-		Why:     "one command deletes the data",
+		Name: "unprotected-storage",
+		Forbids: "file systems, buckets and dynamic claims that `pulumi destroy` takes along, and static " +
+			"volumes that are not retained",
+		Why: "one command deletes the data",
 		Remedy: "Set elasticdl:protectStorage: true. To let the data go: pulumi config set " +
 			"protectStorage false, pulumi up, pulumi destroy",
 		judge: unprotectedStorage,
 	},
 	{
-		Name: "orphan", Forbids: "objects in the cluster that own objects of the cloud: Services of " +
+		Name: "orphan", Forbids: "objects in a cluster of the stack that own objects of the cloud: Services of " +
 			"type LoadBalancer, Ingresses, Gateways, dynamic claims",
 		Why:    "what is in the cluster is lost with it, undeleted: load balancers and disks would stay and cost",
 		Remedy: "Use ClusterIP and kubectl port-forward, and a static volume (volumeName)",

@@ -81,6 +81,10 @@ func unprotectedStorage(r Resource, _ []Resource) []string {
 		if !r.Options.Protect {
 			return []string{"it is not protected"}
 		}
+	case kindOf(r, "kubernetes") == "PersistentVolumeClaim":
+		if at(r.Inputs, "spec", "volumeName").IsNull() && !r.Options.Protect {
+			return []string{"it is not protected, and its class may delete the data with it"}
+		}
 	case kindOf(r, "kubernetes") == "PersistentVolume":
 		if policy := at(r.Inputs, "spec", "persistentVolumeReclaimPolicy"); !is(policy, "Retain") && !policy.IsNull() {
 			return []string{"persistentVolumeReclaimPolicy is " + text(policy) + " and not Retain"}

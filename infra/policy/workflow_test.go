@@ -64,8 +64,8 @@ func TestWorkflowHasAllStacks(t *testing.T) {
 		stacks = append(stacks, strings.TrimSuffix(strings.TrimPrefix(filepath.Base(f), "Pulumi."), ".yaml"))
 	}
 	preview, up := w.Jobs["preview"], w.Jobs["up"]
-	previewed := slices.Sorted(slices.Values(slices.Concat(w.Jobs["minikube"].Strategy.Matrix.Stack,
-		preview.Strategy.Matrix.Stack)))
+	previewed := slices.Compact(slices.Sorted(slices.Values(slices.Concat(
+		w.Jobs["local"].Strategy.Matrix.Stack, preview.Strategy.Matrix.Stack))))
 	if !slices.Equal(previewed, slices.Sorted(slices.Values(stacks))) {
 		t.Errorf("previews of %v, and stacks are %v", previewed, stacks)
 	}
@@ -97,9 +97,9 @@ func TestWorkflowCredentials(t *testing.T) {
 		t.Errorf("everything may %v, want contents: read", w.Permissions)
 	}
 	want := map[string]map[string]string{
-		"minikube": nil,
-		"preview":  {"contents": "read", "id-token": "write", "pull-requests": "write"},
-		"up":       {"contents": "read", "id-token": "write"},
+		"local":   nil,
+		"preview": {"contents": "read", "id-token": "write", "pull-requests": "write"},
+		"up":      {"contents": "read", "id-token": "write"},
 	}
 	for name, j := range w.Jobs {
 		if !maps.Equal(j.Permissions, want[name]) {
@@ -118,7 +118,7 @@ func TestWorkflowCredentials(t *testing.T) {
 			t.Errorf("%s is a key that lasts, instead of OIDC", key)
 		}
 	}
-	begin, end := strings.Index(doc, "\n  minikube:"), strings.Index(doc, "\n  preview:")
+	begin, end := strings.Index(doc, "\n  local:"), strings.Index(doc, "\n  preview:")
 	if job := doc[begin:end]; strings.Contains(job, "secrets.") || strings.Contains(job, "vars.") {
 		t.Errorf("the job for forks uses secrets or variables of the repository:\n%s", job)
 	}
@@ -136,8 +136,8 @@ func TestWorkflowForgetsKeys(t *testing.T) {
 			"AQ==\nencryptionsalt: v1:AA==:v1:BB==:CC==\n"+is), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range w.Jobs["minikube"].Steps {
-		if !strings.Contains(s.Run, "stacks/Pulumi.") {
+	for _, s := range w.Jobs["local"].Steps {
+		if !strings.Contains(s.Run, "encryptionsalt") {
 			continue
 		}
 		run := exec.Command("sh", "-ec", strings.ReplaceAll(s.Run, "${{ matrix.stack }}", "minikube"))
@@ -148,6 +148,46 @@ func TestWorkflowForgetsKeys(t *testing.T) {
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != is {
 		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// A new stack on an existing cluster, which has no registry yet, is previewed with one that is
+// nowhere; the registry of a user stays.
+func TestWorkflowRegistry(t *testing.T) {
+	w, _ := readWorkflow(t, "preview.yml")
+	shipped, err := os.ReadFile("../../stacks/Pulumi.existing.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := strings.Replace(string(shipped), "    # registry: ghcr.io/you", "    registry: ghcr.io/me", 1)
+	for is, want := range map[string]string{string(shipped): "registry.invalid/preview", own: "ghcr.io/me"} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "stacks", "Pulumi.existing.yaml")
+		if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o755),
+			os.WriteFile(file, []byte(is), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range w.Jobs["local"].Steps {
+			if !strings.Contains(s.Run, "registry") {
+				continue
+			}
+			run := exec.Command("sh", "-ec", s.Run)
+			run.Dir = dir
+			if out, err := run.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", s.Run, err, out)
+			}
+		}
+		var stack struct {
+			Config map[string]any `json:"config"`
+		}
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = yaml.Unmarshal(text, &stack)
+		}
+		section, _ := stack.Config["elasticdl:existing"].(map[string]any)
+		if err != nil || section["registry"] != want {
+			t.Errorf("the registry is %v, expected %s: %v", section["registry"], want, err)
+		}
 	}
 }
 

@@ -22,6 +22,8 @@ func (s *Settings) check(in Input, p *Problems) {
 		s.EKS.check(s, in, p)
 	case CloudMinikube:
 		s.Minikube.check(s, in, p)
+	case CloudExisting:
+		s.Existing.check(s, p)
 	}
 	s.Platform.check(s, p)
 	for i, rule := range s.Policy.Allow {
@@ -190,8 +192,8 @@ const maxLabels = 40
 
 func (s *Settings) checkLabels(p *Problems) {
 	p.Check(len(s.Labels) <= maxLabels, "labels", "%d labels: expected at most %d", len(s.Labels), maxLabels)
-	p.Check(len(s.Labels) == 0 || s.Cloud != CloudMinikube, "labels",
-		"nothing on minikube costs, and nothing there has labels of a cloud: remove them")
+	p.Check(len(s.Labels) == 0 || s.Cloud != CloudMinikube && s.Cloud != CloudExisting, "labels",
+		"they are for what a cloud bills, and this stack makes nothing of that: remove them")
 	for _, key := range slices.Sorted(maps.Keys(s.Labels)) {
 		path, value := Join("labels", key), s.Labels[key]
 		switch s.Cloud {

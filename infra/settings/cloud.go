@@ -1,5 +1,7 @@
 package settings
 
+import "github.com/elasticdl/elasticdl/trainer/elastic/job"
+
 // GKE is a cluster of Google.
 type GKE struct {
 	// gcp:project
@@ -193,6 +195,47 @@ type EFS struct {
 	ThroughputMode string `json:"throughputMode,omitempty"`
 	// owner of all files, whichever user writes them; nil = root, without an access point
 	UID *int `json:"uid,omitempty"`
+}
+
+// Existing is a cluster that was there before the stack, and stays.
+type Existing struct {
+	// context of the kubeconfig that kubectl reads; "" = the current one
+	Context string `json:"context,omitempty"`
+	// nil = the stack has no volume
+	Volume *Claim `json:"volume,omitempty"`
+	// where the stack's image is pushed to, without its name: "ghcr.io/me"; "" = nowhere
+	Registry string `json:"registry,omitempty"`
+	// nil = the credentials of Docker's configuration
+	Login *Login `json:"login,omitempty"`
+	// nodes of pods that request GPUs; nil = any
+	GPUNodes *Nodes `json:"gpuNodes,omitempty"`
+	// nodes of workers without GPUs that may be taken back at any time; nil = any
+	SpotNodes *Nodes `json:"spotNodes,omitempty"`
+}
+
+// Claim is a PersistentVolumeClaim in the stack's namespace.
+type Claim struct {
+	// its name
+	Name string `json:"name"`
+	// GiB of the claim that the stack makes; 0 = it exists already, and is not the stack's
+	CapacityGB int `json:"capacityGb,omitempty"`
+	// "" = the cluster's default
+	StorageClass string `json:"storageClass,omitempty"`
+	// ReadWriteMany, or ReadWriteOnce: all pods of the job on one node
+	AccessMode string `json:"accessMode,omitempty"`
+}
+
+// Login is a command that prints the password of a registry.
+type Login struct {
+	User string `json:"user"`
+	// a line for the shell: "aws ecr get-login-password"
+	Command string `json:"command"`
+}
+
+// Nodes are selected by their labels, and tolerated by their taints.
+type Nodes struct {
+	Selector    map[string]string `json:"selector,omitempty"`
+	Tolerations []job.Toleration  `json:"tolerations,omitempty"`
 }
 
 // Minikube is a cluster in a virtual machine or container on this machine.

@@ -17,6 +17,8 @@ const (
 	ClaimEKS = "efs-claim"        // to eks.efs
 	// to a directory of the node, which may be mounted from this machine
 	ClaimMinikube = "data-claim"
+	// to existing.volume, whose name may be another
+	ClaimExisting = "data-claim"
 )
 
 var isDataset = regexp.MustCompile(`^[a-z][-a-z0-9]*$`)
@@ -45,7 +47,8 @@ func (d *Data) check(s *Settings, in Input, p *Problems) {
 	}
 	p.Check(d.Command != "" || s.Image != nil && s.Image.Command == "", at+"command",
 		"missing: the elasticdl binary, or leave this out for the one on PATH")
-	if section, ok := s.storage(); !ok {
+	if section, claim := s.storage(); claim == "" {
+		// a job that mounts it has the problem reported already
 		p.Check(s.mounts(section), "data",
 			"the stack has no volume that it could be brought to: give %s, or drop this", section)
 	}
@@ -57,15 +60,29 @@ func (d *Data) check(s *Settings, in Input, p *Problems) {
 			"expected baseline there, or drop this")
 }
 
-// storage returns the section of the stack's volume, and whether the stack has one.
-func (s *Settings) storage() (section string, ok bool) {
+// storage returns the section of the stack's volume, and the name of its claim; "" = the stack has
+// no volume.
+func (s *Settings) storage() (section, claim string) {
 	switch {
 	case s.GKE != nil:
-		return storageOf[ClaimGKE], s.GKE.Filestore != nil
+		section = storageOf[ClaimGKE]
+		if s.GKE.Filestore != nil {
+			claim = ClaimGKE
+		}
 	case s.EKS != nil:
-		return storageOf[ClaimEKS], s.EKS.EFS != nil
+		section = storageOf[ClaimEKS]
+		if s.EKS.EFS != nil {
+			claim = ClaimEKS
+		}
+	case s.Existing != nil:
+		section = "existing.volume"
+		if s.Existing.Volume != nil {
+			claim = s.Existing.Volume.Name
+		}
+	default: // an unknown cloud is reported elsewhere
+		return storageOf[ClaimMinikube], ClaimMinikube
 	}
-	return storageOf[ClaimMinikube], true // an unknown cloud is reported elsewhere
+	return section, claim
 }
 
 // mounts reports whether the job mounts the volume of a section.

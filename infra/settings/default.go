@@ -46,6 +46,8 @@ func defaults(cloud, arch string) *Settings {
 		s.Image.Platforms = []string{"linux/" + arch}
 		// an image that was loaded into minikube cannot be pulled from anywhere
 		s.Job.ImagePullPolicy = "IfNotPresent"
+	case CloudExisting:
+		s.Existing = &Existing{Volume: &Claim{Name: ClaimExisting, AccessMode: "ReadWriteMany"}}
 	}
 	return s
 }
@@ -86,6 +88,11 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 		m.Profile = cmp.Or(m.Profile, s.Name(40))
 		if m.Data != "" {
 			m.Data = s.Path(m.Data)
+		}
+	}
+	if x := s.Existing; x != nil {
+		if v := x.Volume; v != nil && v.CapacityGB == 0 && !given("existing.volume.accessMode") {
+			v.AccessMode = ""
 		}
 	}
 	if d := s.Data; d != nil {

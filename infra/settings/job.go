@@ -96,18 +96,21 @@ func texts(types []job.Type) []string {
 var storageOf = map[string]string{ClaimGKE: "gke.filestore", ClaimEKS: "eks.efs", ClaimMinikube: "minikube"}
 
 // checkClaims reports volumes of claims that the stack would create, if it had the section of their
-// storage.
+// storage. In a cluster that exists already only a shared namespace can have other claims.
 func (s *Settings) checkClaims(p *Problems) {
-	has := map[string]bool{
-		ClaimGKE:      s.GKE != nil && s.GKE.Filestore != nil,
-		ClaimEKS:      s.EKS != nil && s.EKS.EFS != nil,
-		ClaimMinikube: s.Minikube != nil,
-	}
+	_, claim := s.storage()
 	for i, v := range s.Job.Volumes {
-		there, ours := has[v.ClaimName]
-		p.Check(!ours || there, fmt.Sprintf("job.volumes[%d].claimName", i),
-			"%s: the claim requires the section %s, which this stack does not define", v.ClaimName,
-			storageOf[v.ClaimName])
+		path, section := fmt.Sprintf("job.volumes[%d].claimName", i), storageOf[v.ClaimName]
+		switch {
+		case v.ClaimName == "" || v.ClaimName == claim:
+		case s.Existing != nil:
+			p.Check(s.Platform.ShareNamespace, path, "%s: the stack makes the namespace %s, which then "+
+				"has no such claim: give existing.volume of that name, or platform.shareNamespace: true",
+				v.ClaimName, s.Platform.Namespace)
+		default:
+			p.Check(section == "", path, "%s: the claim requires the section %s, which this stack does "+
+				"not define", v.ClaimName, section)
+		}
 	}
 }
 
@@ -127,8 +130,8 @@ func (s *Settings) roles() []role {
 // checkPriorities reports priority classes that do not exist: Kubernetes would refuse the pods when
 // the master creates them.
 func (s *Settings) checkPriorities(p *Problems) {
-	if s.Minikube != nil && s.Minikube.Adopt {
-		return // an adopted cluster may have its own
+	if s.Existing != nil || s.Minikube != nil && s.Minikube.Adopt {
+		return // such a cluster may have its own
 	}
 	for _, r := range s.roles() {
 		classes := []string{r.pod.Priority.Class}
@@ -150,6 +153,8 @@ const gpu = "nvidia.com/gpu"
 func (s *Settings) checkDevices(p *Problems) {
 	section, has := "minikube.gpus", 0
 	switch {
+	case s.Existing != nil:
+		return // its nodes are not known here
 	case s.GKE != nil:
 		if section = "gke.gpuPool"; s.GKE.GPUPool != nil {
 			has = max(1, s.GKE.GPUPool.GPUs)
@@ -177,8 +182,8 @@ func (s *Settings) checkDevices(p *Problems) {
 // checkSpot refuses spot nodes for a job that stops without them.
 func (s *Settings) checkSpot(path string, spot bool, p *Problems) {
 	if j := s.Job; spot && j != nil && !j.Elastic() {
-		p.Check(false, path, "true: a ring of fewer than job.minWorkers, %d, waits, and "+
+		p.Check(false, path, "a ring of fewer than job.minWorkers, %d, waits, and "+
 			"job.numWorkers is %d: each node that is taken away would stop the job: expected fewer "+
-			"minWorkers, or spot: false", j.MinWorkers, j.NumWorkers)
+			"minWorkers, or no spot nodes", j.MinWorkers, j.NumWorkers)
 	}
 }

@@ -19,9 +19,11 @@ const (
 	CloudGKE      = "gke"
 	CloudEKS      = "eks"
 	CloudMinikube = "minikube"
+	// a cluster of a kubeconfig, on whatever cloud
+	CloudExisting = "existing"
 )
 
-var clouds = []string{CloudGKE, CloudEKS, CloudMinikube}
+var clouds = []string{CloudGKE, CloudEKS, CloudMinikube, CloudExisting}
 
 // Settings is the configuration of a stack: elasticdl:<field> in stacks/Pulumi.<stack>.yaml.
 type Settings struct {
@@ -30,12 +32,13 @@ type Settings struct {
 	Stack   string `json:"-"`
 	// directory of Pulumi.yaml; paths below are relative to it
 	Root string `json:"-"`
-	// gke, eks or minikube; the section of that name is set below
+	// gke, eks, minikube or existing; the section of that name is set below
 	Cloud string `json:"cloud"`
 
 	GKE      *GKE      `json:"gke,omitempty"`
 	EKS      *EKS      `json:"eks,omitempty"`
 	Minikube *Minikube `json:"minikube,omitempty"`
+	Existing *Existing `json:"existing,omitempty"`
 	Platform Platform  `json:"platform"`
 	Policy   Policy    `json:"policy,omitzero"`
 	// nil = job.image exists already

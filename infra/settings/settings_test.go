@@ -52,6 +52,8 @@ func completed(config map[string]any) map[string]any {
 		config["elasticdl:gke"].(map[string]any)["authorizedNetworks"] = networks
 	case CloudEKS:
 		config["elasticdl:eks"].(map[string]any)["authorizedNetworks"] = networks
+	case CloudExisting:
+		config["elasticdl:existing"].(map[string]any)["registry"] = "registry.example/me"
 	}
 	return config
 }
@@ -384,7 +386,7 @@ func TestSchema(t *testing.T) {
 // The engine passes the schema's default for every section that a file does not have.
 func TestSchemaDefaultsAreNotThere(t *testing.T) {
 	config := stack(t, CloudMinikube)
-	for _, section := range []string{"gke", "eks", "image", "data", "job", "policy", "labels"} {
+	for _, section := range []string{"gke", "eks", "existing", "image", "data", "job", "policy", "labels"} {
 		set(t, config, section, "{}")
 	}
 	set(t, config, "protectStorage", "true")
@@ -392,7 +394,10 @@ func TestSchemaDefaultsAreNotThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.GKE != nil || s.EKS != nil || s.Image != nil || s.Data != nil || s.Job != nil || s.Labels != nil {
+	if s.GKE != nil || s.EKS != nil || s.Existing != nil {
+		t.Errorf("%+v", s)
+	}
+	if s.Image != nil || s.Data != nil || s.Job != nil || s.Labels != nil {
 		t.Errorf("%+v", s)
 	}
 	set(t, config, "minikube", "{}")

@@ -52,7 +52,7 @@ func Placed(j *job.Job, on *infra.Cluster) *job.Job {
 		"worker_pod_spec": j.Worker} {
 		switch {
 		case of.Request[gpu] != "" || of.Limit[gpu] != "":
-			place(part, on.GPU.NodeSelector, nil)
+			place(part, on.GPU.NodeSelector, on.GPU.Tolerations)
 		case part == "worker_pod_spec" && on.Spot != nil:
 			place(part, on.Spot.NodeSelector, on.Spot.Tolerations)
 		default:

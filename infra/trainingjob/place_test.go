@@ -22,6 +22,8 @@ func TestPlaced(t *testing.T) {
 		Tolerations: []job.Toleration{{Key: "spot", Operator: "Exists"}}}}
 	jobsOnly := &infra.Cluster{GPU: on.GPU, Tolerations: []job.Toleration{{Key: "jobs", Operator: "Exists"}}}
 	both := &infra.Cluster{GPU: on.GPU, Spot: spot.Spot}
+	taintedGPUs := &infra.Cluster{GPU: infra.GPU{NodeSelector: on.GPU.NodeSelector,
+		Tolerations: []job.Toleration{{Key: "gpus", Operator: "Exists"}}}}
 	const plain = "--worker_resource_request=cpu=1,memory=1Gi"
 	for _, test := range []struct {
 		what           string
@@ -51,6 +53,7 @@ func TestPlaced(t *testing.T) {
 		{"nodes for jobs only", []string{plain}, jobsOnly, nil, nil},
 		{"nodes for jobs only, and workers on GPUs", nil, jobsOnly, nil, map[string]string{"pool": "gpu"}},
 		{"GPUs, and spot for others", nil, both, nil, map[string]string{"pool": "gpu"}},
+		{"tainted nodes of GPUs", nil, taintedGPUs, nil, map[string]string{"pool": "gpu"}},
 		{"spot, and GPUs for others", []string{plain}, both, nil, map[string]string{"spot": "true"}},
 	} {
 		t.Run(test.what, func(t *testing.T) {
@@ -83,6 +86,11 @@ func TestPlaced(t *testing.T) {
 			if tolerates(worker.Spec, "spot") != isSpot || tolerates(worker.Spec, "own") != own ||
 				tolerates(s.Job.Spec.Template.Spec, "spot") {
 				t.Errorf("workers tolerate %v, the master %v", worker.Spec.Tolerations,
+					s.Job.Spec.Template.Spec.Tolerations)
+			}
+			if gpus := test.on == taintedGPUs; tolerates(worker.Spec, "gpus") != gpus ||
+				tolerates(s.Job.Spec.Template.Spec, "gpus") {
+				t.Errorf("of tainted nodes with GPUs: workers tolerate %v, the master %v", worker.Spec.Tolerations,
 					s.Job.Spec.Template.Spec.Tolerations)
 			}
 			if jobs := test.on == jobsOnly; tolerates(s.Job.Spec.Template.Spec, "jobs") != jobs ||

@@ -140,11 +140,11 @@ func (c *Cloud) DeleteMinikube(profile string) error {
 }
 
 // Get returns an object of a simulated cluster: see infra.Live. Without a kubeconfig a context is a
-// profile of minikube.
+// profile of minikube, or one that [ExistingKubeconfig] has.
 func (c *Cloud) Get(_ context.Context, kubeconfig, of string, kind schema.GroupVersionKind,
 	namespace, name string) (map[string]any, error) {
 	server := serverOf(Props{"kubeconfig": kubeconfig, "context": of})
-	if kubeconfig == "" {
+	if kubeconfig == "" && server == "" {
 		server = minikubeServer + of
 	}
 	k := c.Kubernetes

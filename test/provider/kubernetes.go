@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,7 +93,11 @@ func (k *Kubernetes) left() []string {
 	var left []string
 	for address := range k.clusters {
 		if server, err := k.reach(address); err == nil {
-			left = slices.AppendSeq(left, maps.Keys(server.objects))
+			for key := range server.objects {
+				if key != keyOf(kubeSystem) {
+					left = append(left, key)
+				}
+			}
 		}
 	}
 	return left
@@ -123,6 +128,10 @@ func (k *Kubernetes) reach(address string) (*apiServer, error) {
 		if err == nil && k.clusters[address] == nil {
 			k.clusters[address], k.started[profile] = newAPIServer(), start
 		}
+	} else if strings.HasPrefix(address, existingServer) {
+		if err := k.find(address); err != nil {
+			return nil, err
+		}
 	} else if k.clusters[address] != nil && k.admins[address] < 1 {
 		return nil, errors.New("the server has asked for the client to provide credentials: Unauthorized")
 	}
@@ -137,11 +146,16 @@ func (k *Kubernetes) reach(address string) (*apiServer, error) {
 // minikubeServer is the prefix of the address of a profile's API server, before the profile's name.
 const minikubeServer = "https://minikube."
 
-// Put creates objects in a profile of minikube, outside of Pulumi.
-func (k *Kubernetes) Put(profile string, objects ...Props) error {
+// Put creates objects in a profile of minikube, or in the cluster of a context of
+// [ExistingKubeconfig], outside of Pulumi.
+func (k *Kubernetes) Put(context string, objects ...Props) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	server, err := k.reach(minikubeServer + profile)
+	address := minikubeServer + context
+	if strings.HasPrefix(context, contextPrefix) {
+		address = existingServer + context
+	}
+	server, err := k.reach(address)
 	if err != nil {
 		return err
 	}
@@ -225,8 +239,13 @@ func (k *Kubernetes) Configure(_ context.Context, q *pulumirpc.ConfigureRequest)
 	return &pulumirpc.ConfigureResponse{AcceptSecrets: true, SupportsPreview: true}, nil
 }
 
-// serverOf returns the address in the kubeconfig of a configuration, or "".
+// serverOf returns the address in the kubeconfig of a configuration, or "". Without one the
+// provider reads the files of the machine.
 func serverOf(config Props) string {
+	context := text(config, "context")
+	if text(config, "kubeconfig") == "" && strings.HasPrefix(context, contextPrefix) {
+		return existingServer + context
+	}
 	var kubeconfig struct {
 		Current  string `json:"current-context"`
 		Clusters []struct {
@@ -241,10 +260,7 @@ func serverOf(config Props) string {
 	if yaml.Unmarshal([]byte(text(config, "kubeconfig")), &kubeconfig) != nil {
 		return ""
 	}
-	current := kubeconfig.Current
-	if c := text(config, "context"); c != "" {
-		current = c
-	}
+	current := cmp.Or(context, kubeconfig.Current)
 	for _, c := range kubeconfig.Contexts {
 		for _, cluster := range kubeconfig.Clusters {
 			if c.Name == current && cluster.Name == c.Context.Cluster {
@@ -479,7 +495,8 @@ func ignore(object, is Props, paths []string) {
 
 // bound returns an error that says why a claim is not bound. The real provider waits for that.
 func (s *apiServer) bound(object Props) error {
-	if kindOf(object) != "v1/PersistentVolumeClaim" {
+	if kindOf(object) != "v1/PersistentVolumeClaim" ||
+		text(object, "metadata", "annotations", "pulumi.com/skipAwait") == "true" {
 		return nil
 	}
 	if at(object, "spec", "storageClassName") != "" {

@@ -45,10 +45,14 @@ END
   mkdir -p "$FAKE_MINIKUBE-images"
   { echo "$all" | sed 's/--[io][a-z]*=[^ ]*//g'; grep -Ev '^(//|$)' "$last/main.go"; } | cksum | cut -d' ' -f1 >"$FAKE_MINIKUBE-images/$(echo "$image" | tr / _)"
   echo "$image" ;;
+"elasticdl zoo push registry.example/"*)
+  case $all in *--username=*) fail "push $last: by Docker's credentials" 1 ;; esac
+  echo "$last@sha256:$(printf '%064d' "$(cat "$FAKE_MINIKUBE-images/$(echo "$last" | tr / _)")")" ;;
 "elasticdl zoo push "*)
   [ "$(cat)" = UFJJVkFURS1LRVk= ] || fail "push $last: unauthorized" 1
   echo "$last@sha256:$(printf '%064d' "$(cat "$FAKE_MINIKUBE-images/$(echo "$last" | tr / _)")")" ;;
 "elasticdl dataset "*)
+  case $all in *" --context=kind-"*) echo "$all" >&2; exit 0 ;; esac # by the kubeconfig of the machine
   kubeconfig=$(expr "$all" : '.*--kubeconfig=\([^ ]*\)')
   case "$(ls -l "$kubeconfig")" in -rw-------*) ;; *) fail "others may read $kubeconfig" 1 ;; esac
   grep -q server "$kubeconfig" || fail "$kubeconfig is no kubeconfig" 1

@@ -137,7 +137,7 @@ var tools = []string{
 }
 
 // kubectl lists the commands of kubectl that pages use.
-var kubectl = []string{"annotate", "apply", "cp", "create", "delete", "describe", "drain", "edit", "events",
+var kubectl = []string{"annotate", "apply", "config", "cp", "create", "delete", "describe", "drain", "edit", "events",
 	"exec", "get", "label", "logs", "patch", "port-forward", "rollout", "scale", "version", "wait"}
 
 // Every command of every page can be run: a shell can parse it, elasticdl accepts its flags and

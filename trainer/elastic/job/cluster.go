@@ -101,7 +101,7 @@ func parseToleration(text string) (t Toleration, err error) {
 		}
 	}
 	if err == nil {
-		err = t.check()
+		err = t.Check()
 	}
 	if err != nil {
 		return Toleration{}, err
@@ -109,7 +109,8 @@ func parseToleration(text string) (t Toleration, err error) {
 	return t, nil
 }
 
-func (t Toleration) check() error {
+// Check returns what Kubernetes would refuse.
+func (t Toleration) Check() error {
 	switch {
 	case t.Operator != "" && t.Operator != "Equal" && t.Operator != "Exists":
 		return fmt.Errorf("operator=%s: expected Equal or Exists", t.Operator)
@@ -312,7 +313,7 @@ func (j *Job) checkPlaces(p *problems) {
 		}), setting("volume", v), "mount_path occurs twice")
 	}
 	for _, t := range j.Tolerations {
-		err := t.check()
+		err := t.Check()
 		p.check(err == nil, setting("tolerations", t), "%v", err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(j.NodeSelector)) {
