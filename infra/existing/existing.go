@@ -5,7 +5,7 @@
 //
 //  1. It creates no resource. `pulumi destroy` deletes the stack's objects one by one, and nothing
 //     else.
-//  2. The cluster is known by an identity of its own, and not by the name of a context: a stack does
+//  2. The cluster is known by an identity of its own, not by the name of a context: a stack does
 //     not go to another cluster because the current context has changed.
 //  3. No credential is stored: the provider reads the kubeconfig of the machine that it runs on.
 package existing

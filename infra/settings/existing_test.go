@@ -2,8 +2,8 @@ package settings
 
 import "testing"
 
-// A shared namespace may have claims of others, and the stack then needs no size of its own. GPUs and
-// PriorityClasses of the cluster are not known here.
+// A shared namespace may have claims of others, and the stack then needs no size of its own. GPUs
+// and PriorityClasses of the cluster are not known here.
 func TestExistingClaims(t *testing.T) {
 	for name, with := range map[string]map[string]string{
 		"a claim of the stack": {"existing.volume.storageClass": "nfs", "existing.volume.accessMode": "ReadWriteOnce"},
