@@ -210,6 +210,9 @@ func parseSettings(args map[string]any) (settings, error) {
 	}
 	namespace, _ := args["namespace"].(string)
 	s := settings{Settings: SettingsOf(args), namespace: namespace}
+	if _, given := args["kubeconfig"]; !given {
+		return s, nil // that of the machine
+	}
 	if !strings.Contains(text, "\n") && !strings.HasPrefix(text, "{") {
 		return s, fmt.Errorf("kubeconfig: %q is none; expected its text", text)
 	}
