@@ -72,7 +72,6 @@ func TestConfigure(t *testing.T) {
 			"value": kubeconfig}, "context": "x"}, ""},
 		{map[string]any{"kubeconfig": kubeconfig, "context": "y"}, `no context "y"`},
 		{map[string]any{"kubeconfig": ".kube/config"}, "is none"},
-		{map[string]any{}, "is none"},
 		{map[string]any{"kubeconfig": "clusters: {\n"}, "kubeconfig: "},
 	} {
 		_, err := client.Configure(t.Context(), &pulumirpc.ConfigureRequest{Args: message(t, test.args)})
