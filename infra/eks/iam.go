@@ -74,21 +74,3 @@ func (p *parts) attach(role *iam.Role, name string, arns []string) (attached []p
 	}
 	return attached, nil
 }
-
-// version is the version of Amazon's SDK in go.mod. The SDK passes it to the engine, and so must
-// resources that are registered without the SDK: otherwise the engine would start a second
-// provider.
-const version = "6.83.0"
-
-// untyped is a resource that is registered without the SDK's type: for five resources of S3 and
-// CloudWatch, their packages would take longer to compile than all others except EC2's together.
-type untyped struct {
-	pulumi.CustomResourceState
-
-	Arn pulumi.StringOutput `pulumi:"arn"`
-}
-
-func (p *parts) register(token, name string, inputs pulumi.Map, opts ...pulumi.ResourceOption) (*untyped, error) {
-	var r untyped
-	return &r, p.ctx.RegisterResource(token, name, inputs, &r, p.options(append(opts, pulumi.Version(version))...))
-}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ec2"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
 
 	"github.com/elasticdl/elasticdl/infra/settings"
@@ -58,7 +57,7 @@ func (p *parts) lookUpLive() (*live, error) {
 	l.version = cluster.Version
 	if p.e.VPC.ID == "" {
 		for _, id := range slices.Sorted(slices.Values(cluster.VpcConfig.SubnetIds)) {
-			s, err := ec2.LookupSubnet(p.ctx, &ec2.LookupSubnetArgs{Id: &id})
+			s, err := p.subnetOf(id)
 			if err != nil {
 				return nil, fmt.Errorf("look up the subnet %s of cluster %s (ec2:DescribeSubnets, "+
 					"%s): %w", id, p.name, why, err)
@@ -98,7 +97,7 @@ func (p *parts) placesOf(l *live, subnets []string) ([]string, error) {
 	places := slices.Clone(subnets)
 	if p.e.VPC.ID == "" {
 		for i, id := range subnets {
-			s, err := ec2.LookupSubnet(p.ctx, &ec2.LookupSubnetArgs{Id: &id})
+			s, err := p.subnetOf(id)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", id, err)
 			}

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ec2"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 )
 
@@ -39,12 +38,16 @@ func (n *network) subnets() pulumi.StringArray {
 // not be mounted there.
 func (p *parts) lookUpVPC() (subnets []subnet, err error) {
 	given := p.e.VPC
-	vpc, err := ec2.LookupVpc(p.ctx, &ec2.LookupVpcArgs{Id: &given.ID})
+	var vpc struct {
+		EnableDNSSupport   bool `pulumi:"enableDnsSupport"`
+		EnableDNSHostnames bool `pulumi:"enableDnsHostnames"`
+	}
+	err = p.invoke("aws:ec2/getVpc:getVpc", given.ID, &vpc)
 	if err != nil {
 		return nil, fmt.Errorf("eks.vpc.id: look up %s: %w", given.ID, err)
 	}
 	var problems []error
-	if !vpc.EnableDnsSupport || !vpc.EnableDnsHostnames {
+	if !vpc.EnableDNSSupport || !vpc.EnableDNSHostnames {
 		problems = append(problems,
 			fmt.Errorf("eks.vpc.id: %s does not resolve names: its enableDnsSupport and "+
 				"enableDnsHostnames must be true", given.ID))
@@ -56,13 +59,13 @@ func (p *parts) lookUpVPC() (subnets []subnet, err error) {
 		if public >= 0 {
 			path = fmt.Sprintf("eks.vpc.publicSubnets[%d]", public)
 		}
-		s, err := ec2.LookupSubnet(p.ctx, &ec2.LookupSubnetArgs{Id: &id})
+		s, err := p.subnetOf(id)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("%s: look up %s: %w", path, id, err))
 			continue
 		}
-		if s.VpcId != given.ID {
-			problems = append(problems, fmt.Errorf("%s: %s is in %s, not in %s", path, id, s.VpcId, given.ID))
+		if s.VPC != given.ID {
+			problems = append(problems, fmt.Errorf("%s: %s is in %s, not in %s", path, id, s.VPC, given.ID))
 		}
 		if public >= 0 {
 			continue
@@ -90,13 +93,13 @@ func (p *parts) addNetwork() error {
 	if err != nil {
 		return fmt.Errorf("eks.vpc.cidr: %w", err)
 	}
-	vpc, err := ec2.NewVpc(p.ctx, "network", &ec2.VpcArgs{
-		CidrBlock: pulumi.String(cidr.String()),
+	vpc, err := p.register("aws:ec2/vpc:Vpc", "network", pulumi.Map{
+		"cidrBlock": pulumi.String(cidr.String()),
 		// without this, names of EFS and of the private endpoint do not resolve
-		EnableDnsHostnames: pulumi.Bool(true),
-		EnableDnsSupport:   pulumi.Bool(true),
-		Tags:               p.tags(p.name),
-	}, p.options(pulumi.IgnoreChanges([]string{"cidrBlock"})))
+		"enableDnsHostnames": pulumi.Bool(true),
+		"enableDnsSupport":   pulumi.Bool(true),
+		"tags":               p.tags(p.name),
+	}, pulumi.IgnoreChanges([]string{"cidrBlock"}))
 	if err != nil {
 		return err
 	}
@@ -111,17 +114,17 @@ func (p *parts) addNetwork() error {
 	}).(pulumi.StringOutput)
 	n := &network{vpc: stays}
 	p.net = n
-	gateway, err := ec2.NewInternetGateway(p.ctx, "internet", &ec2.InternetGatewayArgs{VpcId: vpc.ID(),
-		Tags: p.tags(p.name)}, p.options())
+	gateway, err := p.register("aws:ec2/internetGateway:InternetGateway", "internet", pulumi.Map{"vpcId": vpc.ID(),
+		"tags": p.tags(p.name)})
 	if err != nil {
 		return err
 	}
-	public, err := p.table("public", &ec2.RouteArgs{GatewayId: gateway.ID()})
+	public, err := p.table("public", pulumi.Map{"gatewayId": gateway.ID()})
 	if err != nil {
 		return err
 	}
 	tables := pulumi.StringArray{public.ID()}
-	var nat *ec2.NatGateway
+	var nat *untyped
 	for i, zone := range p.e.VPC.Zones {
 		outside, err := p.subnet(public, "public-"+zone, zone, publicRange(cidr, i), loadBalancer)
 		if err != nil {
@@ -134,7 +137,7 @@ func (p *parts) addNetwork() error {
 		}
 		// Each zone has its own table even if all use one NAT: so a NAT for each zone can be added
 		// without new tables.
-		private, err := p.table("private-"+zone, &ec2.RouteArgs{NatGatewayId: nat.ID()})
+		private, err := p.table("private-"+zone, pulumi.Map{"natGatewayId": nat.ID()})
 		if err != nil {
 			return err
 		}
@@ -148,11 +151,11 @@ func (p *parts) addNetwork() error {
 	}
 	// Data sets and image layers come from S3. Traffic through NAT is charged per GB; traffic
 	// through this endpoint is free.
-	_, err = ec2.NewVpcEndpoint(p.ctx, "s3", &ec2.VpcEndpointArgs{
-		VpcId: n.vpc, VpcEndpointType: pulumi.String("Gateway"), RouteTableIds: tables,
-		ServiceName: pulumi.String(p.partition.ReverseDnsPrefix + "." + p.e.Region + ".s3"),
-		Tags:        p.tags(p.name + "-s3"),
-	}, p.options())
+	_, err = p.register("aws:ec2/vpcEndpoint:VpcEndpoint", "s3", pulumi.Map{
+		"vpcId": n.vpc, "vpcEndpointType": pulumi.String("Gateway"), "routeTableIds": tables,
+		"serviceName": pulumi.String(p.partition.ReverseDnsPrefix + "." + p.e.Region + ".s3"),
+		"tags":        p.tags(p.name + "-s3"),
+	})
 	return err
 }
 
@@ -161,44 +164,44 @@ const loadBalancer = "kubernetes.io/role/elb"
 
 // table creates a route table with a route out of the VPC. The route is a resource of its own: a
 // table that also lists routes inline would delete it.
-func (p *parts) table(name string, way *ec2.RouteArgs) (*ec2.RouteTable, error) {
-	table, err := ec2.NewRouteTable(p.ctx, name,
-		&ec2.RouteTableArgs{VpcId: p.net.vpc, Tags: p.tags(p.name + "-" + name)}, p.options())
+func (p *parts) table(name string, way pulumi.Map) (*untyped, error) {
+	table, err := p.register("aws:ec2/routeTable:RouteTable", name,
+		pulumi.Map{"vpcId": p.net.vpc, "tags": p.tags(p.name + "-" + name)})
 	if err != nil {
 		return nil, err
 	}
-	way.RouteTableId, way.DestinationCidrBlock = table.ID(), pulumi.String("0.0.0.0/0")
-	route, err := ec2.NewRoute(p.ctx, name, way, p.options())
+	way["routeTableId"], way["destinationCidrBlock"] = table.ID(), pulumi.String("0.0.0.0/0")
+	route, err := p.register("aws:ec2/route:Route", name, way)
 	p.net.ways = append(p.net.ways, route)
 	return table, err
 }
 
 // subnet creates a subnet and associates it with a route table.
-func (p *parts) subnet(table *ec2.RouteTable, name, zone, cidr, tag string) (*ec2.Subnet, error) {
-	s, err := ec2.NewSubnet(p.ctx, name, &ec2.SubnetArgs{
-		VpcId: p.net.vpc, AvailabilityZone: pulumi.String(zone), CidrBlock: pulumi.String(cidr),
-		MapPublicIpOnLaunch: pulumi.Bool(tag == loadBalancer),
-		Tags:                p.tags(p.name+"-"+name, tag, "1"),
-	}, p.options())
+func (p *parts) subnet(table *untyped, name, zone, cidr, tag string) (*untyped, error) {
+	s, err := p.register("aws:ec2/subnet:Subnet", name, pulumi.Map{
+		"vpcId": p.net.vpc, "availabilityZone": pulumi.String(zone), "cidrBlock": pulumi.String(cidr),
+		"mapPublicIpOnLaunch": pulumi.Bool(tag == loadBalancer),
+		"tags":                p.tags(p.name+"-"+name, tag, "1"),
+	})
 	if err != nil {
 		return nil, err
 	}
-	joined, err := ec2.NewRouteTableAssociation(p.ctx, name,
-		&ec2.RouteTableAssociationArgs{SubnetId: s.ID(), RouteTableId: table.ID()}, p.options())
+	joined, err := p.register("aws:ec2/routeTableAssociation:RouteTableAssociation", name,
+		pulumi.Map{"subnetId": s.ID(), "routeTableId": table.ID()})
 	p.net.ways = append(p.net.ways, joined)
 	return s, err
 }
 
-func (p *parts) nat(zone string, in *ec2.Subnet, gateway *ec2.InternetGateway) (*ec2.NatGateway, error) {
+func (p *parts) nat(zone string, in, gateway *untyped) (*untyped, error) {
 	name := "nat-" + zone
-	ip, err := ec2.NewEip(p.ctx, name, &ec2.EipArgs{Domain: pulumi.String("vpc"),
-		Tags: p.tags(p.name + "-" + name)}, p.options())
+	ip, err := p.register("aws:ec2/eip:Eip", name, pulumi.Map{"domain": pulumi.String("vpc"),
+		"tags": p.tags(p.name + "-" + name)})
 	if err != nil {
 		return nil, err
 	}
-	return ec2.NewNatGateway(p.ctx, name, &ec2.NatGatewayArgs{AllocationId: ip.ID(), SubnetId: in.ID(),
-		Tags: p.tags(p.name + "-" + name)},
-		p.options(after([]pulumi.Resource{gateway})))
+	return p.register("aws:ec2/natGateway:NatGateway", name, pulumi.Map{"allocationId": ip.ID(), "subnetId": in.ID(),
+		"tags": p.tags(p.name + "-" + name)},
+		after([]pulumi.Resource{gateway}))
 }
 
 // privateRange and publicRange return the ranges of the i-th zone, from 0. They do not depend on

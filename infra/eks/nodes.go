@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ec2"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/iam"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
@@ -197,37 +196,37 @@ func updateSteps(maxNodes int) (most int) {
 
 // template creates the launch template of a group. EKS adds image, instance type, role and security
 // group, which the template must not set.
-func (p *parts) template(g settings.NamedGroup) (*ec2.LaunchTemplate, error) {
+func (p *parts) template(g settings.NamedGroup) (*untyped, error) {
 	full := p.name + "-" + g.Name
 	opts := []pulumi.ResourceOption{pulumi.DeleteBeforeReplace(true)}
 	// a new version of a template would replace every node of its group only to change a label
 	if !p.e.LabelNodes {
 		opts = append(opts, pulumi.IgnoreChanges([]string{"tagSpecifications"}))
 	}
-	var tags ec2.LaunchTemplateTagSpecificationArray
+	var tags pulumi.Array
 	// these are billed, and do not inherit the tags of the group
 	for _, kind := range []string{"instance", "volume", "network-interface"} {
-		tags = append(tags, &ec2.LaunchTemplateTagSpecificationArgs{ResourceType: pulumi.String(kind),
-			Tags: p.tags(full)})
+		tags = append(tags, pulumi.Map{"resourceType": pulumi.String(kind),
+			"tags": p.tags(full)})
 	}
-	return ec2.NewLaunchTemplate(p.ctx, g.Name, &ec2.LaunchTemplateArgs{
-		Name: pulumi.String(p.s.Name(100, g.Name)),
-		BlockDeviceMappings: ec2.LaunchTemplateBlockDeviceMappingArray{&ec2.LaunchTemplateBlockDeviceMappingArgs{
-			DeviceName: pulumi.String("/dev/xvda"),
-			Ebs: &ec2.LaunchTemplateBlockDeviceMappingEbsArgs{
-				VolumeType: pulumi.String("gp3"), Encrypted: pulumi.String("true"),
-				DeleteOnTermination: pulumi.String("true"),
+	return p.register("aws:ec2/launchTemplate:LaunchTemplate", g.Name, pulumi.Map{
+		"name": pulumi.String(p.s.Name(100, g.Name)),
+		"blockDeviceMappings": pulumi.Array{pulumi.Map{
+			"deviceName": pulumi.String("/dev/xvda"),
+			"ebs": pulumi.Map{
+				"volumeType": pulumi.String("gp3"), "encrypted": pulumi.String("true"),
+				"deleteOnTermination": pulumi.String("true"),
 				// images with CUDA do not fit on the 20 GiB that EKS gives by default
-				VolumeSize: pulumi.Int(cmp.Or(g.DiskGB, 100)),
+				"volumeSize": pulumi.Int(cmp.Or(g.DiskGB, 100)),
 			},
 		}},
 		// With one hop the metadata service answers nodes, but not pods: pods do not get the role
 		// of the nodes.
-		MetadataOptions: &ec2.LaunchTemplateMetadataOptionsArgs{
-			HttpEndpoint: pulumi.String("enabled"), HttpTokens: pulumi.String("required"),
-			HttpPutResponseHopLimit: pulumi.Int(1),
+		"metadataOptions": pulumi.Map{
+			"httpEndpoint": pulumi.String("enabled"), "httpTokens": pulumi.String("required"),
+			"httpPutResponseHopLimit": pulumi.Int(1),
 		},
-		TagSpecifications: tags,
-		Tags:              p.tags(full),
-	}, p.options(opts...))
+		"tagSpecifications": tags,
+		"tags":              p.tags(full),
+	}, opts...)
 }

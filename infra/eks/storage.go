@@ -7,7 +7,6 @@ import (
 
 	core "k8s.io/api/core/v1"
 
-	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ec2"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ecr"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/efs"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
@@ -78,9 +77,10 @@ func (p *parts) addFiles() error {
 // addMounts creates a mount target in each zone: a node can resolve the file system's name only in
 // a zone that has one.
 func (p *parts) addMounts(fs *efs.FileSystem) error {
-	group, err := ec2.NewSecurityGroup(p.ctx, "efs", &ec2.SecurityGroupArgs{
-		Description: pulumi.String("NFS from the nodes of " + p.name), VpcId: p.net.vpc, Tags: p.tags(p.name + "-efs"),
-	}, p.options())
+	group, err := p.register("aws:ec2/securityGroup:SecurityGroup", "efs", pulumi.Map{
+		"description": pulumi.String("NFS from the nodes of " + p.name), "vpcId": p.net.vpc,
+		"tags": p.tags(p.name + "-efs"),
+	})
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/container"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra/settings"
@@ -13,42 +12,39 @@ import (
 // addCluster creates the control plane. The API requires nodes with it: their pool is deleted as
 // soon as the cluster exists.
 func (p *parts) addCluster() (err error) {
-	args := &container.ClusterArgs{
-		Name:     pulumi.String(p.s.Name(maxCluster)),
-		Location: pulumi.String(p.g.Location),
+	args := pulumi.Map{
+		"name":     pulumi.String(p.s.Name(maxCluster)),
+		"location": pulumi.String(p.g.Location),
 		// the provider's default is true
-		DeletionProtection:    pulumi.Bool(p.g.DeletionProtection),
-		RemoveDefaultNodePool: pulumi.Bool(true),
-		InitialNodeCount:      pulumi.Int(1),
-		NodeConfig:            p.firstNode(),
-		ReleaseChannel: &container.ClusterReleaseChannelArgs{
-			Channel: pulumi.String(cmp.Or(p.g.ReleaseChannel, "REGULAR"))},
-		ResourceLabels:       p.labels(), // they are also set on nodes and disks
-		CostManagementConfig: &container.ClusterCostManagementConfigArgs{Enabled: pulumi.Bool(true)},
-		AddonsConfig: &container.ClusterAddonsConfigArgs{
-			GcpFilestoreCsiDriverConfig: &container.ClusterAddonsConfigGcpFilestoreCsiDriverConfigArgs{
-				Enabled: pulumi.Bool(true)},
-			GcePersistentDiskCsiDriverConfig: &container.ClusterAddonsConfigGcePersistentDiskCsiDriverConfigArgs{
-				Enabled: pulumi.Bool(true)},
-			DnsCacheConfig: &container.ClusterAddonsConfigDnsCacheConfigArgs{
-				Enabled: pulumi.Bool(true)},
+		"deletionProtection":    pulumi.Bool(p.g.DeletionProtection),
+		"removeDefaultNodePool": pulumi.Bool(true),
+		"initialNodeCount":      pulumi.Int(1),
+		"nodeConfig":            p.firstNode(),
+		"releaseChannel":        pulumi.Map{"channel": pulumi.String(cmp.Or(p.g.ReleaseChannel, "REGULAR"))},
+		"resourceLabels":        p.labels(), // they are also set on nodes and disks
+		"costManagementConfig":  pulumi.Map{"enabled": pulumi.Bool(true)},
+		"addonsConfig": pulumi.Map{
+			"gcpFilestoreCsiDriverConfig":      pulumi.Map{"enabled": pulumi.Bool(true)},
+			"gcePersistentDiskCsiDriverConfig": pulumi.Map{"enabled": pulumi.Bool(true)},
+			"dnsCacheConfig":                   pulumi.Map{"enabled": pulumi.Bool(true)},
 		},
-		LoggingConfig: &container.ClusterLoggingConfigArgs{EnableComponents: pulumi.ToStringArray(
+		"loggingConfig": pulumi.Map{"enableComponents": pulumi.ToStringArray(
 			[]string{"SYSTEM_COMPONENTS", "WORKLOADS"})},
-		MonitoringConfig: &container.ClusterMonitoringConfigArgs{
-			EnableComponents:  pulumi.ToStringArray([]string{"SYSTEM_COMPONENTS"}),
-			ManagedPrometheus: &container.ClusterMonitoringConfigManagedPrometheusArgs{Enabled: pulumi.Bool(true)},
+		"monitoringConfig": pulumi.Map{
+			"enableComponents":  pulumi.ToStringArray([]string{"SYSTEM_COMPONENTS"}),
+			"managedPrometheus": pulumi.Map{"enabled": pulumi.Bool(true)},
 		},
 	}
 	if len(p.g.NodeZones) > 0 {
-		args.NodeLocations = pulumi.ToStringArray(p.g.NodeZones)
+		args["nodeLocations"] = pulumi.ToStringArray(p.g.NodeZones)
 	}
 	if m := p.g.Maintenance; m != nil {
-		args.MaintenancePolicy = maintenance(m)
+		args["maintenancePolicy"] = maintenance(m)
 	}
 	p.secure(args)
 	p.connect(args)
-	p.cluster, err = container.NewCluster(p.ctx, "cluster", args, p.named(
+	p.cluster = new(controlPlane)
+	err = p.register("gcp:container/cluster:Cluster", "cluster", args, p.cluster, p.named(
 		pulumi.DependsOn(slices.Concat(p.services, p.beneath)), patient(), p.warns,
 		// The cluster's own protection refuses its deletion only when all that is within is
 		// deleted.
@@ -65,97 +61,95 @@ func (p *parts) addCluster() (err error) {
 
 // maintenance returns when GKE may upgrade. It always sets a scope: without one GKE fills in its
 // own, which would be a difference.
-func maintenance(m *settings.Maintenance) *container.ClusterMaintenancePolicyArgs {
-	args := new(container.ClusterMaintenancePolicyArgs)
+func maintenance(m *settings.Maintenance) pulumi.Map {
+	args := pulumi.Map{}
 	if w := m.Window; w != nil {
-		args.RecurringWindow = &container.ClusterMaintenancePolicyRecurringWindowArgs{
-			StartTime: pulumi.String(w.Start), EndTime: pulumi.String(w.End), Recurrence: pulumi.String(w.Recurrence),
+		args["recurringWindow"] = pulumi.Map{
+			"startTime": pulumi.String(w.Start), "endTime": pulumi.String(w.End), "recurrence": pulumi.String(w.Recurrence),
 		}
 	} else {
-		args.DailyMaintenanceWindow = &container.ClusterMaintenancePolicyDailyMaintenanceWindowArgs{
-			StartTime: pulumi.String(m.DailyStart)}
+		args["dailyMaintenanceWindow"] = pulumi.Map{"startTime": pulumi.String(m.DailyStart)}
 	}
-	var exclusions container.ClusterMaintenancePolicyMaintenanceExclusionArray
+	var exclusions pulumi.Array
 	for _, e := range m.Exclusions {
-		exclusions = append(exclusions, &container.ClusterMaintenancePolicyMaintenanceExclusionArgs{
-			ExclusionName: pulumi.String(e.Name), StartTime: pulumi.String(e.Start), EndTime: pulumi.String(e.End),
-			ExclusionOptions: &container.ClusterMaintenancePolicyMaintenanceExclusionExclusionOptionsArgs{
-				Scope: pulumi.String(cmp.Or(e.Scope, settings.NoNodeUpgrades)),
+		exclusions = append(exclusions, pulumi.Map{
+			"exclusionName": pulumi.String(e.Name), "startTime": pulumi.String(e.Start), "endTime": pulumi.String(e.End),
+			"exclusionOptions": pulumi.Map{
+				"scope": pulumi.String(cmp.Or(e.Scope, settings.NoNodeUpgrades)),
 			},
 		})
 	}
 	if exclusions != nil {
-		args.MaintenanceExclusions = exclusions
+		args["maintenanceExclusions"] = exclusions
 	}
 	return args
 }
 
 // secure sets the identities and the authentication of the cluster.
-func (p *parts) secure(args *container.ClusterArgs) {
-	args.EnableShieldedNodes = pulumi.Bool(true)
-	args.WorkloadIdentityConfig = &container.ClusterWorkloadIdentityConfigArgs{
-		WorkloadPool: pulumi.String(p.workloadPool())}
+func (p *parts) secure(args pulumi.Map) {
+	args["enableShieldedNodes"] = pulumi.Bool(true)
+	args["workloadIdentityConfig"] = pulumi.Map{"workloadPool": pulumi.String(p.workloadPool())}
 	// the key of a client certificate would be stored in the state in plain text
-	args.MasterAuth = &container.ClusterMasterAuthArgs{
-		ClientCertificateConfig: &container.ClusterMasterAuthClientCertificateConfigArgs{
-			IssueClientCertificate: pulumi.Bool(false)},
+	args["masterAuth"] = pulumi.Map{
+		"clientCertificateConfig": pulumi.Map{"issueClientCertificate": pulumi.Bool(false)},
 	}
 }
 
 // connect sets the network of the cluster and who may reach it.
-func (p *parts) connect(args *container.ClusterArgs) {
-	args.Network, args.Subnetwork = p.net.ID(), p.subnet.ID()
-	args.NetworkingMode = pulumi.String("VPC_NATIVE")
-	args.IpAllocationPolicy = &container.ClusterIpAllocationPolicyArgs{
-		ClusterSecondaryRangeName: pulumi.String(podRange), ServicesSecondaryRangeName: pulumi.String(serviceRange),
+func (p *parts) connect(args pulumi.Map) {
+	args["network"], args["subnetwork"] = p.net.ID(), p.subnet.ID()
+	args["networkingMode"] = pulumi.String("VPC_NATIVE")
+	args["ipAllocationPolicy"] = pulumi.Map{
+		"clusterSecondaryRangeName": pulumi.String(podRange), "servicesSecondaryRangeName": pulumi.String(serviceRange),
 	}
 	// enforces NetworkPolicies on its own: Calico cannot be enabled with it
-	args.DatapathProvider = pulumi.String("ADVANCED_DATAPATH")
+	args["datapathProvider"] = pulumi.String("ADVANCED_DATAPATH")
 	// GKE turns this on in new clusters, and it cannot be turned off again: with the provider's
 	// default, false, every `pulumi up` of such a cluster would replace it.
-	args.EnableL4IlbSubsetting = pulumi.Bool(true)
-	var networks container.ClusterMasterAuthorizedNetworksConfigCidrBlockArray
+	args["enableL4IlbSubsetting"] = pulumi.Bool(true)
+	var networks pulumi.Array
 	for _, n := range p.g.AuthorizedNetworks {
-		block := &container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgs{CidrBlock: pulumi.String(n.CIDR)}
+		block := pulumi.Map{"cidrBlock": pulumi.String(n.CIDR)}
 		if n.Name != "" {
-			block.DisplayName = pulumi.String(n.Name)
+			block["displayName"] = pulumi.String(n.Name)
 		}
 		networks = append(networks, block)
 	}
-	args.MasterAuthorizedNetworksConfig = &container.ClusterMasterAuthorizedNetworksConfigArgs{
-		CidrBlocks: networks, GcpPublicCidrsAccessEnabled: pulumi.Bool(false),
+	args["masterAuthorizedNetworksConfig"] = pulumi.Map{
+		"cidrBlocks": networks, "gcpPublicCidrsAccessEnabled": pulumi.Bool(false),
 	}
 	if p.g.PrivateNodes {
-		args.PrivateClusterConfig = &container.ClusterPrivateClusterConfigArgs{
-			EnablePrivateNodes: pulumi.Bool(true),
+		args["privateClusterConfig"] = pulumi.Map{
+			"enablePrivateNodes": pulumi.Bool(true),
 			// otherwise the stack's Kubernetes objects could not be created from outside
-			EnablePrivateEndpoint: pulumi.Bool(false),
-			MasterIpv4CidrBlock:   pulumi.String(p.g.Ranges.Master),
-			MasterGlobalAccessConfig: &container.ClusterPrivateClusterConfigMasterGlobalAccessConfigArgs{
-				Enabled: pulumi.Bool(true)},
+			"enablePrivateEndpoint":    pulumi.Bool(false),
+			"masterIpv4CidrBlock":      pulumi.String(p.g.Ranges.Master),
+			"masterGlobalAccessConfig": pulumi.Map{"enabled": pulumi.Bool(true)},
 		}
 	}
 }
 
 // firstNode returns the configuration of the initial node, which must satisfy an organization's
 // policies although it exists for two minutes only.
-func (p *parts) firstNode() *container.ClusterNodeConfigArgs {
-	return &container.ClusterNodeConfigArgs{
-		ServiceAccount: p.nodes.Email, OauthScopes: pulumi.ToStringArray(scopes),
-		DiskSizeGb: pulumi.Int(30), DiskType: pulumi.String("pd-balanced"),
-		ShieldedInstanceConfig: &container.ClusterNodeConfigShieldedInstanceConfigArgs{
-			EnableSecureBoot: pulumi.Bool(true), EnableIntegrityMonitoring: pulumi.Bool(true),
+func (p *parts) firstNode() pulumi.Map {
+	return pulumi.Map{
+		"serviceAccount": p.nodes.Email, "oauthScopes": pulumi.ToStringArray(scopes),
+		"diskSizeGb": pulumi.Int(30), "diskType": pulumi.String("pd-balanced"),
+		"shieldedInstanceConfig": pulumi.Map{
+			"enableSecureBoot": pulumi.Bool(true), "enableIntegrityMonitoring": pulumi.Bool(true),
 		},
-		WorkloadMetadataConfig: &container.ClusterNodeConfigWorkloadMetadataConfigArgs{
-			Mode: pulumi.String("GKE_METADATA")},
-		Metadata: pulumi.ToStringMap(metadata),
+		"workloadMetadataConfig": pulumi.Map{"mode": pulumi.String("GKE_METADATA")},
+		"metadata":               pulumi.ToStringMap(metadata),
 	}
 }
 
 // kubeconfig returns a kubeconfig that names a command that gets credentials, and contains none.
 // Its namespace is that of the stack's job.
 func (p *parts) kubeconfig() pulumi.StringOutput {
-	ca := p.cluster.MasterAuth.ClusterCaCertificate().Elem() // it is base64-encoded already
+	ca := p.cluster.MasterAuth.ApplyT(func(auth map[string]any) string {
+		text, _ := auth["clusterCaCertificate"].(string) // it is base64-encoded already
+		return text
+	}).(pulumi.StringOutput)
 	return pulumi.Sprintf(`apiVersion: v1
 kind: Config
 clusters:

@@ -21,7 +21,6 @@ package gke
 
 import (
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/artifactregistry"
-	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/container"
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/filestore"
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/serviceaccount"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
@@ -75,7 +74,7 @@ type parts struct {
 	volume *filestore.Instance
 	// the volume; nodes are deleted before it
 	mounted []pulumi.Resource
-	cluster *container.Cluster
+	cluster *controlPlane
 	ready   []pulumi.Resource
 	// the options that warn of updates that drain nodes, and of what new pools need
 	warns    pulumi.ResourceOption

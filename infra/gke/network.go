@@ -10,23 +10,11 @@ const (
 	serviceRange = "services"
 )
 
-// sdkVersion is the version of the provider that the SDK's packages request.
-const sdkVersion = "7.38.0"
-
-// computed is a resource of gcp/compute. That package has a quarter of a million lines to compile,
-// so the four types that are needed are registered by their names.
-type computed struct {
-	pulumi.CustomResourceState
-
-	Name pulumi.StringOutput `pulumi:"name"`
-}
-
 // compute registers a resource of gcp/compute; kind is "network:Network", for example.
 func (p *parts) compute(kind, name string, args pulumi.Map, opts ...pulumi.ResourceOption) (*computed, error) {
 	r := new(computed)
 	args["name"] = pulumi.String(p.s.Name(maxName))
-	return r, p.ctx.RegisterResource("gcp:compute/"+kind, name, args, r,
-		p.named(append(opts, pulumi.Version(sdkVersion))...))
+	return r, p.register("gcp:compute/"+kind, name, args, r, p.named(opts...))
 }
 
 // addNetwork creates the cluster's own network, and Cloud NAT for nodes without a public address.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/container"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
@@ -88,7 +87,7 @@ var filledIn = []string{
 	"nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.localNvmeSsdBlockConfig",
 }
 
-func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resource) (*container.NodePool, error) {
+func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resource) (pulumi.Resource, error) {
 	first := p.firstNodes(of)
 	told := fmt.Sprintf("pool %s: %d to %d nodes of type %s, %d at first", name, of.MinNodes,
 		of.MaxNodes, of.MachineType, first*p.g.Zones())
@@ -96,20 +95,21 @@ func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resou
 		return nil, err
 	}
 	surge, unavailable := atOnce(name, of)
-	pool, err := container.NewNodePool(p.ctx, name, &container.NodePoolArgs{
-		Cluster:          p.cluster.ID(), // the ID contains the location
-		InitialNodeCount: pulumi.Int(first),
-		Autoscaling: &container.NodePoolAutoscalingArgs{
-			TotalMinNodeCount: pulumi.Int(of.MinNodes), TotalMaxNodeCount: pulumi.Int(of.MaxNodes),
-			LocationPolicy: pulumi.String(oneOf(of.Spot || of.Accelerator != "", "ANY", "BALANCED")),
+	pool := new(pulumi.CustomResourceState)
+	err := p.register("gcp:container/nodePool:NodePool", name, pulumi.Map{
+		"cluster":          p.cluster.ID(), // the ID contains the location
+		"initialNodeCount": pulumi.Int(first),
+		"autoscaling": pulumi.Map{
+			"totalMinNodeCount": pulumi.Int(of.MinNodes), "totalMaxNodeCount": pulumi.Int(of.MaxNodes),
+			"locationPolicy": pulumi.String(oneOf(of.Spot || of.Accelerator != "", "ANY", "BALANCED")),
 		},
-		Management:    &container.NodePoolManagementArgs{AutoRepair: pulumi.Bool(true), AutoUpgrade: pulumi.Bool(true)},
-		NetworkConfig: &container.NodePoolNetworkConfigArgs{EnablePrivateNodes: pulumi.Bool(p.g.PrivateNodes)},
-		UpgradeSettings: &container.NodePoolUpgradeSettingsArgs{
-			Strategy: pulumi.String("SURGE"), MaxSurge: pulumi.Int(surge), MaxUnavailable: pulumi.Int(unavailable),
+		"management":    pulumi.Map{"autoRepair": pulumi.Bool(true), "autoUpgrade": pulumi.Bool(true)},
+		"networkConfig": pulumi.Map{"enablePrivateNodes": pulumi.Bool(p.g.PrivateNodes)},
+		"upgradeSettings": pulumi.Map{
+			"strategy": pulumi.String("SURGE"), "maxSurge": pulumi.Int(surge), "maxUnavailable": pulumi.Int(unavailable),
 		},
-		NodeConfig: p.nodeConfig(name, of),
-	}, p.options(pulumi.DependsOn(slices.Concat(p.beneath, p.mounted, after)),
+		"nodeConfig": p.nodeConfig(name, of),
+	}, pool, p.options(pulumi.DependsOn(slices.Concat(p.beneath, p.mounted, after)),
 		poolTimes(of.MaxNodes, surge+unavailable), p.warns, p.quotas,
 		// The autoscaler changes the size; a change of this setting would replace the pool.
 		pulumi.IgnoreChanges(append([]string{"initialNodeCount"}, filledIn...))))
@@ -149,39 +149,35 @@ func poolTimes(maxNodes, step int) pulumi.ResourceOption {
 	return pulumi.Timeouts(&pulumi.CustomTimeouts{Create: "1h", Update: update.String(), Delete: "2h"})
 }
 
-func (p *parts) nodeConfig(pool string, of *settings.GKEPool) *container.NodePoolNodeConfigArgs {
-	c := &container.NodePoolNodeConfigArgs{
-		MachineType: pulumi.String(of.MachineType), Spot: pulumi.Bool(of.Spot),
-		ImageType: pulumi.String("COS_CONTAINERD"),
-		Gvnic:     &container.NodePoolNodeConfigGvnicArgs{Enabled: pulumi.Bool(true)},
-		DiskType:  pulumi.String(of.DiskType()), DiskSizeGb: pulumi.Int(cmp.Or(of.DiskGB, 100)),
-		ServiceAccount: p.nodes.Email, OauthScopes: pulumi.ToStringArray(scopes),
-		WorkloadMetadataConfig: &container.NodePoolNodeConfigWorkloadMetadataConfigArgs{
-			Mode: pulumi.String("GKE_METADATA")},
-		Metadata: pulumi.ToStringMap(metadata),
-		ShieldedInstanceConfig: &container.NodePoolNodeConfigShieldedInstanceConfigArgs{
+func (p *parts) nodeConfig(pool string, of *settings.GKEPool) pulumi.Map {
+	c := pulumi.Map{
+		"machineType": pulumi.String(of.MachineType), "spot": pulumi.Bool(of.Spot),
+		"imageType": pulumi.String("COS_CONTAINERD"),
+		"gvnic":     pulumi.Map{"enabled": pulumi.Bool(true)},
+		"diskType":  pulumi.String(of.DiskType()), "diskSizeGb": pulumi.Int(cmp.Or(of.DiskGB, 100)),
+		"serviceAccount": p.nodes.Email, "oauthScopes": pulumi.ToStringArray(scopes),
+		"workloadMetadataConfig": pulumi.Map{"mode": pulumi.String("GKE_METADATA")},
+		"metadata":               pulumi.ToStringMap(metadata),
+		"shieldedInstanceConfig": pulumi.Map{
 			// with secure boot an unsigned driver would not load, without any message
-			EnableSecureBoot:          pulumi.Bool(of.Accelerator == ""),
-			EnableIntegrityMonitoring: pulumi.Bool(true),
+			"enableSecureBoot":          pulumi.Bool(of.Accelerator == ""),
+			"enableIntegrityMonitoring": pulumi.Bool(true),
 		},
-		Labels: pulumi.ToStringMap(nodeLabels(of)),
+		"labels": pulumi.ToStringMap(nodeLabels(of)),
 	}
 	switch {
 	case of.Accelerator != "":
 		// without it older clusters install no driver
-		driver := &container.NodePoolNodeConfigGuestAcceleratorGpuDriverInstallationConfigArgs{
-			GpuDriverVersion: pulumi.String(cmp.Or(of.GPUDriver, "DEFAULT")),
-		}
-		c.GuestAccelerators = container.NodePoolNodeConfigGuestAcceleratorArray{
-			&container.NodePoolNodeConfigGuestAcceleratorArgs{
-				Type: pulumi.String(of.Accelerator), Count: pulumi.Int(max(of.GPUs, 1)),
-				GpuDriverInstallationConfig: driver,
-			}}
-		c.Taints = taint(gpuTaint, gpuTaintValue)
+		driver := pulumi.Map{"gpuDriverVersion": pulumi.String(cmp.Or(of.GPUDriver, "DEFAULT"))}
+		c["guestAccelerators"] = pulumi.Array{pulumi.Map{
+			"type": pulumi.String(of.Accelerator), "count": pulumi.Int(max(of.GPUs, 1)),
+			"gpuDriverInstallationConfig": driver,
+		}}
+		c["taints"] = taint(gpuTaint, gpuTaintValue)
 	case of.Spot:
-		c.Taints = taint(spotLabel, "true")
+		c["taints"] = taint(spotLabel, "true")
 	case pool == workerPool:
-		c.Taints = taint(workerTaint, "true")
+		c["taints"] = taint(workerTaint, "true")
 	}
 	return c
 }
@@ -199,9 +195,9 @@ func nodeLabels(of *settings.GKEPool) map[string]string {
 	return labels
 }
 
-func taint(key, value string) container.NodePoolNodeConfigTaintArray {
-	return container.NodePoolNodeConfigTaintArray{&container.NodePoolNodeConfigTaintArgs{
-		Key: pulumi.String(key), Value: pulumi.String(value), Effect: pulumi.String("NO_SCHEDULE"),
+func taint(key, value string) pulumi.Array {
+	return pulumi.Array{pulumi.Map{
+		"key": pulumi.String(key), "value": pulumi.String(value), "effect": pulumi.String("NO_SCHEDULE"),
 	}}
 }
 

@@ -342,6 +342,10 @@ func TestWorkflowPreviewRole(t *testing.T) {
 			`\b(\w+\.(?:Get|Lookup)\w+)\((?:ctx|p\.ctx)[,)]`).FindAllStringSubmatch(string(text), -1) {
 			asked[strings.TrimSuffix(call[1], "Output")] = true
 		}
+		// registered by the names of their types
+		for _, call := range regexp.MustCompile(`"aws:(\w+)/get\w+:get(\w+)"`).FindAllStringSubmatch(string(text), -1) {
+			asked[call[1]+".Lookup"+call[2]] = true
+		}
 	}
 	for call := range asked {
 		need, ok := rights[call]
