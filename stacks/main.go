@@ -24,6 +24,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra/minikube"
 	"github.com/elasticdl/elasticdl/infra/platform"
 	"github.com/elasticdl/elasticdl/infra/policy"
+	"github.com/elasticdl/elasticdl/infra/price"
 	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/infra/trainingjob"
 )
@@ -78,8 +79,14 @@ func (w world) run(ctx *pulumi.Context) error {
 	if err := policy.Enforce(ctx, s); err != nil {
 		return err
 	}
+	if err := w.cost(ctx, s); err != nil {
+		return err
+	}
 	cluster, err := w.clouds()[s.Cloud](ctx, s)
 	if err != nil {
+		if s.Existing != nil && w.refuse != nil { // nothing is requested yet
+			return w.refuse(ctx, err)
+		}
 		return err
 	}
 	if cluster.Guard, err = infra.NewGuard(ctx, s, cluster, w.live); err != nil {
@@ -99,6 +106,18 @@ func (w world) run(ctx *pulumi.Context) error {
 	ctx.Export("namespace", pulumi.String(on.Namespace))
 	ctx.Export("claim", pulumi.String(on.Claim))
 	return train(ctx, s, cluster, on)
+}
+
+// cost prints what the stack costs, and exports it. A stack on this machine costs nothing.
+func (world) cost(ctx *pulumi.Context, s *settings.Settings) error {
+	if s.Cloud == settings.CloudMinikube {
+		return nil
+	}
+	e := price.Of(s)
+	ctx.Export("costIdle", pulumi.Float64(e.Idle()))
+	ctx.Export("costNow", pulumi.Float64(e.Now()))
+	ctx.Export("costMost", pulumi.Float64(e.Most()))
+	return ctx.Log.Info(e.String(), nil)
 }
 
 // train submits the stack's job, if it has one, after its image is built and its data is copied, if

@@ -25,7 +25,7 @@ import (
 // tests of the engine judge updates while they run.
 func TestPolicyOfStacks(t *testing.T) {
 	stacks, err := filepath.Glob("stacks/Pulumi.*.yaml")
-	if err != nil || len(stacks) != 3 {
+	if err != nil || len(stacks) != 4 {
 		t.Fatal(stacks, err)
 	}
 	examples, err := filepath.Glob("examples/*/Pulumi.*.yaml")
@@ -37,7 +37,7 @@ func TestPolicyOfStacks(t *testing.T) {
 		cloud.Outputs = known
 		all, err := graph.Record(cloud, program(world{now: func() time.Time {
 			return today
-		}, find: func(name string) (string, error) { return name, nil }}))
+		}, live: provider.Start(t), find: func(name string) (string, error) { return name, nil }}))
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
 		}

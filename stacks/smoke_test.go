@@ -3,6 +3,9 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,6 +36,9 @@ func TestCommandLine(t *testing.T) {
 			setIn(t, file, "elasticdl:image.source", "cmd/elasticdl") // as shipped
 			env := os.Environ()
 			clouds := provider.Start(t).Env()
+			if name == "existing" {
+				clouds["KUBECONFIG"] = emptyCluster(t)
+			}
 			for k, v := range clouds {
 				env = append(env, k+"="+v)
 			}
@@ -73,6 +79,28 @@ func TestCommandLine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// emptyCluster serves an API server that has no objects but the namespace kube-system, and returns
+// the path of a kubeconfig with it.
+func emptyCluster(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/namespaces/kube-system" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		fmt.Fprint(w, `{"metadata": {"name": "kube-system", "uid": "uid-of-a-test"}}`)
+	}))
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "config")
+	text := fmt.Sprintf("{apiVersion: v1, kind: Config, current-context: kind-mine, "+
+		"clusters: [{name: mine, cluster: {server: %q}}], contexts: [{name: kind-mine, context: {cluster: mine}}]}",
+		server.URL)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // linksOnce returns a directory with a go command that links the program at its first call. Later

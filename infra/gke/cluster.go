@@ -65,7 +65,8 @@ func maintenance(m *settings.Maintenance) pulumi.Map {
 	args := pulumi.Map{}
 	if w := m.Window; w != nil {
 		args["recurringWindow"] = pulumi.Map{
-			"startTime": pulumi.String(w.Start), "endTime": pulumi.String(w.End), "recurrence": pulumi.String(w.Recurrence),
+			"startTime": pulumi.String(w.Start), "endTime": pulumi.String(w.End),
+			"recurrence": pulumi.String(w.Recurrence),
 		}
 	} else {
 		args["dailyMaintenanceWindow"] = pulumi.Map{"startTime": pulumi.String(m.DailyStart)}
@@ -73,7 +74,8 @@ func maintenance(m *settings.Maintenance) pulumi.Map {
 	var exclusions pulumi.Array
 	for _, e := range m.Exclusions {
 		exclusions = append(exclusions, pulumi.Map{
-			"exclusionName": pulumi.String(e.Name), "startTime": pulumi.String(e.Start), "endTime": pulumi.String(e.End),
+			"exclusionName": pulumi.String(e.Name), "startTime": pulumi.String(e.Start),
+			"endTime": pulumi.String(e.End),
 			"exclusionOptions": pulumi.Map{
 				"scope": pulumi.String(cmp.Or(e.Scope, settings.NoNodeUpgrades)),
 			},

@@ -106,7 +106,8 @@ func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resou
 		"management":    pulumi.Map{"autoRepair": pulumi.Bool(true), "autoUpgrade": pulumi.Bool(true)},
 		"networkConfig": pulumi.Map{"enablePrivateNodes": pulumi.Bool(p.g.PrivateNodes)},
 		"upgradeSettings": pulumi.Map{
-			"strategy": pulumi.String("SURGE"), "maxSurge": pulumi.Int(surge), "maxUnavailable": pulumi.Int(unavailable),
+			"strategy": pulumi.String("SURGE"), "maxSurge": pulumi.Int(surge),
+			"maxUnavailable": pulumi.Int(unavailable),
 		},
 		"nodeConfig": p.nodeConfig(name, of),
 	}, pool, p.options(pulumi.DependsOn(slices.Concat(p.beneath, p.mounted, after)),

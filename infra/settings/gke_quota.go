@@ -61,8 +61,8 @@ func (g *GKE) quotas() (all []quota) {
 			continue
 		}
 		nodes := pool.MaxNodes
-		add(false, cpuMetric(pool.MachineType), nodes*googleCPUs(pool.MachineType))
-		add(true, "CPUS_ALL_REGIONS", nodes*googleCPUs(pool.MachineType))
+		add(false, cpuMetric(pool.MachineType), nodes*GoogleCPUs(pool.MachineType))
+		add(true, "CPUS_ALL_REGIONS", nodes*GoogleCPUs(pool.MachineType))
 		disks := "SSD_TOTAL_GB"
 		if pool.DiskType() != "pd-balanced" {
 			disks = "HDB_TOTAL_GB"
@@ -136,8 +136,8 @@ var (
 	customCPUs = regexp.MustCompile(`(?:^|-)custom-([0-9]{1,4})-[0-9]+(?:-ext)?$`)
 )
 
-// googleCPUs returns the number of vCPUs of a machine type; 0 = not known here.
-func googleCPUs(machineType string) int {
+// GoogleCPUs returns the number of vCPUs of a machine type; 0 = not known here.
+func GoogleCPUs(machineType string) int {
 	for _, form := range []*regexp.Regexp{customCPUs, endsInCPUs} {
 		if found := form.FindStringSubmatch(machineType); found != nil {
 			n, err := strconv.Atoi(found[1])

@@ -1,0 +1,299 @@
+// Package price estimates what a stack costs, in US dollars per hour, from tables in its directory:
+// of Amazon's instance types and Google's machine types, on demand, with their source and date.
+//
+// Laws:
+//
+//  1. It asks no one: a preview costs no time and needs no right for it.
+//  2. A thing without a known price is named, and never counted as free.
+//  3. The pages' tables are those of [Estimate.Markdown]: a test compares.
+package price
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+)
+
+//go:embed aws.txt
+var amazonTable string
+
+//go:embed gcp.txt
+var googleTable string
+
+// hours is the number of hours of a month, by which clouds compute monthly prices.
+const hours = 730
+
+// Prices per hour besides machines. Sources: the pages of Google on GKE, NAT, disks, Filestore and
+// GPUs, of Amazon on EKS, VPC and EBS, November 2026: of us-central1, Filestore of us-west1, and
+// us-east-1.
+const (
+	// a credit pays for one zonal cluster of a billing account
+	googleControl = 0.10
+	googleNATNode = 0.0014
+	googleNATIP   = 0.005
+	googleDisk    = 0.10 / hours // of a GiB, pd-balanced
+	basicHDD      = 0.20 / hours // of a GiB
+
+	amazonControl = 0.10
+	amazonNAT     = 0.045
+	amazonIP      = 0.005
+	amazonDisk    = 0.08 / hours // of a GiB, gp3
+)
+
+// gpus has the prices of GPUs that are attached to machines of N1, on demand.
+var gpus = map[string]float64{"nvidia-tesla-t4": 0.35, "nvidia-tesla-p4": 0.60, "nvidia-tesla-p100": 1.46,
+	"nvidia-tesla-v100": 2.48}
+
+// Row is a thing that is billed.
+type Row struct {
+	Name string
+	Each float64 // US dollars per hour
+	// how many of it there are without a job, with the stack's job, and at most
+	Idle, Now, Most float64
+}
+
+// Estimate has the costs of a stack, without traffic, requests, logs and metrics.
+type Estimate struct {
+	Rows []Row
+	// whose prices they are, and of when: "us-east-1, 2026-07"
+	Of string
+	// things without a known price
+	Unknown []string
+}
+
+// Of returns the estimate of a stack. That of a cluster which the stack does not create is empty.
+func Of(s *settings.Settings) Estimate {
+	e := Estimate{}
+	switch {
+	case s.GKE != nil:
+		e.Of = "us-central1, 2026-08"
+		e.google(s)
+	case s.EKS != nil:
+		e.Of = "us-east-1, 2026-07"
+		e.amazon(s)
+	}
+	return e
+}
+
+func (e *Estimate) add(what string, each, idle, now, most float64) {
+	e.Rows = append(e.Rows, Row{what, each, idle, now, most})
+}
+
+func (e *Estimate) google(s *settings.Settings) {
+	e.add("control plane", googleControl, 1, 1, 1)
+	var nodes Row
+	system, workers, cards := &s.GKE.SystemPool, s.GKE.WorkerPool, s.GKE.GPUPool
+	for _, pool := range []struct {
+		name string
+		*settings.GKEPool
+		pods []group
+	}{
+		{"system", system, core(s, workers == nil || workers.Spot)},
+		{"workers", workers, append(core(s, workers != nil && !workers.Spot), elastic(s, false)...)},
+		{"GPUs", cards, elastic(s, true)},
+	} {
+		if pool.GKEPool == nil {
+			continue
+		}
+		need := nodesFor(pool.pods, settings.GoogleCPUs(pool.MachineType), pool.GPUs)
+		now := min(max(pool.MinNodes, need), pool.MaxNodes)
+		what := fmt.Sprintf("node of pool %s, %s", pool.name, pool.MachineType)
+		each, ok := look(googleTable, pool.MachineType, pool.Spot)
+		if ok && pool.Accelerator != "" && strings.HasPrefix(pool.MachineType, "n1-") {
+			gpu, known := gpus[pool.Accelerator]
+			ok = known
+			each += gpu * float64(pool.GPUs)
+			what += fmt.Sprintf(" with %d %s", pool.GPUs, pool.Accelerator)
+		}
+		if pool.Spot {
+			what += ", spot"
+		}
+		if !ok {
+			e.Unknown = append(e.Unknown, what)
+			continue
+		}
+		// its disk included
+		each += googleDisk * float64(cmp.Or(pool.DiskGB, 100))
+		e.add(what, each, float64(pool.MinNodes), float64(now), float64(pool.MaxNodes))
+		nodes.Idle, nodes.Now, nodes.Most = nodes.Idle+float64(pool.MinNodes), nodes.Now+float64(now),
+			nodes.Most+float64(pool.MaxNodes)
+	}
+	if s.GKE.PrivateNodes {
+		e.add("Cloud NAT, a node", googleNATNode, nodes.Idle, nodes.Now, nodes.Most)
+		e.add("Cloud NAT, an address", googleNATIP, 1, 1, 1)
+	}
+	if f := s.GKE.Filestore; f != nil && f.Tier == "BASIC_HDD" {
+		e.add(fmt.Sprintf("Filestore, %s, %d GiB", f.Tier, f.CapacityGB), basicHDD*float64(f.CapacityGB), 1, 1, 1)
+	} else if f != nil {
+		e.Unknown = append(e.Unknown, "Filestore "+f.Tier)
+	}
+}
+
+func (e *Estimate) amazon(s *settings.Settings) {
+	e.add("control plane", amazonControl, 1, 1, 1)
+	for _, g := range s.EKS.Groups() {
+		// the group of on-demand nodes takes the first type that there is; of spot nodes any
+		each, ok := 0.0, false
+		for _, t := range g.InstanceTypes {
+			price, known := look(amazonTable, t, false)
+			if !known || ok && !g.Spot {
+				continue
+			}
+			each, ok = max(each, price), true
+		}
+		what := fmt.Sprintf("node of group %s, %s", g.Name, strings.Join(g.InstanceTypes, " or "))
+		if g.Spot {
+			what += ", spot: at most"
+		}
+		if !ok {
+			e.Unknown = append(e.Unknown, what)
+			continue
+		}
+		each += amazonDisk * float64(cmp.Or(g.DiskGB, 100))
+		n := float64(g.DesiredNodes)
+		e.add(what, each, n, n, float64(g.MaxNodes))
+	}
+	if s.EKS.VPC.ID == "" {
+		n := 1.0
+		if s.EKS.VPC.NATPerZone {
+			n = float64(len(s.EKS.VPC.Zones))
+		}
+		e.add("NAT gateway with its address", amazonNAT+amazonIP, n, n, n)
+	}
+}
+
+// group is a number of pods that request the same.
+type group struct {
+	pods       int
+	cpus, gpus float64
+}
+
+func groupOf(pods int, of job.Pod) group {
+	asks := func(what string) float64 { return number(cmp.Or(of.Request[what], of.Limit[what])) }
+	return group{pods, asks("cpu"), asks("nvidia.com/gpu")}
+}
+
+// core returns the master and the parameter servers of the stack's job, if they are there.
+func core(s *settings.Settings, there bool) []group {
+	if !there || s.Job == nil || s.Job.Suspend {
+		return nil
+	}
+	return []group{groupOf(1, s.Job.Master), groupOf(s.Job.NumPS, s.Job.PS)}
+}
+
+// elastic returns the workers of the stack's job, if they have GPUs, or if they have none.
+func elastic(s *settings.Settings, gpus bool) []group {
+	if s.Job == nil || s.Job.Suspend {
+		return nil
+	}
+	workers := groupOf(s.Job.NumWorkers, s.Job.Worker)
+	if workers.gpus > 0 != gpus {
+		return nil
+	}
+	return []group{workers}
+}
+
+// number returns a quantity of Kubernetes without a unit or in thousandths, else 0.
+func number(text string) float64 {
+	milli, isMilli := strings.CutSuffix(text, "m")
+	n, err := strconv.ParseFloat(milli, 64)
+	if err != nil {
+		return 0
+	}
+	if isMilli {
+		n /= 1000
+	}
+	return n
+}
+
+// reserved is the share of a node's CPUs that its system takes.
+const reserved = 0.08
+
+// nodesFor returns how many nodes pods need, by CPUs and GPUs. A pod that requests neither takes a
+// node for itself.
+func nodesFor(all []group, cpus, gpus int) int {
+	var need float64
+	for _, g := range all {
+		fit := math.Inf(1)
+		if g.cpus > 0 && cpus > 0 {
+			fit = max(1, math.Floor(float64(cpus)*(1-reserved)/g.cpus))
+		}
+		if g.gpus > 0 && gpus > 0 {
+			fit = min(fit, max(1, math.Floor(float64(gpus)/g.gpus)))
+		}
+		if math.IsInf(fit, 1) {
+			fit = 1
+		}
+		need += float64(g.pods) / fit
+	}
+	return int(math.Ceil(need - 1e-9))
+}
+
+// look returns the price of a machine in a table: lines of a type, its price on demand and, if it
+// is known, as spot.
+func look(table, name string, spot bool) (perHour float64, ok bool) {
+	for line := range strings.Lines(table) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != name {
+			continue
+		}
+		price := words[1]
+		if spot && len(words) > 2 {
+			price = words[2]
+		}
+		perHour, err := strconv.ParseFloat(price, 64)
+		return perHour, err == nil && perHour > 0
+	}
+	return 0, false
+}
+
+// sum returns the price of all rows.
+func (e Estimate) sum(count func(Row) float64) (total float64) {
+	for _, r := range e.Rows {
+		total += r.Each * count(r)
+	}
+	return math.Round(total*1000) / 1000
+}
+
+// Idle returns the price without a job.
+func (e Estimate) Idle() float64 { return e.sum(func(r Row) float64 { return r.Idle }) }
+
+// Now returns the price while the stack's job runs.
+func (e Estimate) Now() float64 { return e.sum(func(r Row) float64 { return r.Now }) }
+
+// Most returns the price with all nodes that the stack may have.
+func (e Estimate) Most() float64 { return e.sum(func(r Row) float64 { return r.Most }) }
+
+// String returns a line for the user.
+func (e Estimate) String() string {
+	if len(e.Rows) == 0 {
+		return "0 $/h besides the pods and volumes of your cluster"
+	}
+	text := fmt.Sprintf("about %.2f $/h idle, %.2f $/h with this job, at most %.2f $/h, without traffic and logs "+
+		"(prices of %s)", e.Idle(), e.Now(), e.Most(), e.Of)
+	if len(e.Unknown) > 0 {
+		text += ", and these, whose price is not known: " + strings.Join(e.Unknown, ", ")
+	}
+	return text
+}
+
+// Markdown returns the estimate as a table.
+func (e Estimate) Markdown() string {
+	var b strings.Builder
+	b.WriteString("| what | each | idle | with the job | at most |\n|---|---|---|---|---|\n")
+	for _, r := range e.Rows {
+		fmt.Fprintf(&b, "| %s | %.4g | %g | %g | %g |\n", r.Name, r.Each, r.Idle, r.Now, r.Most)
+	}
+	for _, u := range slices.Sorted(slices.Values(e.Unknown)) {
+		fmt.Fprintf(&b, "| %s | not known | | | |\n", u)
+	}
+	fmt.Fprintf(&b, "| **together** | | **%.2f** | **%.2f** | **%.2f** |\n", e.Idle(), e.Now(), e.Most())
+	return b.String()
+}

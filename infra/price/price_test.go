@@ -1,0 +1,202 @@
+package price
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+)
+
+// stack returns the settings of a shipped stack, with what its user adds.
+func stack(t *testing.T, name string, change func(config map[string]any)) *settings.Settings {
+	t.Helper()
+	text, err := os.ReadFile("../../stacks/Pulumi." + name + ".yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Config map[string]any `json:"config"`
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	networks := []any{map[string]any{"cidr": "203.0.113.7/32"}}
+	switch section, _ := file.Config["elasticdl:"+name].(map[string]any); name {
+	case "gke":
+		file.Config["gcp:project"], section["authorizedNetworks"] = "my-project", networks
+	case "eks":
+		section["authorizedNetworks"] = networks
+	case "existing":
+		section["registry"] = "registry.example/me"
+	}
+	if change != nil {
+		change(file.Config)
+	}
+	in := settings.Input{Project: "elasticdl", Stack: name, Root: "../..", Arch: "amd64",
+		Now: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC), Config: map[string]string{},
+		Stat: func(path string) (bool, error) {
+			info, err := os.Stat(path)
+			return err == nil && info.IsDir(), err
+		}}
+	for key, v := range file.Config {
+		text, ok := v.(string)
+		if !ok {
+			b, err := json.Marshal(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = string(b)
+		}
+		in.Config[key] = text
+	}
+	s, err := settings.Parse(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// The tables of the pages are those of the program, and every price of a machine on the pages is
+// that of the tables.
+func TestPages(t *testing.T) {
+	machine := regexp.MustCompile(`^\| ([a-z][0-9a-z]*(?:-[a-z]+-[0-9]+g?|\.[0-9]*x?large))` +
+		`[,a-zA-Z0-9 ]* \| ([0-9.]+) \|(?: ([0-9.]+) \|)?\n`)
+	for name, table := range map[string]string{"gke": googleTable, "eks": amazonTable} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "docs", "infrastructure", name+".md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := Of(stack(t, name, nil)).Markdown(); !strings.Contains(string(text), want) {
+			t.Errorf("%s.md has not this table:\n%s", name, want)
+		}
+		_, section, _ := strings.Cut(string(text), "## What it costs")
+		section, _, _ = strings.Cut(section, "\n## ")
+		n := 0
+		for line := range strings.Lines(section) {
+			found := machine.FindStringSubmatch(line)
+			if found == nil {
+				continue
+			}
+			n++
+			for i, spot := range []bool{false, true} {
+				price, ok := look(table, found[1], spot)
+				if said, err := strconv.ParseFloat(found[2+i], 64); found[2+i] != "" &&
+					(!ok || err != nil || math.Abs(said-price) > 0.0005) {
+					t.Errorf("%s.md: %s costs %.3f: %s", name, found[1], price, line)
+				}
+			}
+		}
+		if n < 4 {
+			t.Errorf("%s.md has no prices of other machines", name)
+		}
+	}
+}
+
+// The place and month of an estimate are those of its table.
+func TestTablesAreOf(t *testing.T) {
+	for name, table := range map[string]string{"gke": googleTable, "eks": amazonTable} {
+		region, month, _ := strings.Cut(Of(stack(t, name, nil)).Of, ", ")
+		head, _, _ := strings.Cut(table, "infra/price/generate")
+		if !strings.Contains(head, region+",") || !strings.Contains(head, " "+month+"-") {
+			t.Errorf("prices of %s, %s: %s", region, month, head)
+		}
+	}
+}
+
+// An estimate follows the settings: nodes of pools, with their disks and GPUs, and the job.
+func TestOf(t *testing.T) {
+	shipped := Of(stack(t, "gke", nil))
+	section := func(config map[string]any, name string) map[string]any {
+		return config["elasticdl:"+name].(map[string]any)
+	}
+	for what, test := range map[string]struct {
+		change func(config map[string]any)
+		// differences of the three prices
+		idle, now, most float64
+		unknown         string
+	}{
+		"no file system": {func(c map[string]any) {
+			delete(section(c, "gke"), "filestore")
+			delete(c, "elasticdl:data")
+			delete(c, "elasticdl:job")
+			delete(c, "elasticdl:image")
+		}, -0.281, shipped.Idle() - shipped.Now() - 0.281, -0.281, ""},
+		"more disk": {func(c map[string]any) {
+			section(c, "gke")["systemPool"].(map[string]any)["diskGb"] = 780
+		}, 0.1, 0.1, 0.2, ""},
+		"a larger job": {func(c map[string]any) { section(c, "job")["numWorkers"] = 400 }, 0, 0, 0, ""},
+		"GPUs": {func(c map[string]any) {
+			section(c, "gke")["gpuPool"] = map[string]any{"machineType": "n1-standard-4",
+				"accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 1}
+		}, 0, 0, 0.35 + 0.19 + 0.0137 + 0.0014, ""},
+		"spot": {func(c map[string]any) { section(c, "gke")["workerPool"].(map[string]any)["spot"] = true },
+			0, math.NaN(), -3 * (0.38 - 0.134), ""},
+		"an unknown machine": {func(c map[string]any) {
+			section(c, "gke")["workerPool"].(map[string]any)["machineType"] = "z9-standard-8"
+		}, 0, math.NaN(), math.NaN(), "z9-standard-8"},
+		"an unknown file system": {func(c map[string]any) {
+			f := section(c, "gke")["filestore"].(map[string]any)
+			f["tier"], f["capacityGb"] = "REGIONAL", 1024
+		}, -0.281, -0.281, -0.281, "Filestore REGIONAL"},
+	} {
+		e := Of(stack(t, "gke", test.change))
+		for name, pair := range map[string][3]float64{"idle": {e.Idle(), shipped.Idle(), test.idle},
+			"now": {e.Now(), shipped.Now(), test.now}, "most": {e.Most(), shipped.Most(), test.most}} {
+			if d := pair[0] - pair[1]; !math.IsNaN(pair[2]) && math.Abs(d-pair[2]) > 0.002 {
+				t.Errorf("%s: %s costs %+.4f more, expected %+.4f\n%s", what, name, d, pair[2], e.Markdown())
+			}
+		}
+		if (len(e.Unknown) > 0) != (test.unknown != "") || !strings.Contains(e.String(), test.unknown) {
+			t.Errorf("%s: unknown are %q: %s", what, e.Unknown, e)
+		}
+	}
+	eks := Of(stack(t, "eks", nil))
+	zones := Of(stack(t, "eks", func(c map[string]any) {
+		section(c, "eks")["vpc"].(map[string]any)["natPerZone"] = true
+	}))
+	if d := zones.Idle() - eks.Idle(); math.Abs(d-0.05) > 0.0001 {
+		t.Errorf("another NAT gateway costs %f", d)
+	}
+	for _, name := range []string{"existing", "minikube"} {
+		if e := Of(stack(t, name, nil)); e.Most() != 0 || !strings.HasPrefix(e.String(), "0 $/h") {
+			t.Errorf("%s costs %s", name, e)
+		}
+	}
+}
+
+// Pods take the nodes that they need, by the scarcer of CPUs and GPUs.
+func TestNodesFor(t *testing.T) {
+	pods := func(n int, request job.Resources) []group { return []group{groupOf(n, job.Pod{Request: request})} }
+	for _, test := range []struct {
+		all        []group
+		cpus, gpus int
+		want       int
+	}{
+		{nil, 8, 0, 0},
+		{pods(7, job.Resources{"cpu": "2"}), 8, 0, 3},
+		{pods(1, job.Resources{"cpu": "500m"}), 8, 0, 1},
+		{pods(14, job.Resources{"cpu": "500m"}), 8, 0, 1},
+		{pods(15, job.Resources{"cpu": "500m"}), 8, 0, 2},
+		{pods(2, job.Resources{"cpu": "9"}), 8, 0, 2},
+		{pods(4, job.Resources{"nvidia.com/gpu": "1"}), 8, 2, 2},
+		{pods(4, job.Resources{"cpu": "7", "nvidia.com/gpu": "1"}), 8, 2, 4},
+		{pods(3, nil), 8, 0, 3},
+		{pods(3, job.Resources{"cpu": "2"}), 0, 0, 3},
+		{append(pods(3, job.Resources{"cpu": "2"}), pods(3, job.Resources{"cpu": "2"})...), 8, 0, 2},
+	} {
+		if got := nodesFor(test.all, test.cpus, test.gpus); got != test.want {
+			t.Errorf("%+v on nodes of %d CPUs and %d GPUs: %d nodes, want %d", test.all, test.cpus, test.gpus, got,
+				test.want)
+		}
+	}
+}
