@@ -196,10 +196,10 @@ simulation: ## 500 whole jobs of each strategy in virtual time, with all kinds o
 	  ../$(BUILD)/trainer.test -test.run "^$$strategy$$" -test.timeout 0 -seed $(SEED) -seeds $(SEEDS) & running="$$running $$!"; \
 	done; failed=0; for process in $$running; do wait $$process || failed=1; done; exit $$failed
 
-# Its SDKs are large: the first time the compiler takes 3 minutes on two cores, and up to 4.8 GB.
+# Its SDKs are large: the first time the compiler takes 2.5 minutes on two cores, and up to 2 GB.
 # pulumi does the same without output.
 stacks: ## compile the program of the stacks, which the first pulumi preview would do in silence
-	@echo "compiling the program of the stacks: the first time about 3 minutes on two cores, and up to 4.8 GB of memory"
+	@echo "compiling the program of the stacks: the first time about 2.5 minutes on two cores, and up to 2 GB of memory"
 	$(GO) build -v -o /dev/null ./stacks
 
 test-infra: cc pulumi-tools stacks ## the stacks: recorded with mocks, then with the real Pulumi engine and simulated clouds

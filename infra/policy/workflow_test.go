@@ -72,6 +72,10 @@ func TestWorkflowHasAllStacks(t *testing.T) {
 	if got := up.Strategy.Matrix.Stack; len(got) == 0 || !slices.Equal(got, preview.Strategy.Matrix.Stack) {
 		t.Errorf("up of %v, previews of %v", got, preview.Strategy.Matrix.Stack)
 	}
+	if drift := w.Jobs["drift"]; drift.Environment != preview.Environment ||
+		!slices.Equal(drift.Strategy.Matrix.Stack, preview.Strategy.Matrix.Stack) {
+		t.Errorf("drift of %v in %s", drift.Strategy.Matrix.Stack, drift.Environment)
+	}
 	if up.Environment != "${{ matrix.stack }}" || preview.Environment != "${{ matrix.stack }}-preview" {
 		t.Errorf("up is in the environment %q and previews in %q: reviewers are of the first, and "+
 			"need not look at the other", up.Environment, preview.Environment)
@@ -86,7 +90,7 @@ func TestWorkflowHasAllStacks(t *testing.T) {
 func TestWorkflowCredentials(t *testing.T) {
 	w, doc := readWorkflow(t, "preview.yml")
 	for event := range w.On {
-		if event != "pull_request" && event != "push" {
+		if !slices.Contains([]string{"pull_request", "push", "schedule", "workflow_dispatch"}, event) {
 			t.Errorf("on %s: code of forks would run with credentials, or without a review", event)
 		}
 	}
@@ -100,6 +104,7 @@ func TestWorkflowCredentials(t *testing.T) {
 		"local":   nil,
 		"preview": {"contents": "read", "id-token": "write", "pull-requests": "write"},
 		"up":      {"contents": "read", "id-token": "write"},
+		"drift":   {"contents": "read", "id-token": "write", "issues": "write"},
 	}
 	for name, j := range w.Jobs {
 		if !maps.Equal(j.Permissions, want[name]) {
@@ -109,6 +114,9 @@ func TestWorkflowCredentials(t *testing.T) {
 	if cond := w.Jobs["preview"].If; !strings.Contains(cond,
 		"github.event.pull_request.head.repo.full_name == github.repository") {
 		t.Errorf("forks have previews with credentials: %s", cond)
+	}
+	if cond := w.Jobs["drift"].If; strings.Contains(cond, "pull_request") {
+		t.Errorf("drift if %s", cond)
 	}
 	if cond := w.Jobs["up"].If; !strings.Contains(cond, "github.event_name == 'push'") {
 		t.Errorf("up if %s", cond)
@@ -187,6 +195,33 @@ func TestWorkflowRegistry(t *testing.T) {
 		section, _ := stack.Config["elasticdl:existing"].(map[string]any)
 		if err != nil || section["registry"] != want {
 			t.Errorf("the registry is %v, expected %s: %v", section["registry"], want, err)
+		}
+	}
+}
+
+// Only the update of a merge changes anything, and only the look for drift reads every resource and
+// fails if there is a difference.
+func TestWorkflowCommands(t *testing.T) {
+	w, _ := readWorkflow(t, "preview.yml")
+	for _, job := range []string{"preview", "up", "drift"} {
+		found := false
+		for _, s := range w.Jobs[job].Steps {
+			if !strings.HasPrefix(s.Uses, "pulumi/actions@") {
+				continue
+			}
+			found = true
+			for key, want := range map[string]string{
+				"command":           "${{ github.event_name == 'push' && 'up' || 'preview' }}",
+				"refresh":           "${{ github.job == 'drift' }}",
+				"expect-no-changes": "${{ github.job == 'drift' }}",
+			} {
+				if s.With[key] != want {
+					t.Errorf("%s: %s is %v, want %s", job, key, s.With[key], want)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s does not run Pulumi", job)
 		}
 	}
 }

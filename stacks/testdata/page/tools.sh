@@ -77,6 +77,6 @@ case "$tool $all" in
 "aws iam create-open-id-connect-provider --url https://token.actions.githubusercontent.com --client-id-list sts.amazonaws.com") ;;
 "aws iam create-role --role-name pulumi-eks"*" --assume-role-policy-document "*) printf '%s' "$last" | document ;;
 "aws iam put-role-policy --role-name pulumi-eks-preview --policy-name preview --policy-document "*) printf '%s' "$last" | document ;;
-"aws iam attach-role-policy --role-name pulumi-eks --policy-arn arn:aws:iam::aws:policy/"?*) ;;
+"aws iam attach-role-policy --role-name pulumi-eks"*" --policy-arn arn:aws:iam::aws:policy/"?*) ;;
 *) fail "no page's command: see stacks/testdata/page/tools.sh" 64 ;;
 esac
