@@ -19,7 +19,7 @@ QUICK       = $$($(GO) list ./... | grep -vE '/elasticdl/(infra|stacks|test/(gra
 MEMORY      = $$(grep -rl --include='*_test.go' '^//go:build .*!race' cmd trainer test | xargs -n1 dirname | sort -u | sed 's|^|./|')
 # Says what a run of tests has skipped, and what took longest.
 REPORT     := $(GO) run ./test/report
-INFRA      := ./infra/... ./stacks/... ./test/graph/... ./test/provider/...
+INFRA      := ./infra/... ./stacks/... ./test/graph/... ./test/provider/... ./test/sdk/...
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME   ?= 10s
 SEED       ?= 1
@@ -63,7 +63,7 @@ PARTS      ?= check test test-jobs test-page test-torch test-frameworks test-dat
 # Jobs of each kind in `make campaign`.
 JOBS       ?= 20
 
-.PHONY: help build release demo demo-allreduce stacks core everything test test-jobs losses campaign simulation test-infra check generate \
+.PHONY: help build release demo demo-allreduce stacks doctor core everything test test-jobs losses campaign simulation test-infra check generate \
   bench bench-page bench-peers accuracy churn disturb hang fuzz vulnerabilities clean cc python3 \
   cluster-up cluster-down cluster-tools pulumi-tools e2e seeds chromium test-page torch torch-debian torchft frameworks data-packages storage test-torch test-frameworks test-data others torch-job mypy tensorboard prometheus
 
@@ -201,6 +201,9 @@ simulation: ## 500 whole jobs of each strategy in virtual time, with all kinds o
 stacks: ## compile the program of the stacks, which the first pulumi preview would do in silence
 	@echo "compiling the program of the stacks: the first time about 2.5 minutes on two cores, and up to 2 GB of memory"
 	$(GO) build -v -o /dev/null ./stacks
+
+doctor: ## what a stack still lacks before its first pulumi up: programs, settings, credentials, permissions, quotas; STACK=gke
+	$(GO) run ./stacks/doctor -stack=$(or $(STACK),existing)
 
 test-infra: cc pulumi-tools stacks ## the stacks: recorded with mocks, then with the real Pulumi engine and simulated clouds
 	$(GO) test -json -race -p 1 -shuffle=on -timeout 40m $(INFRA) | $(REPORT)

@@ -2,6 +2,7 @@ package price
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -99,6 +100,15 @@ func TestPages(t *testing.T) {
 		if n < 4 {
 			t.Errorf("%s.md has no prices of other machines", name)
 		}
+	}
+}
+
+// The file of the stack names the price of an hour.
+func TestFileSaysPrice(t *testing.T) {
+	text, err := os.ReadFile("../../stacks/Pulumi.eks.yaml")
+	if want := fmt.Sprintf("$%.2f an hour", Of(stack(t, "eks", nil)).Now()); err != nil ||
+		!strings.Contains(string(text), want) {
+		t.Errorf("stacks/Pulumi.eks.yaml does not say %s: %v", want, err)
 	}
 }
 

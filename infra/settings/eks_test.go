@@ -1,13 +1,11 @@
 package settings
 
 import (
-	"bufio"
 	"fmt"
 	"maps"
 	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -18,8 +16,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
-
-const page = "../../docs/infrastructure/eks.md"
 
 // room is an amount of milli-CPUs, MiB and pods.
 type room struct{ cpu, memory, pods int }
@@ -147,81 +143,6 @@ func misfit(nodes, pods []room, seen map[string]bool) string {
 		return fmt.Sprintf("%+v on nodes with %+v", pods[0], sorted)
 	}
 	return ""
-}
-
-// hours is the length of a month in Amazon's bills.
-const hours = 730
-
-// The page's table of costs has the right sum, below half a dollar an hour, and counts the nodes
-// and disks of the stack.
-func TestCosts(t *testing.T) {
-	s, err := parsed(t, stack(t, CloudEKS))
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := table(t, page, "| what | each | default stack | source |")
-	sum, together, nodes, disks := 0.0, 0.0, 0.0, 0.0
-	for _, row := range rows {
-		n, err := strconv.ParseFloat(strings.Trim(row[2], "* "), 64)
-		if strings.Contains(row[0], "together") {
-			if together = n; err != nil {
-				t.Fatal(err)
-			}
-			break
-		}
-		if err != nil || strings.TrimSpace(row[3]) == "" {
-			t.Errorf("%q: expected a number and a source", row)
-		}
-		switch sum += n; {
-		case strings.Contains(row[0], "node"):
-			nodes += n
-		case strings.Contains(row[0], "disk"):
-			disks += n
-		}
-	}
-	if math.Abs(sum-together) > 0.0051 || together >= 0.5 || together == 0 {
-		t.Errorf("the rows are %.4f together, the page has %.4f, expected less than 0.5", sum, together)
-	}
-	wantNodes, wantDisks := 0.0, 0.0
-	price := map[string]float64{"m6i.large": 0.096}
-	for _, g := range s.EKS.Groups() {
-		wantNodes += float64(g.DesiredNodes) * price[g.InstanceTypes[0]]
-		wantDisks += float64(g.DesiredNodes*g.DiskGB) * 0.08 / hours
-	}
-	if math.Abs(nodes-wantNodes) > 0.0005 || math.Abs(disks-wantDisks) > 0.0005 {
-		t.Errorf("nodes are %.4f on the page and %.4f by the stack's file, disks %.4f and %.4f", nodes,
-			wantNodes, disks, wantDisks)
-	}
-	file, err := os.ReadFile("../../stacks/Pulumi.eks.yaml")
-	if err != nil || !strings.Contains(string(file), fmt.Sprintf("$%.2f an hour", together)) {
-		t.Errorf("stacks/Pulumi.eks.yaml does not say $%.2f an hour: %v", together, err)
-	}
-}
-
-// table returns the rows below a header of a page.
-func table(t *testing.T, path, header string) (rows [][]string) {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	within := false
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		line := lines.Text()
-		switch {
-		case line == header:
-			within = true
-		case within && !strings.HasPrefix(line, "|"):
-			return rows
-		case within && !strings.HasPrefix(line, "|---"):
-			rows = append(rows, strings.Split(strings.Trim(line, "|"), "|"))
-		}
-	}
-	if !within {
-		t.Fatalf("%s has no table %s", path, header)
-	}
-	return rows
 }
 
 // Needs are summed by quota, including the nodes that EKS starts while it replaces others.

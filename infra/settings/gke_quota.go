@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// quota is a stack's need of one of Google's quotas when all pools have maxNodes.
-type quota struct {
+// GKEQuota is a stack's need of one of Google's quotas when all pools have maxNodes.
+type GKEQuota struct {
 	// "CPUS"
-	metric string
-	n      int
+	Metric string
+	N      int
 	// the quota is of the whole project, not of one region
-	project bool
+	Project bool
 }
 
 // ownCPUs lists the machine families whose vCPUs have a quota of their own in a region. Those of
@@ -43,18 +43,18 @@ func (o *GKEPool) DiskType() string {
 	return "pd-balanced"
 }
 
-// quotas returns what the stack needs, the quotas of the region first. CPUs of unknown machine
+// Quotas returns what the stack needs, the quotas of the region first. CPUs of unknown machine
 // types are not included.
-func (g *GKE) quotas() (all []quota) {
+func (g *GKE) Quotas() (all []GKEQuota) {
 	add := func(project bool, metric string, n int) {
 		if n <= 0 {
 			return
 		}
-		if i := slices.IndexFunc(all, func(q quota) bool { return q.metric == metric }); i >= 0 {
-			all[i].n += n
+		if i := slices.IndexFunc(all, func(q GKEQuota) bool { return q.Metric == metric }); i >= 0 {
+			all[i].N += n
 			return
 		}
-		all = append(all, quota{metric, n, project})
+		all = append(all, GKEQuota{metric, n, project})
 	}
 	for _, pool := range []*GKEPool{&g.SystemPool, g.WorkerPool, g.GPUPool} {
 		if pool == nil {
@@ -76,11 +76,11 @@ func (g *GKE) quotas() (all []quota) {
 			add(false, "IN_USE_ADDRESSES", nodes)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b quota) int {
-		if a.project == b.project {
+	slices.SortStableFunc(all, func(a, b GKEQuota) int {
+		if a.Project == b.Project {
 			return 0
 		}
-		if b.project {
+		if b.Project {
 			return -1
 		}
 		return 1
@@ -104,9 +104,9 @@ func gpuMetric(pool *GKEPool) string {
 // project's quotas.
 func (g *GKE) QuotaNote() string {
 	var inRegion, inProject []string
-	for _, q := range g.quotas() {
-		text := fmt.Sprintf("%s %d", q.metric, q.n)
-		if q.project {
+	for _, q := range g.Quotas() {
+		text := fmt.Sprintf("%s %d", q.Metric, q.N)
+		if q.Project {
 			inProject = append(inProject, text)
 		} else {
 			inRegion = append(inRegion, text)

@@ -106,8 +106,8 @@ func TestGoogleQuotas(t *testing.T) {
 			continue
 		}
 		var region, project []string
-		for _, q := range s.GKE.quotas() {
-			if text := fmt.Sprint(q.metric, " ", q.n); q.project {
+		for _, q := range s.GKE.Quotas() {
+			if text := fmt.Sprint(q.Metric, " ", q.N); q.Project {
 				project = append(project, text)
 			} else {
 				region = append(region, text)

@@ -180,6 +180,16 @@ func (s *Settings) Verify(check Check) error {
 // Parse returns the settings of a configuration. Its error has all problems, including those of the
 // other checks, one a line, in the order of a stack's file.
 func Parse(in Input, others ...Check) (*Settings, error) {
+	s, err := Read(in, others...)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Read does the same as Parse, and also returns settings that have problems, which are good to look
+// at and not to create anything by.
+func Read(in Input, others ...Check) (*Settings, error) {
 	p := &Problems{Project: in.Project}
 	// the master reads the job from a ConfigMap, and the state has the rest: both are plain text
 	for _, key := range in.Secret {
@@ -233,10 +243,7 @@ func Parse(in Input, others ...Check) (*Settings, error) {
 	for _, check := range others {
 		check(s, p)
 	}
-	if err := p.Err(); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s, p.Err()
 }
 
 // given reports whether a tree has a path.

@@ -1,0 +1,111 @@
+package doctor
+
+import (
+	"cmp"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/elasticdl/elasticdl/infra/settings"
+)
+
+// amazonActions has one action of each service that the stack uses.
+var amazonActions = []string{"eks:CreateCluster", "eks:CreateNodegroup", "ec2:CreateVpc", "ec2:CreateNatGateway",
+	"ec2:CreateLaunchTemplate", "iam:CreateRole", "iam:PassRole", "elasticfilesystem:CreateFileSystem",
+	"ecr:CreateRepository", "logs:CreateLogGroup", "s3:CreateBucket"}
+
+func (e *examination) amazon(s *settings.Settings) {
+	if !e.has("aws") {
+		e.say(Missing, "aws", "https://docs.aws.amazon.com/cli/latest/userguide/getting-started-install.html",
+			"it is not on PATH")
+		e.say(Unknown, "Amazon", "", "without aws nothing can be asked")
+		return
+	}
+	ask := func(args ...string) (string, error) {
+		if s.EKS.Region != "" {
+			args = append(args, "--region", s.EKS.Region)
+		}
+		if s.EKS.Profile != "" {
+			args = append(args, "--profile", s.EKS.Profile)
+		}
+		return e.Run("aws", args...)
+	}
+	text, err := ask("sts", "get-caller-identity", "--output", "json")
+	var who struct{ Account, Arn string }
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &who)
+	}
+	if err != nil {
+		e.say(Missing, "Amazon's login", "aws configure, or aws sso login; aws:profile names another profile",
+			"%v", err)
+		return
+	}
+	e.say(OK, "Amazon's login", "", "%s", who.Arn)
+	e.amazonRights(ask, who.Arn)
+	e.amazonQuotas(ask, s)
+}
+
+func (e *examination) amazonRights(ask func(...string) (string, error), arn string) {
+	// a session of a role is judged by its role
+	if account, rest, ok := strings.Cut(arn, ":assumed-role/"); ok {
+		role, _, _ := strings.Cut(rest, "/")
+		arn = strings.Replace(account, ":sts:", ":iam:", 1) + ":role/" + role
+	}
+	text, err := ask(append([]string{"iam", "simulate-principal-policy", "--policy-source-arn", arn, "--output", "json",
+		"--action-names"}, amazonActions...)...)
+	var answer struct {
+		EvaluationResults []struct{ EvalActionName, EvalDecision string }
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &answer)
+	}
+	if err != nil {
+		e.say(Unknown, "rights", "ask an administrator of the account to run this", "%v", err)
+		return
+	}
+	var denied []string
+	for _, r := range answer.EvaluationResults {
+		if r.EvalDecision != "allowed" {
+			denied = append(denied, r.EvalActionName)
+		}
+	}
+	if len(denied) > 0 {
+		e.say(Missing, "rights",
+			"the user of `pulumi up` makes roles: give it AdministratorAccess, in an account of its own",
+			"%s may not %s", arn, strings.Join(denied, ", "))
+		return
+	}
+	e.say(OK, "rights", "", "those that were asked for: %s", strings.Join(amazonActions, ", "))
+}
+
+func (e *examination) amazonQuotas(ask func(...string) (string, error), s *settings.Settings) {
+	small, unasked := 0, 0
+	for _, q := range s.EKS.Quotas() {
+		if q.Code == "" {
+			e.say(Note, "quota", "", "%s", q.Note(s.EKS.Region))
+			continue
+		}
+		text, err := ask("service-quotas", "get-service-quota", "--service-code", "ec2", "--quota-code", q.Code,
+			"--query", "Quota.Value", "--output", "text")
+		has, wrong := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if err != nil || wrong != nil {
+			unasked++
+			e.say(Unknown, "quota "+q.Code, "", "%s: %v", q.Name, cmp.Or(err, wrong))
+			continue
+		}
+		if has < float64(q.Rolled) {
+			small++
+			state := Note
+			if has < float64(q.First) {
+				state = Missing
+			}
+			e.say(state, "quota "+q.Code, "aws service-quotas request-service-quota-increase --service-code ec2 "+
+				"--quota-code "+q.Code+" --region "+s.EKS.Region+" --desired-value "+strconv.Itoa(q.Rolled),
+				"%q is %g vCPUs, and %s needs %d at first, %d with maxNodes, up to %d while nodes are rolled", q.Name,
+				has, strings.Join(q.Groups, ", "), q.First, q.Most, q.Rolled)
+		}
+	}
+	if small+unasked == 0 {
+		e.say(OK, "quotas", "", "large enough for all groups at maxNodes")
+	}
+}

@@ -1,0 +1,90 @@
+package doctor
+
+import (
+	"strings"
+
+	"github.com/elasticdl/elasticdl/infra/settings"
+)
+
+// kinds has what a stack creates in its namespace, as `kubectl auth can-i` names it.
+var kinds = []string{"configmaps", "secrets", "services", "serviceaccounts", "persistentvolumeclaims", "pods",
+	"pods/exec", "jobs.batch", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
+	"poddisruptionbudgets.policy", "networkpolicies.networking.k8s.io"}
+
+func (e *examination) cluster(s *settings.Settings) {
+	if !e.has("kubectl") {
+		e.say(Unknown, "cluster", "", "without kubectl it cannot be asked")
+		return
+	}
+	of := s.Existing.Context
+	if of == "" {
+		current, err := e.Run("kubectl", "config", "current-context")
+		if err != nil {
+			e.say(Missing, "context",
+				"kubectl config use-context NAME, or pulumi config set --path existing.context NAME",
+				"%v", err)
+			return
+		}
+		of = strings.TrimSpace(current)
+	}
+	ask := func(args ...string) (string, error) { return e.Run("kubectl", append(args, "--context="+of)...) }
+	if _, err := ask("version", "-o", "json"); err != nil {
+		e.say(Missing, "cluster", "kubectl --context="+of+" get namespaces, and log in again", "%s: %v", of, err)
+		return
+	}
+	e.say(OK, "cluster", "", "%s answers", of)
+	in := "--namespace=" + s.Platform.Namespace
+	create := append([]string(nil), kinds...)
+	if !s.Platform.ShareNamespace {
+		create = append(create, "namespaces")
+	}
+	if shared := s.Platform.SharePriorityClasses; len(shared) < 2 {
+		create = append(create, "priorityclasses.scheduling.k8s.io")
+	}
+	var refused []string
+	for _, kind := range create {
+		// its exit status is 1 if the answer is no
+		if answer, err := ask("auth", "can-i", "create", kind, in); err != nil || strings.TrimSpace(answer) != "yes" {
+			refused = append(refused, kind)
+		}
+	}
+	if len(refused) > 0 {
+		e.say(Missing, "rights", "docs/infrastructure/existing.md has a Role", "you may not create %s",
+			strings.Join(refused, ", "))
+	} else {
+		e.say(OK, "rights", "", "you may create all that the stack makes in %s", s.Platform.Namespace)
+	}
+	e.storage(s, ask, in)
+}
+
+func (e *examination) storage(s *settings.Settings, ask func(...string) (string, error), in string) {
+	v := s.Existing.Volume
+	switch {
+	case v == nil:
+	case v.CapacityGB == 0:
+		if _, err := ask("get", "persistentvolumeclaim", v.Name, in); err != nil {
+			e.say(Missing, "claim", "let the stack make it: existing.volume.capacityGb; or name another: "+
+				"kubectl get pvc "+in, "%s: %v", v.Name, err)
+			return
+		}
+		e.say(OK, "claim", "", "%s", v.Name)
+	case v.StorageClass != "":
+		if _, err := ask("get", "storageclass", v.StorageClass); err != nil {
+			e.say(Missing, "storage class", "kubectl get storageclass lists them", "%s: %v", v.StorageClass, err)
+			return
+		}
+		e.say(OK, "storage class", "", "%s", v.StorageClass)
+	default:
+		classes, err := ask("get", "storageclass")
+		switch {
+		case err != nil:
+			e.say(Unknown, "storage class", "", "%v", err)
+		case !strings.Contains(classes, "(default)"):
+			e.say(Missing, "storage class", "pulumi config set --path existing.volume.storageClass NAME",
+				"the cluster has no default class")
+		default:
+			e.say(Note, "storage class", "", "the default one: it must make volumes that several nodes can mount, "+
+				"as %s asks for", v.AccessMode)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package doctor
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/elasticdl/elasticdl/infra/settings"
+)
+
+// services has the APIs that must be on before the first `pulumi up`, which turns on the others.
+var services = []string{"serviceusage.googleapis.com", "cloudresourcemanager.googleapis.com"}
+
+// googleRoles lists the roles with which a user may bring the stack up; an owner needs none.
+var googleRoles = []string{"roles/compute.networkAdmin", "roles/container.admin", "roles/file.editor",
+	"roles/artifactregistry.admin", "roles/iam.serviceAccountAdmin", "roles/iam.serviceAccountUser",
+	"roles/resourcemanager.projectIamAdmin", "roles/serviceusage.serviceUsageAdmin"}
+
+func (e *examination) google(s *settings.Settings) {
+	for _, p := range []struct{ name, get string }{
+		{"gcloud", "https://cloud.google.com/sdk/docs/install"},
+		{"gke-gcloud-auth-plugin", "gcloud components install gke-gcloud-auth-plugin"},
+	} {
+		if !e.has(p.name) {
+			e.say(Missing, p.name, p.get, "it is not on PATH")
+		}
+	}
+	if !e.has("gcloud") {
+		e.say(Unknown, "Google", "", "without gcloud nothing can be asked")
+		return
+	}
+	const login = "gcloud auth login --update-adc"
+	user, err := e.Run("gcloud", "config", "get-value", "account")
+	if user = strings.TrimSpace(user); err != nil || user == "" || user == "(unset)" {
+		e.say(Missing, "Google's login", login, "gcloud has no account")
+		return
+	}
+	if _, err := e.Run("gcloud", "auth", "application-default", "print-access-token"); err != nil {
+		e.say(Missing, "Google's login", login, "Pulumi finds no credentials: %v", err)
+	} else {
+		e.say(OK, "Google's login", "", "%s", user)
+	}
+	project := s.GKE.Project
+	if project == "" {
+		e.say(Unknown, "project", "", "without gcp:project no quotas and rights can be asked")
+		return
+	}
+	if _, err := e.Run("gcloud", "projects", "describe", project, "--format=value(projectId)"); err != nil {
+		e.say(Missing, "project", "pulumi config set gcp:project PROJECT, or ask its owner for roles/viewer",
+			"%s: %v", project, err)
+		return
+	}
+	e.say(OK, "project", "", "%s", project)
+	e.googleServices(project)
+	e.googleRoles(project, user)
+	e.googleQuotas(s)
+}
+
+func (e *examination) googleServices(project string) {
+	on, err := e.Run("gcloud", "services", "list", "--enabled", "--project="+project, "--format=value(config.name)")
+	if err != nil {
+		e.say(Unknown, "APIs", "", "%v", err)
+		return
+	}
+	var off []string
+	for _, service := range services {
+		if !slices.Contains(strings.Fields(on), service) {
+			off = append(off, service)
+		}
+	}
+	if len(off) > 0 {
+		e.say(Missing, "APIs", "gcloud services enable "+strings.Join(off, " ")+" --project="+project,
+			"off: %s", strings.Join(off, ", "))
+		return
+	}
+	e.say(OK, "APIs", "", "the first ones are on; `pulumi up` turns on the others")
+}
+
+func (e *examination) googleRoles(project, user string) {
+	text, err := e.Run("gcloud", "projects", "get-iam-policy", project, "--flatten=bindings[].members",
+		"--filter=bindings.members:"+user, "--format=value(bindings.role)")
+	if err != nil {
+		e.say(Unknown, "roles", "ask an owner of the project to run this", "%v", err)
+		return
+	}
+	has := strings.Fields(text)
+	if slices.Contains(has, "roles/owner") {
+		e.say(OK, "roles", "", "roles/owner")
+		return
+	}
+	var missing []string
+	for _, role := range googleRoles {
+		if !slices.Contains(has, role) {
+			missing = append(missing, role)
+		}
+	}
+	if len(missing) > 0 {
+		// groups, folders and roles of one's own may have the same permissions
+		e.say(Note, "roles", "gcloud projects add-iam-policy-binding "+project+" --condition=None --member=user:"+user+
+			" --role=ROLE", "not given to %s itself, perhaps by a group: %s", user, strings.Join(missing, ", "))
+		return
+	}
+	e.say(OK, "roles", "", "all that are needed")
+}
+
+// googleQuota is a quota as gcloud prints it.
+type googleQuota struct {
+	Metric       string
+	Limit, Usage float64
+}
+
+func (e *examination) googleQuotas(s *settings.Settings) {
+	region, _ := settings.Region(s.GKE.Location)
+	read := func(args ...string) ([]googleQuota, error) {
+		text, err := e.Run("gcloud", append(args, "--project="+s.GKE.Project, "--format=json(quotas)")...)
+		var answer struct{ Quotas []googleQuota }
+		if err == nil {
+			err = json.Unmarshal([]byte(text), &answer)
+		}
+		return answer.Quotas, err
+	}
+	inRegion, err := read("compute", "regions", "describe", region)
+	if err != nil {
+		e.say(Unknown, "quotas", "", "of %s: %v", region, err)
+		return
+	}
+	inProject, err := read("compute", "project-info", "describe")
+	if err != nil {
+		e.say(Unknown, "quotas", "", "of the project: %v", err)
+		return
+	}
+	small := 0
+	for _, need := range s.GKE.Quotas() {
+		all, at := inRegion, region
+		if need.Project {
+			all, at = inProject, "the project"
+		}
+		i := slices.IndexFunc(all, func(q googleQuota) bool { return q.Metric == need.Metric })
+		if i < 0 {
+			e.say(Unknown, "quota "+need.Metric, "look in the console: IAM & Admin, Quotas",
+				"%d of it are needed with all pools at maxNodes", need.N)
+			continue
+		}
+		if q := all[i]; q.Limit-q.Usage < float64(need.N) {
+			small++
+			e.say(Missing, "quota "+need.Metric, "ask for more in the console: IAM & Admin, Quotas; or fewer maxNodes",
+				"%s has %g, of which %g are used, and the stack needs %d with all pools at maxNodes", at, q.Limit,
+				q.Usage, need.N)
+		}
+	}
+	if small == 0 {
+		e.say(OK, "quotas", "", "large enough for all pools at maxNodes")
+	}
+}
