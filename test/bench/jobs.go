@@ -194,7 +194,7 @@ func oneProcess(dir string, epochs string) error {
 // readBatches returns functions that each read one minibatch of the data, in order, into one shared
 // batch.
 func readBatches(dir string, model *zoo.Model) ([]func() *zoo.Batch, error) {
-	reader, err := data.Open(dir, nil)
+	reader, err := data.Open(dir, nil, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -72,6 +72,7 @@ var played = []play{
 	{page: "docs/predict.md", begins: "elasticdl evaluate --runtime=local", by: byPages},
 	{page: "docs/benchmarks.md", section: "Two jobs in queues while other teams take quota",
 		by: "test/e2e/scale TestQueueChurn"},
+	{page: "docs/strategies.md", section: "Data in a bucket", by: "cmd/elasticdl/cli TestJobStories"},
 	{page: "docs/queues.md", section: "Install Kueue",
 		excused: "it asks for a release of Kueue; tests of make e2e start Kueue from its module"},
 	{page: "docs/queues.md", section: "Divide the cluster",

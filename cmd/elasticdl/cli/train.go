@@ -407,7 +407,7 @@ func unused(j *job.Job) error {
 }
 
 func readable(path string, params map[string]string) error {
-	r, err := data.Open(path, params)
+	r, err := data.Open(path, params, role.Buckets(context.Background()))
 	if err != nil {
 		return err
 	}

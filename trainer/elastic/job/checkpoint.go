@@ -63,7 +63,7 @@ func (j *Job) dataAround(dir string) (data mention, within bool) {
 	for _, d := range [][2]string{{"training_data", j.TrainingData},
 		{"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
 		at := strings.TrimSuffix(path.Clean(d[1]), "/") + "/"
-		if d[1] != "" && path.IsAbs(d[1]) == path.IsAbs(dir) &&
+		if d[1] != "" && InBucket(d[1]) == InBucket(dir) && path.IsAbs(d[1]) == path.IsAbs(dir) &&
 			(at == "./" || strings.HasPrefix(path.Clean(dir)+"/", at)) {
 			return setting(d[0], d[1]), true
 		}

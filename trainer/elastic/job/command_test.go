@@ -134,7 +134,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 		`--runtime=moon: expected kubernetes or local`,
 		`--job_name=Not OK: expected at most 40 lower-case letters, digits and '-', beginning and ending with a letter or digit`,
 		`--model_def is missing: name a model, as --model_def=mnist.mnist_functional_api.custom_model`,
-		`--training_data is missing: name a RecordIO directory or a .csv file`,
+		`--training_data is missing: name a directory of RecordIO files, a .csv file or a bucket`,
 		`--evaluation_steps=10: needs --validation_data`,
 		`--minibatch_size=0: expected 1 or more`,
 		`--checkpoint_steps=-1: expected 0 or more`,
@@ -301,10 +301,11 @@ func TestRefused(t *testing.T) {
 		"--num_workers=99999999999":     "expected a whole number",
 		"--frobnicate=1": "--frobnicate: unknown " +
 			"flag; see elasticdl train --help",
-		"--num_ps_pod=3":             "did you mean --num_ps_pods?",
-		"--validation_data=s3://b/p": "--validation_data=s3://b/p: records are read from files, not over a network",
-		"--follow --detach":          "--follow: contradicts --detach",
-		"--watch --detach":           "--watch: contradicts --detach",
+		"--num_ps_pod=3": "did you mean --num_ps_pods?",
+		"--validation_data=ftp://b/p": "--validation_data=ftp://b/p: expected a directory " +
+			"or a file, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
+		"--follow --detach": "--follow: contradicts --detach",
+		"--watch --detach":  "--watch: contradicts --detach",
 		"--watch --follow": "--follow: prints logs, but " +
 			"--watch prints progress; remove one of the two",
 		"--format=yaml":    "--format=yaml: expected text, json",

@@ -104,16 +104,19 @@ func (j *Job) checkModel(p *problems) {
 	}
 }
 
+// anyData says what records can be read from.
+const anyData = "name a directory of RecordIO files, a .csv file or a bucket"
+
 func (j *Job) checkData(p *problems) {
 	switch j.Type {
 	case Train:
-		p.given(j.TrainingData != "", setting("training_data"), "name a RecordIO directory or a .csv file")
+		p.given(j.TrainingData != "", setting("training_data"), anyData)
 		p.check(j.EvaluationSteps <= 0 || j.ValidationData != "",
 			setting("evaluation_steps", j.EvaluationSteps), "needs %v", setting("validation_data"))
 	case Evaluate:
-		p.given(j.ValidationData != "", setting("validation_data"), "name a RecordIO directory or a .csv file")
+		p.given(j.ValidationData != "", setting("validation_data"), anyData)
 	case Predict:
-		p.given(j.PredictionData != "", setting("prediction_data"), "name a RecordIO directory or a .csv file")
+		p.given(j.PredictionData != "", setting("prediction_data"), anyData)
 		p.given(j.PredictionOutputs != "", setting("prediction_outputs"),
 			"name a .csv file, or a directory for parts of it")
 	default:
@@ -141,9 +144,8 @@ func (j *Job) checkData(p *problems) {
 	}
 	for _, f := range []struct{ flag, value string }{{"training_data", j.TrainingData},
 		{"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
-		p.check(!strings.HasPrefix(f.value, "s3://") && !strings.HasPrefix(f.value, "gs://"), setting(f.flag, f.value),
-			"records are read from files, not over a network: copy them to a directory, or to a "+
-				"claim of %v", setting("volume"))
+		p.check(f.value == "" || bucketOrPath(f.value), setting(f.flag, f.value),
+			"expected a directory or a file, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
 	}
 	if !j.Trains() {
 		j.checkFixed(p)
@@ -169,7 +171,7 @@ func (j *Job) checkFixed(p *problems) {
 		p.check(bucketOrPath(out), setting("prediction_outputs", out),
 			"expected a .csv file or a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
 		data, within := j.dataAround(out)
-		p.check(!within || InBucket(out), setting("prediction_outputs", out),
+		p.check(!within, setting("prediction_outputs", out),
 			"it is in %v, of which every file is read; give another", data)
 	}
 }

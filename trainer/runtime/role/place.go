@@ -12,6 +12,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/store/bucket"
 	"github.com/elasticdl/elasticdl/trainer/store/prediction"
+	"github.com/elasticdl/elasticdl/trainer/train/data"
 )
 
 // WritableOutputs checks that predictions can be written to a file or directory, without writing
@@ -51,5 +52,16 @@ func Writable(dir string) error {
 			return fmt.Errorf("write to %s: %w", dir, err)
 		}
 		return nil
+	}
+}
+
+// Buckets returns a function that opens training data in buckets. All reading ends with ctx.
+func Buckets(ctx context.Context) data.Buckets {
+	return func(location string) (data.Place, string, error) {
+		place, only, err := bucket.OpenData(ctx, location)
+		if err != nil {
+			return nil, "", err
+		}
+		return place, only, nil
 	}
 }

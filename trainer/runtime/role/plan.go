@@ -88,7 +88,8 @@ func (r *records) shards(ctx context.Context, kind task.Kind, path string) (shar
 	var missing error
 	patience := outage.Patience{Log: r.log}
 	err = patience.Reach(ctx, func() (err error) {
-		if files, err = data.Open(path, r.job.DataReaderParams); errors.Is(err, fs.ErrNotExist) {
+		if files, err = data.Open(path, r.job.DataReaderParams, Buckets(context.WithoutCancel(ctx))); errors.Is(err,
+			fs.ErrNotExist) {
 			missing, err = err, nil
 		}
 		return err

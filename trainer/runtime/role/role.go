@@ -210,7 +210,7 @@ func RunWorker(ctx context.Context, r Role) error {
 	default:
 		err = worker.Run(working, worker.Options{
 			Member: member, Joined: joined, Meter: meter, Threads: cmp.Or(r.Threads, processors(cgroupRoot)), Log: log,
-			Open:   bucket.Opener(context.WithoutCancel(ctx)),
+			Open: bucket.Opener(context.WithoutCancel(ctx)), Buckets: Buckets(context.WithoutCancel(ctx)),
 			Listen: func() (net.Listener, error) { return net.Listen("tcp", cmp.Or(r.Listen, r.local())) },
 		})
 	}

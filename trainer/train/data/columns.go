@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path"
 	"slices"
 	"strconv"
@@ -159,7 +158,7 @@ func (f *Files) firstColumns() (want *columns, err error) {
 		want = &columns{from: f.name(name), names: names, count: len(names)}
 		return errFound
 	}
-	err = f.walk(func(name string, _ fs.FileInfo) error {
+	err = f.walk(func(name string, _ int64) error {
 		if !f.csv(name) {
 			return nil
 		}

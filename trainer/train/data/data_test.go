@@ -50,7 +50,7 @@ func writeFile(t testing.TB, dir, name, content string) string {
 
 func open(t testing.TB, path string, params map[string]string) *Files {
 	t.Helper()
-	r, err := Open(path, params)
+	r, err := Open(path, params, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestErrors(t *testing.T) {
 		"bad":     {filepath.Join("bad", "data-00007"), "no RecordIO file", "elasticdl dataset"},
 		"rows":    {filepath.Join("rows", "rows.csv"), "line 3", "1 fields, the first row has 2"},
 	} {
-		r, err := Open(filepath.Join(dir, path), nil)
+		r, err := Open(filepath.Join(dir, path), nil, nil)
 		if err == nil {
 			_, err = r.Shards()
 			r.Close()
@@ -279,7 +279,7 @@ func TestParams(t *testing.T) {
 		t.Errorf("tab: %q, %v", o.delimiter, err)
 	}
 	_, err := Open(path, map[string]string{"reader_type": "Parquet", "delimiter": "ab",
-		"header": "maybe", "columns": "x,x", "names": "x"})
+		"header": "maybe", "columns": "x,x", "names": "x"}, nil)
 	for _, name := range []string{"reader_type", "delimiter", "header", "columns", "names"} {
 		if err == nil || !strings.Contains(err.Error(), name+"=") {
 			t.Errorf("error %v does not name %s", err, name)

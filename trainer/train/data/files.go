@@ -5,24 +5,20 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/task"
-	"github.com/elasticdl/elasticdl/trainer/store/outage"
 	"golang.org/x/sync/errgroup"
 )
 
-// Files reads the files of a directory. It is a [Reader].
+// Files reads the files of a place. It is a [Reader].
 type Files struct {
 	// as given to Open, for errors
 	path string
-	// the directory of the files
-	dir string
-	// the single file in dir that is read; empty: all files
+	// the directory of the files, or their prefix in a bucket
+	place Place
+	// the single file of the place that is read; empty: all files
 	only string
 	options
 
@@ -53,23 +49,12 @@ type Files struct {
 // Close makes running and later reads fail.
 func (f *Files) Close() error {
 	f.closed.Store(true)
-	return nil
+	return f.place.Close()
 }
 
 // Scanned returns how many bytes of the files [Files.Shards] has indexed, and how many there are.
 // It may be called while Shards runs.
 func (f *Files) Scanned() (bytes, of int64) { return f.scanned.Load(), f.size.Load() }
-
-// within calls use with the directory of the files. It opens the directory for each call, because
-// on a network file system a handle that is kept may become stale.
-func (f *Files) within(use func(*os.Root) error) error {
-	root, err := os.OpenRoot(f.dir)
-	if err != nil {
-		return outage.Of(cause(err))
-	}
-	defer root.Close()
-	return use(root)
-}
 
 // Looked implements [Reader].
 func (f *Files) Looked() int64 { return f.looked.Load() }
@@ -133,8 +118,8 @@ func (f *Files) nothing(names []string, sizes []int64) error {
 
 // names lists the files, sorted, with the size of each in bytes.
 func (f *Files) names() (names []string, sizes []int64, err error) {
-	err = f.walk(func(name string, info fs.FileInfo) error {
-		names, sizes = append(names, name), append(sizes, info.Size())
+	err = f.walk(func(name string, size int64) error {
+		names, sizes = append(names, name), append(sizes, size)
 		return nil
 	})
 	if err != nil {
@@ -144,38 +129,16 @@ func (f *Files) names() (names []string, sizes []int64, err error) {
 }
 
 // walk calls visit with each file, sorted by name.
-func (f *Files) walk(visit func(name string, info fs.FileInfo) error) error {
-	return f.within(func(root *os.Root) error {
-		if f.only != "" {
-			info, err := root.Stat(f.only)
-			if err != nil {
-				return outage.Of(err)
-			}
-			return visit(f.only, info)
-		}
-		return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-			switch {
-			case err != nil:
-				return outage.Of(err)
-			case hidden(name):
-				if d.IsDir() {
-					return fs.SkipDir
-				}
-				return nil
-			case d.IsDir():
-				return nil
-			}
-			info, err := root.Stat(name) // follows links
-			if _, ok := errors.AsType[syscall.Errno](err); err != nil && !ok && d.Type()&fs.ModeSymlink != 0 {
-				return fmt.Errorf("%s is a link that leads out of the directory: expected files, or "+
-					"links to files in it", name)
-			}
-			if err == nil && info.Mode().IsRegular() {
-				return visit(name, info)
-			}
-			return outage.Of(err)
-		})
-	})
+func (f *Files) walk(visit func(name string, size int64) error) error {
+	if f.only == "" {
+		return f.place.Walk(visit)
+	}
+	_, size, file, err := f.place.Open(f.only)
+	if err != nil {
+		return err
+	}
+	file.Close()
+	return visit(f.only, size)
 }
 
 // ReadAt implements [Reader].
@@ -233,31 +196,18 @@ func (f *Files) index(shard string) (*index, error) {
 // open calls use with an open file, and adds the file's name to the error. Files are open only
 // while they are read, so that their number is not limited.
 func (f *Files) open(shard string, use func(r io.ReaderAt, size int64) error) error {
-	err := f.within(func(root *os.Root) error {
-		// A pipe would block Open.
-		if info, err := root.Stat(filepath.FromSlash(shard)); err != nil {
-			return outage.Of(cause(err))
-		} else if !info.Mode().IsRegular() {
-			return errors.New("not a regular file")
-		}
-		file, err := root.Open(filepath.FromSlash(shard))
-		if err != nil {
-			return outage.Of(cause(err))
-		}
-		defer file.Close()
-		info, err := file.Stat()
-		if err != nil {
-			return outage.Of(cause(err))
-		}
-		return use(stored{file, &f.closed}, info.Size())
-	})
+	r, size, file, err := f.place.Open(shard)
+	if err == nil {
+		err = use(stored{r, &f.closed}, size)
+		file.Close()
+	}
 	if err != nil {
 		return fmt.Errorf("read %s: %w", f.name(shard), err)
 	}
 	return nil
 }
 
-func (f *Files) name(shard string) string { return filepath.Join(f.dir, filepath.FromSlash(shard)) }
+func (f *Files) name(shard string) string { return f.place.Name(shard) }
 
 // cause strips operation and path from an error of the file system; callers name the file
 // themselves.

@@ -40,10 +40,23 @@ type options struct {
 //	             those of the first CSV file
 //
 // CSV files with a header are read by name: all have the columns of the first one, in any order.
-func Open(path string, params map[string]string) (*Files, error) {
+//
+// A path with "://" is opened by buckets: files are then objects whose names begin with a prefix.
+func Open(path string, params map[string]string, buckets Buckets) (*Files, error) {
 	opts, err := parseParams(params)
 	if err != nil {
 		return nil, fmt.Errorf("read data %s: %w", path, err)
+	}
+	f := &Files{path: path, options: opts, indexes: map[string]*index{},
+		orders: map[string][]int{}, known: map[string][]task.Block{}}
+	if strings.Contains(path, "://") {
+		if buckets == nil {
+			return nil, fmt.Errorf("read data %s: expected a directory or a file of this machine", path)
+		}
+		if f.place, f.only, err = buckets(path); err != nil {
+			return nil, fmt.Errorf("read data: %w", err)
+		}
+		return f, nil
 	}
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -52,30 +65,30 @@ func Open(path string, params map[string]string) (*Files, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("read data: %w", outage.Of(err))
 	}
-	f := &Files{path: path, dir: path, options: opts, indexes: map[string]*index{},
-		orders: map[string][]int{}, known: map[string][]task.Block{}}
+	at := directory(path)
 	if !info.IsDir() {
-		if err := f.one(path); err != nil {
+		if at, err = f.one(path); err != nil {
 			return nil, fmt.Errorf("read data: %w", outage.Of(err))
 		}
 	}
-	if err := f.within(func(*os.Root) error { return nil }); err != nil {
+	f.place = at
+	if err := at.within(func(*os.Root) error { return nil }); err != nil {
 		return nil, fmt.Errorf("read data %s: %w", path, err)
 	}
 	return f, nil
 }
 
-// one makes f read the single file at path. If path is a symbolic link, f reads the link's target,
-// and the name of the link decides whether it is CSV.
-func (f *Files) one(path string) error {
+// one makes f read the single file at path, and returns its directory. If path is a symbolic link,
+// f reads the link's target, and the name of the link decides whether it is CSV.
+func (f *Files) one(path string) (directory, error) {
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode()&os.ModeSymlink != 0 {
 		csv := f.csv(path)
 		f.csv = func(string) bool { return csv }
 		path, err = filepath.EvalSymlinks(path)
 	}
-	f.dir, f.only = filepath.Dir(path), filepath.Base(path)
-	return err
+	f.only = filepath.Base(path)
+	return directory(filepath.Dir(path)), err
 }
 
 // parseParams returns the options that the parameters set. Its error names every wrong parameter.

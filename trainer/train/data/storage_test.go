@@ -36,7 +36,7 @@ func TestMissingDirectory(t *testing.T) {
 		"record": func() error { _, err := r.ReadAt("rows", 7); return err },
 		"index":  func() error { _, err := r.ReadAt("bad", 0); return err },
 		"shards": func() error { _, err := r.Shards(); return err },
-		"open":   func() error { _, err := Open(dir, nil); return err },
+		"open":   func() error { _, err := Open(dir, nil, nil); return err },
 	} {
 		if err := read(); !outage.Is(err) || !strings.Contains(err.Error(), dir) ||
 			!strings.Contains(err.Error(), "no such file") {
@@ -53,7 +53,7 @@ func TestMissingDirectory(t *testing.T) {
 		"too many":         func() error { _, err := r.ReadAt("rows", 30); return err },
 		"a way out":        func() error { _, err := r.ReadAt("../data.away/rows", 0); return err },
 		"no regular file":  func() error { _, err := r.ReadAt(".", 0); return err },
-		"a file, no place": func() error { _, err := Open(filepath.Join(dir, "rows", "more"), nil); return err },
+		"a file, no place": func() error { _, err := Open(filepath.Join(dir, "rows", "more"), nil, nil); return err },
 	} {
 		if err := read(); err == nil || outage.Is(err) {
 			t.Errorf("%s: %v, storage error: %t", name, err, outage.Is(err))
@@ -98,12 +98,12 @@ func TestFailedRead(t *testing.T) {
 		format format
 	}{"RecordIO": {b.String(), recordIO{}}, "CSV": {rows, csvFormat{',', true}}} {
 		read := func(r io.ReaderAt) (records int, err error) {
-			x, err := c.format.index(stored{r, new(atomic.Bool)}, int64(len(c.file)))
+			x, err := c.format.index(stored{local{r}, new(atomic.Bool)}, int64(len(c.file)))
 			if err != nil {
 				return 0, err
 			}
 			for _, b := range x.blocks {
-				block, err := c.format.read(stored{r, new(atomic.Bool)}, b)
+				block, err := c.format.read(stored{local{r}, new(atomic.Bool)}, b)
 				if err != nil {
 					return 0, err
 				}
@@ -158,7 +158,7 @@ func (r *tripped) ReadAt(b []byte, offset int64) (int, error) {
 
 // Close ends indexing that is running.
 func TestCloseEndsTheScan(t *testing.T) {
-	f := new(Files)
+	f := &Files{place: directory(t.TempDir())}
 	text := strings.NewReader(strings.Repeat("1,2\n", 1<<20))
 	r := &tripped{text, f, 0}
 	if _, err := (csvFormat{',', true}).index(stored{r, &f.closed}, text.Size()); !errors.Is(err,

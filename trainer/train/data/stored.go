@@ -4,11 +4,9 @@ import (
 	"io"
 	"os"
 	"sync/atomic"
-
-	"github.com/elasticdl/elasticdl/trainer/store/outage"
 )
 
-// stored reads a file, and returns errors of its storage as an [outage.Error].
+// stored reads a file until its reader is closed.
 type stored struct {
 	io.ReaderAt
 	closed *atomic.Bool // makes reads fail once it is true
@@ -18,11 +16,7 @@ func (s stored) ReadAt(b []byte, offset int64) (int, error) {
 	if s.closed.Load() {
 		return 0, os.ErrClosed
 	}
-	n, err := s.ReaderAt.ReadAt(b, offset)
-	if err != nil && err != io.EOF {
-		err = outage.Of(cause(err))
-	}
-	return n, err
+	return s.ReaderAt.ReadAt(b, offset)
 }
 
 // counted counts the bytes that are read.

@@ -41,7 +41,7 @@ func TestRowsOfCSV(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "rows.csv"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	reader, err := data.Open(dir, map[string]string{"delimiter": ";"})
+	reader, err := data.Open(dir, map[string]string{"delimiter": ";"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestToldBlocks(t *testing.T) {
 		}
 	}
 	write(text)
-	master, err := data.Open(dir, map[string]string{"delimiter": ";"})
+	master, err := data.Open(dir, map[string]string{"delimiter": ";"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestToldBlocks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		bad := []task.Block{{First: 2500, Records: -1}}
 		b := newBench(t, ps.ServerConfig{Async: true}, told(1, master.Blocks("rows.csv", 2500, 2504)), told(2, bad))
-		worker, err := data.Open(dir, map[string]string{"delimiter": ";"})
+		worker, err := data.Open(dir, map[string]string{"delimiter": ";"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

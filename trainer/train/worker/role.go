@@ -35,6 +35,8 @@ type Options struct {
 	Listen func() (net.Listener, error)
 	// Open opens a directory of checkpoints or of an export; nil: on this machine.
 	Open checkpoint.Opener
+	// Buckets opens training data in buckets; nil: data is on this machine.
+	Buckets data.Buckets
 	// Prepare makes what the job needs; done releases it. Run sets the worker's identity and
 	// connections. Nil: the model that the job names, and its data.
 	Prepare func(context.Context, *job.Job) (cfg Config, done func(), err error)
@@ -137,7 +139,7 @@ func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func
 		}
 		var files *data.Files
 		err = outage.Patience{Log: o.Log}.Reach(ctx, func() (err error) {
-			files, err = data.Open(d.path, j.DataReaderParams)
+			files, err = data.Open(d.path, j.DataReaderParams, o.Buckets)
 			return err
 		})
 		if err != nil {

@@ -44,7 +44,7 @@ func TestCIFAR(t *testing.T) {
 	}
 	at := 0
 	for _, part := range []string{"train", "test"} {
-		r, err := data.Open(filepath.Join(out, part), nil)
+		r, err := data.Open(filepath.Join(out, part), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

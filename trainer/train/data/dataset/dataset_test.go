@@ -97,7 +97,7 @@ func sourceDir(t *testing.T, files map[string][]byte) string {
 func checkMade(t *testing.T, out string, perShard int) {
 	t.Helper()
 	for part, n := range map[string]int{"train": 10, "test": 3} {
-		r, err := data.Open(filepath.Join(out, part), nil)
+		r, err := data.Open(filepath.Join(out, part), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -531,7 +531,7 @@ func TestShippedDigits(t *testing.T) {
 	if err != nil || res != (Result{Train: 10_000, Test: 2_000}) {
 		t.Fatal(res, err)
 	}
-	r, err := data.Open(filepath.Join(out, "train"), nil)
+	r, err := data.Open(filepath.Join(out, "train"), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,7 +94,7 @@ func (m manifest) check(out string, l Layout) (Result, error) {
 
 // countRecords returns the number of records below a directory.
 func countRecords(dir string) (n int64, err error) {
-	r, err := data.Open(dir, nil)
+	r, err := data.Open(dir, nil, nil)
 	if err != nil {
 		return 0, err
 	}
