@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -329,5 +330,36 @@ func TestPiecesWithoutRoom(t *testing.T) {
 	}
 	if err := p.close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Data in Google Cloud Storage is read the same way.
+func TestDataAtGoogle(t *testing.T) {
+	content := bytes.Repeat([]byte("0123456789"), 1000)
+	g := &gcs{objects: map[string][]byte{"rows/a/b": content, "rows/c": []byte("c"), "rowsmore": []byte("x")}}
+	server := httptest.NewServer(g)
+	t.Cleanup(server.Close)
+	t.Setenv("STORAGE_EMULATOR_HOST", strings.TrimPrefix(server.URL, "http://"))
+	d, only, err := OpenData(t.Context(), "gs://b/rows")
+	if err != nil || only != "" {
+		t.Fatal(only, err)
+	}
+	defer d.Close()
+	if got := walked(t, d); !slices.Equal(got, []string{"a/b 10000", "c 1"}) {
+		t.Errorf("there are %q", got)
+	}
+	r, size, _, err := d.Open("a/b")
+	if err != nil || size != int64(len(content)) {
+		t.Fatal(size, err)
+	}
+	b := make([]byte, 10)
+	if n, err := r.ReadAt(b, 4321); n != 10 || err != nil || string(b) != "1234567890" {
+		t.Errorf("%q, %v", b[:n], err)
+	}
+	if _, _, err := OpenData(t.Context(), "gs://b/none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("another prefix: %v", err)
+	}
+	if _, only, err := OpenData(t.Context(), "gs://b/rows/c"); err != nil || only != "c" {
+		t.Errorf("one object: %q, %v", only, err)
 	}
 }
