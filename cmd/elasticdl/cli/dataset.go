@@ -12,6 +12,8 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/runtime/image"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
+	"github.com/elasticdl/elasticdl/trainer/store/bucket"
+	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/train/data/dataset"
 )
 
@@ -34,10 +36,13 @@ ImageFolder:
 
 Without --source a data set is downloaded from public mirrors. cifar10 has no mirror.
 
-With --to the data set is copied to a PersistentVolumeClaim of a cluster, by a temporary pod that
-mounts the claim and runs --image_name; OUT is optional. The files appear at the end, complete and
-verified.`,
+With --to=claim:NAME/PATH the data set is copied to a PersistentVolumeClaim of a cluster, by a
+temporary pod that mounts the claim and runs --image_name; OUT is optional. The files appear at the
+end, complete and verified. With --to=s3://BUCKET/PREFIX or gs://BUCKET/PREFIX it is copied to a
+bucket, from where jobs read it, with the credentials of this machine. Each file appears complete,
+and another call continues after an error.`,
 		Example: "  elasticdl dataset mnist data/mnist\n" +
+			"  elasticdl dataset mnist --to=s3://datasets/mnist?region=us-west-2\n" +
 			"  elasticdl dataset images-synthetic data/images --classes=4 --per_class=50\n" +
 			"  elasticdl dataset mnist --to claim:fileserver-claim/mnist --image_name=REGISTRY/elasticdl:mnist",
 		ValidArgs: dataset.Names(),
@@ -52,7 +57,8 @@ verified.`,
 		"images-synthetic: number of training images per class; validation has a fifth of it")
 	flags.IntVar(&d.Synthetic.Size, "size", 64, "images-synthetic: width and height in pixels")
 	flags.Uint64Var(&d.Synthetic.Seed, "seed", 0, "images-synthetic: seed of the generator")
-	flags.StringVar(&d.to, "to", "", "destination claim:NAME/PATH: a directory of a PersistentVolumeClaim")
+	flags.StringVar(&d.to, "to", "",
+		"destination claim:NAME/PATH: a directory of a PersistentVolumeClaim; or s3://… or gs://…")
 	flags.StringVar(&d.copy.Image, "image_name", "", "image of the pod of --to, as printed by zoo push")
 	flags.StringVar(&d.copy.Pull, "image_pull_policy", "",
 		"Always, IfNotPresent or Never; default: the cluster's")
@@ -95,12 +101,24 @@ func (d *datasetRun) check(cmd *cobra.Command, args []string) error {
 		}
 		return errors.Join(problems...)
 	}
+	if d.toBucket() {
+		if _, err := checkpoint.ParseLocation(d.to); err != nil {
+			problems = append(problems, fmt.Errorf("--to=%w", err))
+		}
+		for _, name := range []string{"image_name", "image_pull_policy", "namespace", "context", "kubeconfig"} {
+			if f := cmd.Flags().Lookup(name); f.Changed {
+				problems = append(problems, fmt.Errorf("--%s=%s: has no effect on a bucket; remove it", name, f.Value))
+			}
+		}
+		return errors.Join(problems...)
+	}
 	claim, path, _ := strings.Cut(strings.TrimPrefix(d.to, "claim:"), "/")
 	d.copy.Claim, d.copy.To = claim, strings.Trim(path, "/")
 	if !strings.HasPrefix(d.to, "claim:") || claim == "" || !filepath.IsLocal(d.copy.To) ||
 		filepath.Clean(d.copy.To) != d.copy.To || d.copy.To == "." {
 		problems = append(problems,
-			fmt.Errorf("--to=%s: expected claim:NAME/PATH, a PersistentVolumeClaim and a directory on it", d.to))
+			fmt.Errorf("--to=%s: expected claim:NAME/PATH, a PersistentVolumeClaim and a directory on it, or "+
+				"s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", d.to))
 	}
 	if d.copy.Image == "" {
 		problems = append(problems,
@@ -114,6 +132,9 @@ func (d *datasetRun) check(cmd *cobra.Command, args []string) error {
 	}
 	return errors.Join(problems...)
 }
+
+// toBucket reports whether the data set is copied to a bucket.
+func (d *datasetRun) toBucket() bool { return strings.Contains(d.to, "://") }
 
 // checkSet returns the mistakes in the flags that only some data sets have.
 func (d *datasetRun) checkSet(cmd *cobra.Command) (problems []error) {
@@ -140,7 +161,7 @@ func (d *datasetRun) checkSet(cmd *cobra.Command) (problems []error) {
 
 func (d *datasetRun) run(cmd *cobra.Command) error {
 	var cluster *kube.Client
-	if d.to != "" {
+	if d.to != "" && !d.toBucket() {
 		var err error
 		if cluster, err = d.location.connect(cmd); err != nil {
 			return usage(fmt.Errorf("--to=%s: %w", d.to, err))
@@ -165,6 +186,15 @@ func (d *datasetRun) run(cmd *cobra.Command) error {
 		d.copy.From, target = d.Out, d.to
 		existed, err = cluster.CopyToClaim(cmd.Context(), d.copy, func(p kube.CopyProgress) {
 			show.show(stepProgress{Step: p.Step, Bytes: true, Done: p.Done, Total: p.Total})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if d.toBucket() {
+		target = strings.TrimSuffix(strings.SplitN(d.to, "?", 2)[0], "/")
+		existed, err = bucket.Upload(cmd.Context(), d.Out, d.to, func(done, total int64) {
+			show.show(stepProgress{Step: "upload", Bytes: true, Done: done, Total: total})
 		})
 		if err != nil {
 			return err

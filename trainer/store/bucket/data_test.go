@@ -363,3 +363,55 @@ func TestDataAtGoogle(t *testing.T) {
 		t.Errorf("one object: %q, %v", only, err)
 	}
 }
+
+// An upload that ends half way is continued, and touches nothing that is not the same.
+func TestUpload(t *testing.T) {
+	s := newStore(t)
+	dir := t.TempDir()
+	for name, content := range map[string]string{"train/0": "zero", "train/1": "one", "test/0": "", ".hidden": "x"} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.put(t, "mnist/train/0", []byte("zero"))
+	var last, most int64
+	progress := func(done, total int64) {
+		if done < last || done > total {
+			t.Errorf("%d of %d after %d", done, total, last)
+		}
+		last, most = done, total
+	}
+	upload := func() (bool, error) {
+		last = 0
+		return Upload(t.Context(), dir, s.at("mnist"), progress)
+	}
+	if existed, err := upload(); existed || err != nil || last != 7 || most != 7 {
+		t.Errorf("%t, %v, %d of %d", existed, err, last, most)
+	}
+	if existed, err := upload(); !existed || err != nil {
+		t.Errorf("again: %t, %v", existed, err)
+	}
+	d, _, err := OpenData(t.Context(), s.at("mnist"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := walked(t, d); !slices.Equal(got, []string{"test/0 0", "train/0 4", "train/1 3"}) {
+		t.Errorf("there are %q", got)
+	}
+	s.put(t, "mnist/other", []byte("x"))
+	s.put(t, "mnist/train/1", []byte("One"))
+	s.asked("")
+	if _, err := upload(); err == nil || !strings.Contains(err.Error(),
+		"s3://b/mnist/other is not one of these files") ||
+		!strings.Contains(err.Error(), "s3://b/mnist/train/1 has other contents") {
+		t.Errorf("with other objects: %v", err)
+	}
+	if changed := s.asked("PUT"); len(changed) > 0 {
+		t.Errorf("it changed %q", changed)
+	}
+	if _, err := Upload(t.Context(), dir, "/data", progress); err == nil {
+		t.Error("a directory is a bucket")
+	}
+}
