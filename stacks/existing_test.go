@@ -86,6 +86,18 @@ func TestExistingKeepsItsClaim(t *testing.T) {
 	e.refused("existing.volume.capacityGb: missing, and the claim data-claim is this stack's own")
 }
 
+// A change of an object that was deleted since is refused with the cure, as on other clusters.
+func TestExistingAfterStop(t *testing.T) {
+	t.Parallel()
+	e := start(t, "existing")
+	e.up()
+	if err := e.cloud.Kubernetes.Remove(jobObject, specObject, stateOf); err != nil {
+		t.Fatal(err)
+	}
+	e.set("elasticdl:job.numWorkers", 3)
+	e.refused("ConfigMap elasticdl/elasticdl-test-mnist is to be changed, and was deleted since", "pulumi up --refresh")
+}
+
 // Another cluster of the same kubeconfig, or one without an answer, is an error that names it.
 func TestExistingContext(t *testing.T) {
 	t.Parallel()

@@ -149,6 +149,10 @@ func TestOf(t *testing.T) {
 			section(c, "gke")["gpuPool"] = map[string]any{"machineType": "n1-standard-4",
 				"accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 1}
 		}, 0, 0, 0.35 + 0.19 + 0.0137 + 0.0014, ""},
+		"GPUs without a price": {func(c map[string]any) {
+			section(c, "gke")["gpuPool"] = map[string]any{"machineType": "n1-standard-4",
+				"accelerator": "nvidia-new-1", "gpus": 1, "maxNodes": 1}
+		}, 0, 0, 0, "nvidia-new-1"},
 		"spot": {func(c map[string]any) { section(c, "gke")["workerPool"].(map[string]any)["spot"] = true },
 			0, math.NaN(), -3 * (0.38 - 0.134), ""},
 		"an unknown machine": {func(c map[string]any) {

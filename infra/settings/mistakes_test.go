@@ -512,7 +512,7 @@ var mistakes = []mistake{
 	{cloud: "gke", path: "job.numPS", value: "2",
 		want: "2: strategy=AllreduceStrategy has no parameter servers", at: "job.numPS",
 		also: map[string]string{"job.strategy": "AllreduceStrategy"}},
-	{cloud: "gke", path: "job.trainingData", want: "missing: name a RecordIO directory"},
+	{cloud: "gke", path: "job.trainingData", want: "missing: name a directory of RecordIO files"},
 	{cloud: "gke", path: "job.validationData", at: "job.evaluationSteps", want: "200: needs validationData"},
 	{cloud: "gke", path: "job.namespace", value: "default",
 		want: "default: the job runs in platform.namespace, elasticdl; remove it"},

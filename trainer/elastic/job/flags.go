@@ -196,17 +196,15 @@ var flags = append([]Flag{
 
 	{Name: "training_data", Topic: Data, Effect: Everywhere,
 		Aliases: []string{"train_data_dir", "training_data_dir"},
-		Usage:   "RecordIO directory or file, or .csv file; also s3://… or gs://… (required)",
-		bind: func(c *Command) value {
+		Usage:   "RecordIO directory or file, .csv, or bucket (required)", bind: func(c *Command) value {
 			return filePath(&c.Job.TrainingData)
 		}},
 	{Name: "validation_data", Topic: Data, Effect: Everywhere, Aliases: []string{"evaluation_data_dir"},
-		Usage: "as --training_data (required by evaluate)", bind: func(c *Command) value {
+		Usage: "RecordIO directory or file, .csv, or bucket (required by evaluate)", bind: func(c *Command) value {
 			return filePath(&c.Job.ValidationData)
 		}},
 	{Name: "prediction_data", Topic: Data, Effect: Everywhere,
-		Usage: "RecordIO directory or file, or .csv file; also s3://… or gs://… (required)",
-		bind: func(c *Command) value {
+		Usage: "RecordIO directory or file, .csv, or bucket (required)", bind: func(c *Command) value {
 			return filePath(&c.Job.PredictionData)
 		}},
 	{Name: "prediction_outputs", Topic: Data, Effect: Everywhere,

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/secret"
 )
 
 // MaxName is the longest job name: elasticdl-<job>-worker-<n> is a label of at most 63 characters.
@@ -144,7 +146,9 @@ func (j *Job) checkData(p *problems) {
 	}
 	for _, f := range []struct{ flag, value string }{{"training_data", j.TrainingData},
 		{"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
-		p.check(f.value == "" || bucketOrPath(f.value), setting(f.flag, f.value),
+		// a URL with a password is reported as a secret, without its text
+		hidden := secret.Looks("", f.value) != ""
+		p.check(f.value == "" || hidden || bucketOrPath(f.value), setting(f.flag, f.value),
 			"expected a directory or a file, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
 	}
 	if !j.Trains() {

@@ -23,7 +23,7 @@ type pieceKey struct {
 type pieces struct {
 	slots int64 // how many pieces have room
 
-	mu sync.RWMutex
+	mu sync.Mutex
 	// nil = none is kept yet, or none can be
 	file   *os.File
 	closed bool
@@ -44,21 +44,16 @@ func newPieces(limit int64) *pieces {
 // read reads a part of a piece that is kept, and reports whether it is.
 func (p *pieces) read(key pieceKey, b []byte, offset int64) bool {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	e, ok := p.known[key]
-	if ok {
-		p.order.MoveToFront(e)
-	}
-	p.mu.Unlock()
 	if !ok {
 		return false
 	}
-	p.mu.RLock()
-	defer p.mu.RUnlock()
 	k := e.Value.(*kept)
-	// another piece may have its place by now
-	if p.known[key] != e || offset+int64(len(b)) > int64(k.size) {
+	if offset+int64(len(b)) > int64(k.size) {
 		return false
 	}
+	p.order.MoveToFront(e)
 	_, err := p.file.ReadAt(b, k.slot*pieceSize+offset)
 	return err == nil
 }
