@@ -18,5 +18,8 @@ type Live interface {
 		namespace, name string) (map[string]any, error)
 }
 
+// ByAddress begins the identity of a cluster that is known only by its address and authority.
+const ByAddress = "address-"
+
 // ErrForbidden reports that the user may not read an object.
 var ErrForbidden = errors.New("this user may not read it")

@@ -156,7 +156,7 @@ func (tr *trial) others(data string) (names []string) {
 }
 
 // apply applies an object in the trial's namespace.
-func (tr *trial) apply(o section) {
+func (tr *trial) apply(o section, flags ...string) {
 	tr.t.Helper()
 	text, err := json.Marshal(o)
 	file := filepath.Join(tr.t.TempDir(), "object.json")
@@ -166,7 +166,7 @@ func (tr *trial) apply(o section) {
 	if err != nil {
 		tr.t.Fatal(err)
 	}
-	tr.run("kubectl", "apply", "-f", file)
+	tr.run("kubectl", append([]string{"apply", "-f", file}, flags...)...)
 }
 
 // versions returns the UID and version of each object.
@@ -191,15 +191,23 @@ func (tr *trial) user(page string) string {
 	if block == nil {
 		tr.t.Fatalf("%s has no Role", page)
 	}
-	var role section
-	if err := yaml.Unmarshal(block[1], &role); err != nil {
-		tr.t.Fatal(err)
-	}
-	sub(role, "metadata")["namespace"] = tr.namespace
-	tr.apply(role)
 	tr.run("kubectl", "create", "serviceaccount", "somebody")
-	tr.run("kubectl", "create", "rolebinding", "somebody", "--role=elasticdl-stack",
-		"--serviceaccount="+tr.namespace+":somebody")
+	account := "--serviceaccount=" + tr.namespace + ":somebody"
+	for i, doc := range strings.Split(string(block[1]), "\n---\n") {
+		var role section
+		if err := yaml.Unmarshal([]byte(doc), &role); err != nil {
+			tr.t.Fatal(err)
+		}
+		metadata, in := sub(role, "metadata"), "--namespace=kube-system"
+		if i == 0 {
+			metadata["namespace"], in = tr.namespace, "--namespace="+tr.namespace
+		}
+		name := metadata["name"].(string) + "-" + tr.namespace
+		metadata["name"] = name
+		tr.apply(role, in)
+		tr.run("kubectl", "create", "rolebinding", name, "--role="+name, account, in)
+		tr.t.Cleanup(func() { tr.try("kubectl", "delete", "role,rolebinding", name, "--ignore-not-found", in) })
+	}
 	token := strings.TrimSpace(tr.run("kubectl", "create", "token", "somebody", "--duration=2h"))
 	admin, err := os.ReadFile(tr.kubeconfig)
 	if err != nil {

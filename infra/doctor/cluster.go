@@ -44,8 +44,13 @@ func (e *examination) cluster(s *settings.Settings) {
 	var refused []string
 	for _, kind := range create {
 		// its exit status is 1 if the answer is no
-		if answer, err := ask("auth", "can-i", "create", kind, in); err != nil || strings.TrimSpace(answer) != "yes" {
+		switch answer, err := ask("auth", "can-i", "create", kind, in); strings.TrimSpace(answer) {
+		case "yes":
+		case "no":
 			refused = append(refused, kind)
+		default:
+			e.say(Unknown, "rights", "", "to create %s: %v", kind, err)
+			return
 		}
 	}
 	if len(refused) > 0 {
@@ -63,14 +68,14 @@ func (e *examination) storage(s *settings.Settings, ask func(...string) (string,
 	case v == nil:
 	case v.CapacityGB == 0:
 		if _, err := ask("get", "persistentvolumeclaim", v.Name, in); err != nil {
-			e.say(Missing, "claim", "let the stack make it: existing.volume.capacityGb; or name another: "+
+			e.say(absent(err), "claim", "let the stack make it: existing.volume.capacityGb; or name another: "+
 				"kubectl get pvc "+in, "%s: %v", v.Name, err)
 			return
 		}
 		e.say(OK, "claim", "", "%s", v.Name)
 	case v.StorageClass != "":
 		if _, err := ask("get", "storageclass", v.StorageClass); err != nil {
-			e.say(Missing, "storage class", "kubectl get storageclass lists them", "%s: %v", v.StorageClass, err)
+			e.say(absent(err), "storage class", "kubectl get storageclass lists them", "%s: %v", v.StorageClass, err)
 			return
 		}
 		e.say(OK, "storage class", "", "%s", v.StorageClass)
@@ -87,4 +92,13 @@ func (e *examination) storage(s *settings.Settings, ask func(...string) (string,
 				"as %s asks for", v.AccessMode)
 		}
 	}
+}
+
+// absent returns the state of an object of which kubectl says why it cannot be shown: only one that
+// does not exist is missing.
+func absent(err error) State {
+	if strings.Contains(err.Error(), "(NotFound)") {
+		return Missing
+	}
+	return Unknown
 }

@@ -129,7 +129,7 @@ func (e *examination) googleQuotas(s *settings.Settings) {
 		e.say(Unknown, "quotas", "", "of the project: %v", err)
 		return
 	}
-	small := 0
+	small, unasked := 0, 0
 	for _, need := range s.GKE.Quotas() {
 		all, at := inRegion, region
 		if need.Project {
@@ -137,18 +137,19 @@ func (e *examination) googleQuotas(s *settings.Settings) {
 		}
 		i := slices.IndexFunc(all, func(q googleQuota) bool { return q.Metric == need.Metric })
 		if i < 0 {
+			unasked++
 			e.say(Unknown, "quota "+need.Metric, "look in the console: IAM & Admin, Quotas",
 				"%d of it are needed with all pools at maxNodes", need.N)
 			continue
 		}
 		if q := all[i]; q.Limit-q.Usage < float64(need.N) {
 			small++
-			e.say(Missing, "quota "+need.Metric, "ask for more in the console: IAM & Admin, Quotas; or fewer maxNodes",
+			e.say(Note, "quota "+need.Metric, "ask for more in the console: IAM & Admin, Quotas; or fewer maxNodes",
 				"%s has %g, of which %g are used, and the stack needs %d with all pools at maxNodes", at, q.Limit,
 				q.Usage, need.N)
 		}
 	}
-	if small == 0 {
+	if small+unasked == 0 {
 		e.say(OK, "quotas", "", "large enough for all pools at maxNodes")
 	}
 }

@@ -42,11 +42,12 @@ func New(there infra.Live) func(*pulumi.Context, *settings.Settings) (*infra.Clu
 }
 
 // identity returns the UID of kube-system, which is unique to a cluster and stays as long as it
-// does. For users who may not read that namespace it is a hash of what their kubeconfig says.
+// does. For users who may not read that namespace it is [ByAddress], and a hash of what their
+// kubeconfig says.
 func identity(ctx *pulumi.Context, is *live.Context, there infra.Live) (string, error) {
 	system, err := there.Get(ctx.Context(), "", is.Name, infra.KindNamespace, "", "kube-system")
 	if errors.Is(err, infra.ErrForbidden) {
-		return is.Hash, nil
+		return infra.ByAddress + is.Hash, nil
 	}
 	if err != nil {
 		return "", err

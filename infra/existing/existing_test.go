@@ -87,7 +87,7 @@ func TestIdentity(t *testing.T) {
 	for _, server := range []string{"a.example", "c.example"} {
 		_, id, err := found(t, strings.ReplaceAll(kubeconfig, "a.example", server), there,
 			settings.Existing{Context: "again"})
-		if err != nil || id == "" || strings.HasPrefix(id, "uid") {
+		if err != nil || !strings.HasPrefix(id, infra.ByAddress) {
 			t.Errorf("forbidden: %q, %v", id, err)
 		}
 		hashes[id] = true

@@ -9,6 +9,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
+	"github.com/elasticdl/elasticdl/test/sdk"
 )
 
 // K15: a claim for which the cluster makes the volume is protected, and asks for what the settings
@@ -59,5 +60,12 @@ func TestOnDemand(t *testing.T) {
 	claim = graph.Find(all, "kubernetes:core/v1:PersistentVolumeClaim", "claim")
 	if claim.Inputs["spec"].ObjectValue()["storageClassName"].HasValue() || claim.Options.Protect {
 		t.Errorf("without a class, which is the default of the cluster: %v", claim)
+	}
+}
+
+// The provider's version is that of its SDK.
+func TestSDKVersion(t *testing.T) {
+	if is := sdk.Of(t, "github.com/pulumi/pulumi-kubernetes/sdk/v4", "go/kubernetes").Version; is != sdkVersion {
+		t.Errorf("the provider is of version %s, go.mod has %s", sdkVersion, is)
 	}
 }

@@ -85,6 +85,12 @@ func rails(ctx *pulumi.Context, s *settings.Settings, g *infra.Guard) (pulumi.Re
 // created again.
 func sameCluster(s *settings.Settings, g *infra.Guard, was, now resource.PropertyMap) error {
 	before, after := text(was["cluster"]), text(now["cluster"])
+	if s.Existing != nil && before != "" && strings.HasPrefix(before, infra.ByAddress) != strings.HasPrefix(after,
+		infra.ByAddress) {
+		return fmt.Errorf("%s:existing.context: whether this is the cluster of the stack is not known: only one of "+
+			"the users of this stack may read the namespace kube-system, which identifies it: give all of them that "+
+			"right: docs/infrastructure/existing.md", s.Project)
+	}
 	if s.Existing != nil && before != "" && before != after {
 		return fmt.Errorf("%s:existing.context: the stack is on another cluster, and its objects would "+
 			"stay there: choose that one: kubectl config use-context, or existing.context. To move the stack: "+

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 type workflow struct {
@@ -28,7 +30,7 @@ type workflow struct {
 		} `json:"concurrency"`
 		Strategy struct {
 			Matrix struct {
-				Stack  []string `json:"stack"`
+				Stack  any      `json:"stack"` // a list, or an expression
 				Target []string `json:"target"`
 			} `json:"matrix"`
 		} `json:"strategy"`
@@ -64,17 +66,24 @@ func TestWorkflowHasAllStacks(t *testing.T) {
 		stacks = append(stacks, strings.TrimSuffix(strings.TrimPrefix(filepath.Base(f), "Pulumi."), ".yaml"))
 	}
 	preview, up := w.Jobs["preview"], w.Jobs["up"]
-	previewed := slices.Compact(slices.Sorted(slices.Values(slices.Concat(
-		w.Jobs["local"].Strategy.Matrix.Stack, preview.Strategy.Matrix.Stack))))
-	if !slices.Equal(previewed, slices.Sorted(slices.Values(stacks))) {
-		t.Errorf("previews of %v, and stacks are %v", previewed, stacks)
+	local := fmt.Sprint(w.Jobs["local"].Strategy.Matrix.Stack)
+	expression := regexp.MustCompile(`^\$\{\{ fromJSON\(vars\.STACKS \|\| '\[(.*)\]'\) \}\}$`)
+	byDefault := expression.FindStringSubmatch(fmt.Sprint(preview.Strategy.Matrix.Stack))
+	if byDefault == nil {
+		t.Fatalf("previews of %v", preview.Strategy.Matrix.Stack)
 	}
-	if got := up.Strategy.Matrix.Stack; len(got) == 0 || !slices.Equal(got, preview.Strategy.Matrix.Stack) {
-		t.Errorf("up of %v, previews of %v", got, preview.Strategy.Matrix.Stack)
+	for _, stack := range stacks {
+		if !strings.Contains(local+" "+byDefault[1], stack) {
+			t.Errorf("previews of %s and %s, and not of %s", local, byDefault[1], stack)
+		}
 	}
-	if drift := w.Jobs["drift"]; drift.Environment != preview.Environment ||
-		!slices.Equal(drift.Strategy.Matrix.Stack, preview.Strategy.Matrix.Stack) {
-		t.Errorf("drift of %v in %s", drift.Strategy.Matrix.Stack, drift.Environment)
+	for _, job := range []string{"up", "drift"} {
+		if got := w.Jobs[job].Strategy.Matrix.Stack; got != preview.Strategy.Matrix.Stack {
+			t.Errorf("%s of %v, previews of %v", job, got, preview.Strategy.Matrix.Stack)
+		}
+	}
+	if drift := w.Jobs["drift"]; drift.Environment != preview.Environment {
+		t.Errorf("drift in %s", drift.Environment)
 	}
 	if up.Environment != "${{ matrix.stack }}" || preview.Environment != "${{ matrix.stack }}-preview" {
 		t.Errorf("up is in the environment %q and previews in %q: reviewers are of the first, and "+
@@ -159,42 +168,53 @@ func TestWorkflowForgetsKeys(t *testing.T) {
 	}
 }
 
-// A new stack on an existing cluster, which has no registry yet, is previewed with one that is
-// nowhere; the registry of a user stays.
-func TestWorkflowRegistry(t *testing.T) {
-	w, _ := readWorkflow(t, "preview.yml")
-	shipped, err := os.ReadFile("../../stacks/Pulumi.existing.yaml")
+// The stack that pull requests preview on an empty cluster is valid, and needs nothing of others.
+func TestWorkflowStack(t *testing.T) {
+	text, err := os.ReadFile("../../.github/Pulumi.existing.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := strings.Replace(string(shipped), "    # registry: ghcr.io/you", "    registry: ghcr.io/me", 1)
-	for is, want := range map[string]string{string(shipped): "registry.invalid/preview", own: "ghcr.io/me"} {
+	config, _, err := settings.FromFile(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := settings.Parse(settings.Input{Project: "elasticdl", Stack: "existing", Root: "../..", Config: config,
+		Stat: func(path string) (bool, error) {
+			info, err := os.Stat(path)
+			return err == nil && info.IsDir(), err
+		}}, Known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Existing == nil || s.Existing.Context != "" || s.Platform.ShareNamespace ||
+		len(s.Platform.SharePriorityClasses) > 0 {
+		t.Errorf("an empty cluster has not what this needs: %+v", s)
+	}
+}
+
+// The workflow refuses a kubeconfig with a key in it, which a variable would show.
+func TestWorkflowKubeconfig(t *testing.T) {
+	w, _ := readWorkflow(t, "preview.yml")
+	var script string
+	for _, s := range w.Jobs["up"].Steps {
+		if strings.Contains(s.Run, "$CONFIG") {
+			script = s.Run
+		}
+	}
+	for config, ok := range map[string]bool{
+		"users:\n- name: u\n  user:\n    exec:\n      args: [get-token]\n": true,
+		"users:\n- name: u\n  user:\n    token: abc\n":                     false,
+		"users:\n- name: u\n  user:\n    client-key-data: abc\n":           false,
+	} {
 		dir := t.TempDir()
-		file := filepath.Join(dir, "stacks", "Pulumi.existing.yaml")
-		if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o755),
-			os.WriteFile(file, []byte(is), 0o644)); err != nil {
-			t.Fatal(err)
+		run := exec.Command("bash", "-ec", script)
+		run.Env = append(os.Environ(), "CONFIG="+config, "RUNNER_TEMP="+dir, "GITHUB_ENV="+filepath.Join(dir, "env"))
+		if out, err := run.CombinedOutput(); (err == nil) != ok {
+			t.Errorf("%q: %v\n%s", config, err, out)
 		}
-		for _, s := range w.Jobs["local"].Steps {
-			if !strings.Contains(s.Run, "registry") {
-				continue
-			}
-			run := exec.Command("sh", "-ec", s.Run)
-			run.Dir = dir
-			if out, err := run.CombinedOutput(); err != nil {
-				t.Errorf("%s: %v\n%s", s.Run, err, out)
-			}
-		}
-		var stack struct {
-			Config map[string]any `json:"config"`
-		}
-		text, err := os.ReadFile(file)
-		if err == nil {
-			err = yaml.Unmarshal(text, &stack)
-		}
-		section, _ := stack.Config["elasticdl:existing"].(map[string]any)
-		if err != nil || section["registry"] != want {
-			t.Errorf("the registry is %v, expected %s: %v", section["registry"], want, err)
+		if env, err := os.ReadFile(filepath.Join(dir, "env")); (err == nil) != ok || ok &&
+			string(env) != "KUBECONFIG="+dir+"/kubeconfig\n" {
+			t.Errorf("%q: %q, %v", config, env, err)
 		}
 	}
 }

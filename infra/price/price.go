@@ -37,6 +37,7 @@ const (
 	// a credit pays for one zonal cluster of a billing account
 	googleControl = 0.10
 	googleNATNode = 0.0014
+	googleNATMost = 0.044 // of all nodes
 	googleNATIP   = 0.005
 	googleDisk    = 0.10 / hours // of a GiB, pd-balanced
 	basicHDD      = 0.20 / hours // of a GiB
@@ -90,12 +91,16 @@ func (e *Estimate) google(s *settings.Settings) {
 	e.add("control plane", googleControl, 1, 1, 1)
 	var nodes Row
 	system, workers, cards := &s.GKE.SystemPool, s.GKE.WorkerPool, s.GKE.GPUPool
+	onSystem := core(s, workers == nil || workers.Spot)
+	if workers == nil {
+		onSystem = append(onSystem, elastic(s, false)...)
+	}
 	for _, pool := range []struct {
 		name string
 		*settings.GKEPool
 		pods []group
 	}{
-		{"system", system, core(s, workers == nil || workers.Spot)},
+		{"system", system, onSystem},
 		{"workers", workers, append(core(s, workers != nil && !workers.Spot), elastic(s, false)...)},
 		{"GPUs", cards, elastic(s, true)},
 	} {
@@ -126,7 +131,8 @@ func (e *Estimate) google(s *settings.Settings) {
 			nodes.Most+float64(pool.MaxNodes)
 	}
 	if s.GKE.PrivateNodes {
-		e.add("Cloud NAT, a node", googleNATNode, nodes.Idle, nodes.Now, nodes.Most)
+		most := googleNATMost / googleNATNode
+		e.add("Cloud NAT, a node", googleNATNode, min(nodes.Idle, most), min(nodes.Now, most), min(nodes.Most, most))
 		e.add("Cloud NAT, an address", googleNATIP, 1, 1, 1)
 	}
 	if f := s.GKE.Filestore; f != nil && f.Tier == "BASIC_HDD" {
@@ -137,16 +143,22 @@ func (e *Estimate) google(s *settings.Settings) {
 }
 
 func (e *Estimate) amazon(s *settings.Settings) {
+	if s.EKS.SupportType == "EXTENDED" {
+		e.Unknown = append(e.Unknown, "a version in extended support, 0.60 $/h instead of 0.10")
+	}
+	if s.EKS.EFS != nil {
+		e.Unknown = append(e.Unknown, "EFS, by use")
+	}
 	e.add("control plane", amazonControl, 1, 1, 1)
 	for _, g := range s.EKS.Groups() {
-		// the group of on-demand nodes takes the first type that there is; of spot nodes any
-		each, ok := 0.0, false
-		for _, t := range g.InstanceTypes {
+		// on-demand nodes are of the first type that there is, and spot nodes of any
+		types, each, ok := g.InstanceTypes[:1], 0.0, true
+		if g.Spot {
+			types = g.InstanceTypes
+		}
+		for _, t := range types {
 			price, known := look(amazonTable, t, false)
-			if !known || ok && !g.Spot {
-				continue
-			}
-			each, ok = max(each, price), true
+			each, ok = max(each, price), ok && known
 		}
 		what := fmt.Sprintf("node of group %s, %s", g.Name, strings.Join(g.InstanceTypes, " or "))
 		if g.Spot {
@@ -279,7 +291,7 @@ func (e Estimate) String() string {
 	text := fmt.Sprintf("about %.2f $/h idle, %.2f $/h with this job, at most %.2f $/h, without traffic and logs "+
 		"(prices of %s)", e.Idle(), e.Now(), e.Most(), e.Of)
 	if len(e.Unknown) > 0 {
-		text += ", and these, whose price is not known: " + strings.Join(e.Unknown, ", ")
+		text += ", and besides: " + strings.Join(e.Unknown, ", ")
 	}
 	return text
 }
@@ -292,7 +304,7 @@ func (e Estimate) Markdown() string {
 		fmt.Fprintf(&b, "| %s | %.4g | %g | %g | %g |\n", r.Name, r.Each, r.Idle, r.Now, r.Most)
 	}
 	for _, u := range slices.Sorted(slices.Values(e.Unknown)) {
-		fmt.Fprintf(&b, "| %s | not known | | | |\n", u)
+		fmt.Fprintf(&b, "| %s | not in the sums | | | |\n", u)
 	}
 	fmt.Fprintf(&b, "| **together** | | **%.2f** | **%.2f** | **%.2f** |\n", e.Idle(), e.Now(), e.Most())
 	return b.String()

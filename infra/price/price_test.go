@@ -153,6 +153,13 @@ func TestOf(t *testing.T) {
 			section(c, "gke")["gpuPool"] = map[string]any{"machineType": "n1-standard-4",
 				"accelerator": "nvidia-new-1", "gpus": 1, "maxNodes": 1}
 		}, 0, 0, 0, "nvidia-new-1"},
+		"no pool of workers": {func(c map[string]any) {
+			delete(section(c, "gke"), "workerPool")
+			section(c, "gke")["systemPool"].(map[string]any)["maxNodes"] = 9
+		}, 0, -3*0.3868 + 6*0.1408 + 3*0.0014, math.NaN(), ""},
+		"many nodes": {func(c map[string]any) {
+			section(c, "gke")["workerPool"].(map[string]any)["maxNodes"] = 1000
+		}, 0, 0, 997*0.386849 + 0.044 - 5*0.0014, ""},
 		"spot": {func(c map[string]any) { section(c, "gke")["workerPool"].(map[string]any)["spot"] = true },
 			0, math.NaN(), -3 * (0.38 - 0.134), ""},
 		"an unknown machine": {func(c map[string]any) {

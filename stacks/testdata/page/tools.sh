@@ -56,6 +56,7 @@ case "$tool $all" in
 "gh api user --jq .id") echo 1 ;;
 "gh api -X PUT repos/owner/name/environments/"*"-preview") ;;
 "kubectl config view --minify --flatten") cat "$KUBECONFIG" ;;
+"kubectl config view --minify --raw -o json") echo '{"users": [{"user": {"exec": {"command": "aws"}}}]}' ;;
 "gh api -X PUT repos/owner/name/environments/gke --input -" | "gh api -X PUT repos/owner/name/environments/existing --input -" | "gh api -X PUT repos/owner/name/environments/eks --input -") document ;;
 "gh variable set "[A-Z]*" --repo owner/name --body "?* | "gh variable set "[A-Z]*" --repo owner/name --env "?*" --body "?*) ;;
 

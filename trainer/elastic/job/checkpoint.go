@@ -62,13 +62,21 @@ func (j *Job) onClaim(name string) string {
 func (j *Job) dataAround(dir string) (data mention, within bool) {
 	for _, d := range [][2]string{{"training_data", j.TrainingData},
 		{"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
-		at := strings.TrimSuffix(path.Clean(d[1]), "/") + "/"
+		at := strings.TrimSuffix(cleaned(d[1]), "/") + "/"
 		if d[1] != "" && InBucket(d[1]) == InBucket(dir) && path.IsAbs(d[1]) == path.IsAbs(dir) &&
-			(at == "./" || strings.HasPrefix(path.Clean(dir)+"/", at)) {
+			(at == "./" || strings.HasPrefix(cleaned(dir)+"/", at)) {
 			return setting(d[0], d[1]), true
 		}
 	}
 	return mention{}, false
+}
+
+// cleaned returns a path in its shortest form, and a place in a bucket without its parameters.
+func cleaned(dir string) string {
+	if InBucket(dir) {
+		dir, _, _ = strings.Cut(dir, "?")
+	}
+	return path.Clean(dir)
 }
 
 // Checkpoints returns a line about the interval and the directory of checkpoints, or about the
@@ -177,7 +185,7 @@ func (j *Job) checkCheckpoints(p *problems) {
 		"no checkpoint would be made with %v and %v; give one of them, or remove it",
 		setting("checkpoint_steps", "0"), setting("checkpoint_interval", "0"))
 	data, within := j.dataAround(j.CheckpointDir)
-	p.check(!within || InBucket(j.CheckpointDir), setting("checkpoint_dir", j.CheckpointDir),
+	p.check(!within, setting("checkpoint_dir", j.CheckpointDir),
 		"it is in %v, of which every file is read; give another", data)
 	p.check(bucketOrPath(j.CheckpointDir), setting("checkpoint_dir", j.CheckpointDir),
 		"expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
@@ -189,7 +197,7 @@ func (j *Job) checkTensorBoard(p *problems) {
 		return
 	}
 	data, within := j.dataAround(dir)
-	p.check(!within || InBucket(dir), setting("tensorboard_log_dir", dir),
+	p.check(!within, setting("tensorboard_log_dir", dir),
 		"it is in %v, of which every file is read; give another", data)
 	p.check(bucketOrPath(dir), setting("tensorboard_log_dir", dir),
 		"expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")

@@ -281,6 +281,10 @@ func TestRefused(t *testing.T) {
 			"is in --training_data=d, of which every file is read",
 		"--validation_data=. --checkpoint_dir=c": "--checkpoint_dir=c: it is " +
 			"in --validation_data=., of which every file is read",
+		"--validation_data=s3://b/d?region=x --checkpoint_dir=s3://b/d/ckpt?region=x": "it is in " +
+			"--validation_data=s3://b/d?region=x, of which every file is read",
+		"--validation_data=gs://b/d --tensorboard_log_dir=gs://b/d": "it is in --validation_data=gs://b/d, of which " +
+			"every file is read",
 		"--validation_data=/v/ --checkpoint_dir=/v/c": "--checkpoint_dir=/v/c: it " +
 			"is in --validation_data=/v/, of which every file is read",
 		"--checkpoint_dir=ftp://b/p": "--checkpoint_dir=ftp://b/p: expected a directory, " +

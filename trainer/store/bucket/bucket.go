@@ -211,8 +211,8 @@ func explain(err error) error {
 	case code == gcerrors.NotFound:
 		return fmt.Errorf("there is no such bucket, or not in this region: %w", err)
 	case code == gcerrors.PermissionDenied:
-		return fmt.Errorf("access denied; expected permission to list the bucket, and to read, "+
-			"write and delete its objects: %w", err)
+		return fmt.Errorf("access denied; expected permission to list the bucket and to read "+
+			"its objects; for checkpoints also to write and delete them: %w", err)
 	case strings.Contains(err.Error(), "get credentials: "):
 		// as S3's client says it; there is no type for it
 		err = fmt.Errorf("no credentials; expected AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a "+

@@ -22,9 +22,10 @@ import (
 type Data struct {
 	files
 	kept *pieces
+	end  context.CancelFunc // of the context of files
 
 	mu sync.Mutex
-	// by name; the size of an object that is replaced changes, which its reader notices
+	// by name; that an object is replaced is noticed by the checksums of its records
 	sizes map[string]int64
 }
 
@@ -39,11 +40,15 @@ func OpenData(ctx context.Context, location string) (d *Data, only string, err e
 	if err != nil {
 		return nil, "", err
 	}
-	place, err := Open(ctx, location)
-	if err != nil {
+	if d, err = newData(ctx, location, keepBytes); err != nil {
 		return nil, "", err
 	}
-	d = &Data{files: place.(files), kept: newPieces(keepBytes), sizes: map[string]int64{}}
+	opened := d
+	defer func() {
+		if err != nil {
+			opened.Close()
+		}
+	}()
 	if key := strings.TrimSuffix(d.prefix, "/"); key != "" {
 		request, cancel := d.request()
 		defer cancel()
@@ -58,42 +63,43 @@ func OpenData(ctx context.Context, location string) (d *Data, only string, err e
 			return nil, "", fmt.Errorf("%s: %w", location, explain(err))
 		}
 	}
-	found := errors.New("found")
-	if err := d.Walk(func(string, int64) error { return found }); !errors.Is(err, found) {
-		if err == nil {
-			err = fmt.Errorf("no object's name begins with it: %w", fs.ErrNotExist)
-		}
+	found := false
+	if err = d.list(func(string, int64) bool { found = true; return false }); err == nil && !found {
+		err = fmt.Errorf("no object's name begins with it and a slash: %w", fs.ErrNotExist)
+	}
+	if err != nil {
 		return nil, "", fmt.Errorf("%s: %w", location, err)
 	}
 	return d, "", nil
+}
+
+// newData returns the objects of a place, of which it keeps that many bytes.
+func newData(ctx context.Context, location string, keep int64) (*Data, error) {
+	ctx, end := context.WithCancel(ctx)
+	place, err := Open(ctx, location)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return &Data{files: place.(files), end: end, kept: newPieces(keep), sizes: map[string]int64{}}, nil
 }
 
 // Name returns the URL of a file.
 func (d *Data) Name(name string) string { return d.path(name) }
 
 // Walk calls visit with each object below the prefix, sorted as a directory is walked: by the
-// elements of the names. It leaves out hidden ones, and those that consoles make for directories.
+// elements of the names. It leaves out what [Data.list] does.
 func (d *Data) Walk(visit func(name string, size int64) error) error {
 	type object struct {
 		elements []string
 		size     int64
 	}
 	var all []object
-	for objects := d.bucket.List(&blob.ListOptions{Prefix: d.prefix}); ; {
-		request, cancel := d.request()
-		o, err := objects.Next(request)
-		cancel()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return explain(err)
-		}
-		name := strings.TrimPrefix(o.Key, d.prefix)
-		if name == "" || strings.HasSuffix(name, "/") || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") {
-			continue
-		}
-		all = append(all, object{strings.Split(name, "/"), o.Size})
+	if err := d.list(func(name string, size int64) bool {
+		all = append(all, object{strings.Split(name, "/"), size})
+		return true
+	}); err != nil {
+		return err
 	}
 	slices.SortFunc(all, func(a, b object) int { return slices.Compare(a.elements, b.elements) })
 	for _, o := range all {
@@ -106,6 +112,29 @@ func (d *Data) Walk(visit func(name string, size int64) error) error {
 		}
 	}
 	return nil
+}
+
+// list calls see with each object below the prefix, in the order of the bucket, until it returns
+// false. It leaves out hidden objects, and those that consoles make for directories.
+func (d *Data) list(see func(name string, size int64) bool) error {
+	for objects := d.bucket.List(&blob.ListOptions{Prefix: d.prefix}); ; {
+		request, cancel := d.request()
+		o, err := objects.Next(request)
+		cancel()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return explain(err)
+		}
+		name := strings.TrimPrefix(o.Key, d.prefix)
+		if name == "" || strings.HasSuffix(name, "/") || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") {
+			continue
+		}
+		if !see(name, o.Size) {
+			return nil
+		}
+	}
 }
 
 // Open returns an object, whose size it asks for once.
@@ -132,8 +161,11 @@ func (d *Data) Open(name string) (io.ReaderAt, int64, io.Closer, error) {
 	return o, size, o, nil
 }
 
-// Close releases the pieces.
-func (d *Data) Close() error { return d.kept.close() }
+// Close ends all reading, and releases the pieces.
+func (d *Data) Close() error {
+	d.end()
+	return errors.Join(d.kept.close(), d.bucket.Close())
+}
 
 // Reads of at most smallRead bytes that are more than jump bytes from the one before read only
 // their own bytes: they are headers of chunks, of which an index of a RecordIO file reads each. All
@@ -174,7 +206,8 @@ func (o *object) ReadAt(b []byte, offset int64) (int, error) {
 			n += len(part)
 			continue
 		}
-		if far := last > 0 && (at-last > jump || last-at > jump); far && len(b) <= smallRead {
+		far := last > 0 && (at-last > jump || last-at > jump)
+		if far && len(b) <= smallRead || !o.d.kept.able() {
 			if err := o.fetch(part, at); err != nil {
 				return n, err
 			}
@@ -217,7 +250,9 @@ func (o *object) fetch(b []byte, offset int64) error {
 
 // response reads as much of a range as one response has.
 func (o *object) response(b []byte, offset int64) (int, error) {
-	r, err := o.d.bucket.NewRangeReader(o.d.ctx, o.d.prefix+o.name, offset, int64(len(b)), nil)
+	ctx, cancel := o.d.request()
+	defer cancel()
+	r, err := o.d.bucket.NewRangeReader(ctx, o.d.prefix+o.name, offset, int64(len(b)), nil)
 	if err != nil {
 		return 0, err
 	}

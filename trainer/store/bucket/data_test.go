@@ -119,8 +119,8 @@ func TestDataThatIsNotThere(t *testing.T) {
 	s := newStore(t)
 	s.put(t, "rows/train.csv", []byte("a,b\n1,2\n"))
 	for prefix, want := range map[string]string{
-		"no/rows": "no object's name begins with it",
-		"row":     "no object's name begins with it", // only a part of a name
+		"no/rows": "no object's name begins with it and a slash",
+		"row":     "no object's name begins with it and a slash", // only a part of a name
 	} {
 		_, _, err := OpenData(t.Context(), s.at(prefix))
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "s3://b/"+prefix) ||
@@ -218,9 +218,6 @@ func TestDataIsFetchedOnce(t *testing.T) {
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)
-	}
-	if err := d.Close(); err != nil {
-		t.Errorf("a second time: %v", err)
 	}
 }
 
@@ -325,7 +322,7 @@ func TestPiecesWithoutRoom(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "absent"))
 	p := newPieces(3 * pieceSize)
 	p.keep(pieceKey{"o", 0}, []byte("x"))
-	if p.read(pieceKey{"o", 0}, make([]byte, 1), 0) {
+	if p.read(pieceKey{"o", 0}, make([]byte, 1), 0) || p.able() {
 		t.Error("a piece is kept")
 	}
 	if err := p.close(); err != nil {
@@ -413,5 +410,59 @@ func TestUpload(t *testing.T) {
 	}
 	if _, err := Upload(t.Context(), dir, "/data", progress); err == nil {
 		t.Error("a directory is a bucket")
+	}
+}
+
+// Without room, a read takes its own bytes and no piece.
+func TestDataWithoutRoom(t *testing.T) {
+	s := newStore(t)
+	d, content := aLarge(t, s)
+	d.kept.full = true
+	r, _, _, err := d.Open("large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.asked("")
+	b := make([]byte, 1000)
+	if n, err := r.ReadAt(b, 100); n != 1000 || err != nil || !bytes.Equal(b, content[100:1100]) {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	if got := s.asked("GET"); len(got) != 1 || !strings.Contains(got[0], "bytes=100-1099") {
+		t.Errorf("asked for %q", got)
+	}
+}
+
+// Close ends a read from a store that does not answer.
+func TestDataCloses(t *testing.T) {
+	s := newStore(t)
+	d, _ := aLarge(t, s)
+	r, _, _, err := d.Open("large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	s.mu.Lock()
+	s.faults = func(*http.Request) http.Handler {
+		return http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+			close(asked)
+			select {
+			case <-q.Context().Done():
+			case <-release:
+			}
+		})
+	}
+	s.mu.Unlock()
+	ended := make(chan error)
+	go func() {
+		_, err := r.ReadAt(make([]byte, 10), 0)
+		ended <- err
+	}()
+	<-asked
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("a read of a closed place succeeds")
 	}
 }

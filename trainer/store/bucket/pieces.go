@@ -27,6 +27,7 @@ type pieces struct {
 	// nil = none is kept yet, or none can be
 	file   *os.File
 	closed bool
+	full   bool                       // there is no room for any piece
 	known  map[pieceKey]*list.Element // elements have a *kept
 	order  *list.List                 // the piece that was used last, first
 }
@@ -68,10 +69,12 @@ func (p *pieces) keep(key pieceKey, piece []byte) {
 	if p.file == nil {
 		file, err := os.CreateTemp("", "elasticdl-data-")
 		if err != nil {
+			p.full = true
 			return
 		}
 		if err := os.Remove(file.Name()); err != nil {
 			file.Close()
+			p.full = true
 			return
 		}
 		p.file = file
@@ -85,9 +88,17 @@ func (p *pieces) keep(key pieceKey, piece []byte) {
 	if _, err := p.file.WriteAt(piece, slot*pieceSize); err != nil {
 		// the disk is full: the slots that are there stay
 		p.slots = max(1, int64(p.order.Len()))
+		p.full = p.order.Len() == 0
 		return
 	}
 	p.known[key] = p.order.PushFront(&kept{key, slot, len(piece)})
+}
+
+// able reports whether pieces can be kept.
+func (p *pieces) able() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.full && !p.closed
 }
 
 // close gives the room back.

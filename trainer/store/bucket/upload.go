@@ -28,11 +28,10 @@ func Upload(ctx context.Context, dir, location string, progress func(done, total
 	if err != nil {
 		return false, err
 	}
-	place, err := Open(ctx, location)
+	d, err := newData(ctx, location, pieceSize)
 	if err != nil {
 		return false, err
 	}
-	d := &Data{files: place.(files), kept: newPieces(pieceSize), sizes: map[string]int64{}}
 	defer d.Close()
 	names, sizes, err := filesIn(dir)
 	if err != nil {
