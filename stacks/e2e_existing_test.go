@@ -228,6 +228,9 @@ func (tr *trial) user(page string) string {
 		tr.t.Fatal(err)
 	}
 	somebody := &trial{site: &site{kubectl: tr.kubectl, kubeconfig: file}, t: tr.t, namespace: tr.namespace}
+	if out, err := somebody.try("kubectl", "get", "namespace", "kube-system"); err != nil {
+		tr.t.Errorf("the user may not read the identity of the cluster: %v\n%s", err, out)
+	}
 	if out, err := somebody.try("kubectl", "get", "priorityclass", "high"); err == nil {
 		tr.t.Errorf("the user may read classes of the cluster: %s", out)
 	}
