@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -44,9 +45,7 @@ func machine(answers map[string]string, programs ...string) Machine {
 // with returns answers with some replaced; "" removes one.
 func with(all map[string]string, more ...string) map[string]string {
 	changed := map[string]string{}
-	for k, v := range all {
-		changed[k] = v
-	}
+	maps.Copy(changed, all)
 	for i := 0; i < len(more); i += 2 {
 		if changed[more[i]] = more[i+1]; more[i+1] == "" {
 			delete(changed, more[i])
