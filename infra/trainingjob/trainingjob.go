@@ -159,15 +159,23 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 		return infra.Register(ctx, t.guard, is, slices.Concat(with, more)...)
 	}
 	var needed []pulumi.Resource
+	var role pulumi.Resource
 	for _, o := range s.Objects()[1:] { // the first is the Job
 		var more []pulumi.ResourceOption
-		// the master writes these
-		if o == runtime.Object(s.State) || o == runtime.Object(s.Identity) {
+		switch {
+		case o == runtime.Object(s.State) || o == runtime.Object(s.Identity): // the master writes these
 			more = append(more, pulumi.IgnoreChanges([]string{"data"}))
+		case o == runtime.Object(s.RoleBinding):
+			// Kubernetes compares the rights of a user with those that the Role grants, unless the
+			// user administers the cluster: so the Role must be there.
+			more = append(more, pulumi.DependsOn([]pulumi.Resource{role}))
 		}
 		r, err := register(o, more...)
 		if err != nil {
 			return err
+		}
+		if o == runtime.Object(s.Role) {
+			role = r
 		}
 		needed = append(needed, r)
 	}

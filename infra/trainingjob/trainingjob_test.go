@@ -249,3 +249,13 @@ func TestRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A user who does not administer the cluster can bind a Role only when it is there: the API server
+// compares its rights with those of the user.
+func TestRoleBeforeBinding(t *testing.T) {
+	const kinds = "kubernetes:rbac.authorization.k8s.io/v1:"
+	binding := graph.Find(record(t, false, as), kinds+"RoleBinding", "test-mnist")
+	if !slices.Contains(binding.Options.DependsOn, kinds+"Role test-mnist") {
+		t.Errorf("the binding is made after %v only", binding.Options.DependsOn)
+	}
+}
