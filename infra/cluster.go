@@ -5,6 +5,7 @@ import (
 
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
@@ -36,7 +37,7 @@ type Cluster struct {
 	// registry of the stack's images: "us-central1-docker.pkg.dev/p/elasticdl"; zero Output = none
 	Registry pulumi.StringOutput
 	// how to log in to the registry; nil = no login is needed
-	Login *Login
+	Login *settings.Login
 	// annotations that map the job's ServiceAccount to an identity of the cloud
 	Identity map[string]pulumi.StringOutput
 	GPU      GPU
@@ -95,10 +96,4 @@ type OnDemand struct {
 	AccessMode   core.PersistentVolumeAccessMode
 	// `pulumi destroy` refuses to delete the claim, and the data with it
 	Protect bool
-}
-
-// Login describes how to get the password of a registry: by a command that prints it.
-type Login struct {
-	User    string
-	Command string // a command line for the shell
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -196,5 +197,13 @@ func TestNoAnswers(t *testing.T) {
 				t.Errorf("%s: %s", name, f)
 			}
 		}
+	}
+}
+
+// The oldest version of Pulumi is that of the project.
+func TestLeastPulumi(t *testing.T) {
+	project, err := os.ReadFile("../../Pulumi.yaml")
+	if want := `requiredPulumiVersion: ">=` + least + `"`; err != nil || !strings.Contains(string(project), want) {
+		t.Errorf("Pulumi.yaml does not have %s: %v", want, err)
 	}
 }

@@ -88,7 +88,7 @@ func (p *parts) result() *infra.Cluster {
 		ID: p.cluster.Endpoint, Kubeconfig: p.kubeconfig(), Context: p.name,
 		Resource: p.cluster, Ready: p.ready, Volume: p.volume,
 		Registry:    p.registry,
-		Login:       &infra.Login{User: "AWS", Command: "aws ecr get-login-password --region " + p.e.Region},
+		Login:       &settings.Login{User: "AWS", Command: "aws ecr get-login-password --region " + p.e.Region},
 		NetPolicies: true,
 	}
 	// the provider's profile: another identity may have no access to the cluster and the registry

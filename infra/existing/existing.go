@@ -71,9 +71,7 @@ func cluster(s *settings.Settings, is *live.Context, id string) *infra.Cluster {
 	if x.Registry != "" {
 		c.Registry = pulumi.String(x.Registry).ToStringOutput()
 	}
-	if l := x.Login; l != nil {
-		c.Login = &infra.Login{User: l.User, Command: l.Command}
-	}
+	c.Login = x.Login
 	if n := x.GPUNodes; n != nil {
 		c.GPU = infra.GPU{NodeSelector: n.Selector, Tolerations: n.Tolerations}
 	}

@@ -124,7 +124,7 @@ func TestSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Registry.OutputState == nil || *c.Login != (infra.Login{User: "u", Command: "pass"}) {
+	if c.Registry.OutputState == nil || *c.Login != (settings.Login{User: "u", Command: "pass"}) {
 		t.Errorf("%+v", c)
 	}
 	if !maps.Equal(c.GPU.NodeSelector, labels) || !maps.Equal(c.Spot.NodeSelector, labels) ||

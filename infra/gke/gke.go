@@ -88,7 +88,7 @@ func (p *parts) result() *infra.Cluster {
 		Name: p.cluster.Name, ID: p.cluster.ID(), Kubeconfig: p.kubeconfig(), Context: p.s.Name(maxCluster),
 		Resource: p.cluster, Ready: p.ready,
 		Registry: pulumi.Sprintf("%s-docker.pkg.dev/%s/%s", region(p.g.Location), p.g.Project, p.registry.RepositoryId),
-		Login:    &infra.Login{User: "oauth2accesstoken", Command: "gcloud auth print-access-token"},
+		Login:    &settings.Login{User: "oauth2accesstoken", Command: "gcloud auth print-access-token"},
 		Identity: p.identity, NetPolicies: true,
 	}
 	if p.g.GPUPool != nil {

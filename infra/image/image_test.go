@@ -55,7 +55,7 @@ func record(t *testing.T, preview bool, s *settings.Settings, cloud string,
 				return err
 			}
 			cluster.Registry = registry.URL
-			cluster.Login = &infra.Login{User: "oauth2accesstoken", Command: "print-password --for me"}
+			cluster.Login = &settings.Login{User: "oauth2accesstoken", Command: "print-password --for me"}
 		}
 		i, err := New(ctx, s, cluster)
 		if err != nil {

@@ -1,7 +1,6 @@
 package price
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -43,23 +42,19 @@ func stack(t *testing.T, name string, change func(config map[string]any)) *setti
 	if change != nil {
 		change(file.Config)
 	}
+	if text, err = yaml.Marshal(file); err != nil {
+		t.Fatal(err)
+	}
+	config, _, err := settings.FromFile(text)
+	if err != nil {
+		t.Fatal(err)
+	}
 	in := settings.Input{Project: "elasticdl", Stack: name, Root: "../..", Arch: "amd64",
-		Now: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC), Config: map[string]string{},
+		Now: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC), Config: config,
 		Stat: func(path string) (bool, error) {
 			info, err := os.Stat(path)
 			return err == nil && info.IsDir(), err
 		}}
-	for key, v := range file.Config {
-		text, ok := v.(string)
-		if !ok {
-			b, err := json.Marshal(v)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text = string(b)
-		}
-		in.Config[key] = text
-	}
 	s, err := settings.Parse(in)
 	if err != nil {
 		t.Fatal(err)
