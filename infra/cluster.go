@@ -41,8 +41,14 @@ type Cluster struct {
 	// annotations that map the job's ServiceAccount to an identity of the cloud
 	Identity map[string]pulumi.StringOutput
 	GPU      GPU
-	// how workers get onto spot nodes; nil = workers without GPUs run on on-demand nodes
-	Spot *Spot
+	// nodes of the pool that job.worker.pool names; nil = no pool is named
+	Pool *Nodes
+	// nodes of workers without GPUs, if no pool is named; nil = any
+	Workers *Nodes
+	// charts that are installed first, and objects that make the nodes, both in the order of their
+	// creation
+	Charts []Chart
+	Nodes  []Object
 	// what all pods of a job tolerate, so that they may use nodes that are for jobs only
 	Tolerations []job.Toleration
 	// the cluster's network enforces NetworkPolicies
@@ -62,10 +68,10 @@ type GPU struct {
 	DevicePlugin bool
 }
 
-// Spot has what workers without GPUs must select and tolerate to run on spot nodes, which the cloud
-// may take back at any time. These nodes have a taint that masters and parameter servers do not
-// tolerate, so that they run elsewhere.
-type Spot struct {
+// Nodes has what pods must select and tolerate to run on nodes that are for them. A taint that
+// masters and parameter servers do not tolerate keeps these off nodes for workers, such as spot
+// nodes, which the cloud may take back at any time.
+type Nodes struct {
 	NodeSelector map[string]string
 	Tolerations  []job.Toleration
 }

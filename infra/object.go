@@ -26,6 +26,8 @@ type Object struct {
 	// Fixed lists the paths of fields that the API server refuses to change: another value there
 	// replaces the object.
 	Fixed []string
+	// Kept lists the paths of fields that keep the values with which the object was created.
+	Kept []string
 }
 
 // Register registers an object under its own kind, with the guard's mark, and checked by the guard;

@@ -11,13 +11,30 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // addCluster creates the control plane, and exports its VPC.
 func (p *parts) addCluster() error {
-	role, attached, err := p.role("cluster", trusts("eks.amazonaws.com"), "AmazonEKSClusterPolicy")
+	policies := []string{"AmazonEKSClusterPolicy"}
+	auto := p.e.Nodes == settings.NodesAuto
+	if auto {
+		if err := p.autoRole(); err != nil {
+			return err
+		}
+		policies = append(policies, autoPolicies...)
+	}
+	role, attached, err := p.role("cluster", trusts("eks.amazonaws.com"), policies...)
 	if err != nil {
 		return err
+	}
+	if auto {
+		may, err := p.register("aws:iam/rolePolicy:RolePolicy", "cluster-tags", pulumi.Map{"role": role.Name,
+			"policy": pulumi.String(mayTag())})
+		if err != nil {
+			return err
+		}
+		attached = append(append(attached, may), p.attached...)
 	}
 	// Amazon creates this log group if it does not exist, without expiry, and keeps it when the
 	// cluster is deleted.
@@ -60,7 +77,7 @@ func (p *parts) addCluster() error {
 		// Amazon may have upgraded it, and refuses an update to the version that it has.
 		ignored = append(ignored, "version")
 	}
-	if p.cluster, err = eks.NewCluster(p.ctx, "cluster", &eks.ClusterArgs{
+	args := &eks.ClusterArgs{
 		Name:          pulumi.String(p.name),
 		RoleArn:       role.Arn,
 		Version:       pulumi.String(p.version.version),
@@ -75,7 +92,11 @@ func (p *parts) addCluster() error {
 		BootstrapSelfManagedAddons: pulumi.Bool(false), // the stack installs them as addons
 		EnabledClusterLogTypes:     pulumi.ToStringArray([]string{"api", "audit", "authenticator"}),
 		Tags:                       p.tags(p.name),
-	}, p.options(
+	}
+	if auto {
+		p.setAuto(args)
+	}
+	if p.cluster, err = eks.NewCluster(p.ctx, "cluster", args, p.options(
 		// Without the role's policy a cluster cannot delete what it has created in the VPC.
 		after(attached, []pulumi.Resource{logs}), infra.BeforeCreate(supported),
 		// the name is taken until the old cluster is deleted
@@ -146,13 +167,13 @@ func (p *parts) addAdmin(name, arn string, opts ...pulumi.ResourceOption) error 
 
 // addon creates one of Amazon's addons, in the version that is EKS's default for the cluster's
 // version when the addon is created.
-func (p *parts) addon(name string, args eks.AddonArgs, wait ...[]pulumi.Resource) (pulumi.Resource, error) {
+func (p *parts) addon(name string, args eks.AddonArgs, wait ...pulumi.ResourceOption) (pulumi.Resource, error) {
 	args.ClusterName = p.cluster.Name
 	args.AddonName = pulumi.String(name)
 	args.ResolveConflictsOnCreate = pulumi.String("OVERWRITE")
 	args.ResolveConflictsOnUpdate = pulumi.String("OVERWRITE")
 	args.Tags = p.tags(p.name)
-	return eks.NewAddon(p.ctx, name, &args, p.options(after(wait...), pulumi.IgnoreChanges([]string{"addonVersion"})))
+	return eks.NewAddon(p.ctx, name, &args, p.options(append(wait, pulumi.IgnoreChanges([]string{"addonVersion"}))...))
 }
 
 // kubeconfig returns a kubeconfig that names a command that gets a token, and contains no token.

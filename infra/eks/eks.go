@@ -9,8 +9,10 @@
 // the pods on them, end while their files are still mounted; the network plugin and the network's
 // way out outlast the nodes.
 //
-// No autoscaler runs: a group starts with desiredNodes, and later has the number that `aws eks
-// update-nodegroup-config` sets.
+// With eks.nodes: groups no autoscaler runs: a group starts with desiredNodes, and later has the
+// number that `aws eks update-nodegroup-config` sets. With auto, Amazon makes nodes for pods that
+// wait, and there are no groups and no addons but the EFS driver. With karpenter, Karpenter does so,
+// on the nodes of the system group.
 package eks
 
 import (
@@ -77,6 +79,12 @@ type parts struct {
 	mounted  []pulumi.Resource
 	registry pulumi.StringOutput
 	ready    []pulumi.Resource
+	// the role of the nodes, and the attachments of its policies
+	nodeRole *iam.Role
+	attached []pulumi.Resource
+	// what makes nodes for pods that wait
+	charts []infra.Chart
+	makers []infra.Object
 }
 
 // result returns the cluster for the rest of the stack.
@@ -95,11 +103,23 @@ func (p *parts) result() *infra.Cluster {
 	if p.e.Profile != "" {
 		c.Login.Command += " --profile '" + p.e.Profile + "'"
 	}
-	if p.e.GPUGroup != nil {
-		c.GPU = infra.GPU{NodeSelector: map[string]string{gpuLabel: "true"}, DevicePlugin: true}
+	if p.hasGPUs() {
+		// Auto Mode has a device plugin of its own
+		c.GPU = infra.GPU{NodeSelector: map[string]string{gpuLabel: "true"},
+			DevicePlugin: p.e.Nodes != settings.NodesAuto}
 	}
-	if w := p.e.WorkerGroup; w != nil && w.Spot {
-		c.Spot = spot()
+	for _, g := range p.pools() {
+		switch g.Name {
+		case p.s.WorkerPool:
+			c.Pool = p.nodesOf(g)
+		case p.s.WorkersOn():
+			c.Workers = p.nodesOf(g)
+		}
+	}
+	c.Charts, c.Nodes = p.charts, p.makers
+	if p.e.Nodes == settings.NodesKarpenter {
+		// Nodes that Karpenter has made are not the cluster's: they end only with the objects in it.
+		c.Resource = nil
 	}
 	return c
 }

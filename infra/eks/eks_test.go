@@ -174,6 +174,8 @@ func outputs(r graph.Resource) resource.PropertyMap {
 		return props("latestVersion", 1.0)
 	case "aws:ecr/repository:Repository":
 		return props("repositoryUrl", account+".dkr.ecr.us-west-2.amazonaws.com/"+r.Inputs["name"].StringValue())
+	case "aws:sqs/queue:Queue":
+		return props("arn", "arn:aws:sqs:us-west-2:"+account+":"+r.Inputs["name"].StringValue())
 	case "aws:s3/bucketV2:BucketV2":
 		return props("arn", "arn:aws:s3:::"+r.Inputs["bucket"].StringValue())
 	}
@@ -202,7 +204,9 @@ func props(pairs ...any) resource.PropertyMap {
 }
 
 func TestGolden(t *testing.T) {
-	for name, s := range map[string]func() *settings.Settings{"own": own, "existing": existing} {
+	for name, s := range map[string]func() *settings.Settings{"own": own, "existing": existing,
+		"auto":      func() *settings.Settings { return following(settings.NodesAuto) },
+		"karpenter": func() *settings.Settings { return following(settings.NodesKarpenter) }} {
 		for phase, preview := range map[string]bool{"preview": true, "up": false} {
 			t.Run(name+"-"+phase, func(t *testing.T) {
 				v, err := record(s(), preview)
@@ -241,8 +245,8 @@ func TestCluster(t *testing.T) {
 	if v, err = record(existing(), false); err != nil {
 		t.Fatal(err)
 	}
-	if c := v.cluster; c.GPU.NodeSelector != nil || c.GPU.DevicePlugin || c.Spot != nil {
-		t.Errorf("without such groups: %+v, %+v", c.GPU, c.Spot)
+	if c := v.cluster; c.GPU.NodeSelector != nil || c.GPU.DevicePlugin || c.Workers != nil {
+		t.Errorf("without such groups: %+v, %+v", c.GPU, c.Workers)
 	}
 }
 

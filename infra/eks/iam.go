@@ -17,6 +17,7 @@ type statement struct {
 	Principal map[string]string `json:",omitempty"`
 	Action    []string
 	Resource  []string `json:",omitempty"`
+	Condition any      `json:",omitempty"`
 }
 
 func document(all ...statement) string {

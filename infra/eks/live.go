@@ -23,6 +23,8 @@ type live struct {
 	groups []group
 	// version of Kubernetes; "" = there is no cluster
 	version string
+	// it has Auto Mode
+	auto bool
 }
 
 // subnetRange is a subnet's zone and range.
@@ -31,7 +33,7 @@ type subnetRange struct{ zone, cidr string }
 // group is an existing node group.
 type group struct {
 	id                string // its name in EKS
-	name              string // system, worker or gpu
+	name              string // as in the settings
 	types             []string
 	spot              bool
 	min, max, desired int
@@ -55,6 +57,11 @@ func (p *parts) lookUpLive() (*live, error) {
 		return nil, fmt.Errorf("look up the cluster %s (eks:DescribeCluster, %s): %w", p.name, why, err)
 	}
 	l.version = cluster.Version
+	l.auto = len(cluster.ComputeConfigs) > 0 && cluster.ComputeConfigs[0].Enabled
+	if l.auto && p.e.Nodes != settings.NodesAuto {
+		return nil, fmt.Errorf("eks.nodes: %s: the cluster %s has Auto Mode, which is not taken away from it: put "+
+			"auto back, or make another stack", p.e.Nodes, p.name)
+	}
 	if p.e.VPC.ID == "" {
 		for _, id := range slices.Sorted(slices.Values(cluster.VpcConfig.SubnetIds)) {
 			s, err := p.subnetOf(id)
@@ -109,14 +116,6 @@ func (p *parts) placesOf(l *live, subnets []string) ([]string, error) {
 	return places, nil
 }
 
-// places returns where the groups of the settings are, as [group] has it.
-func places(vpc settings.VPC) []string {
-	if vpc.ID != "" {
-		return slices.Sorted(slices.Values(vpc.PrivateSubnets))
-	}
-	return slices.Sorted(slices.Values(vpc.Zones))
-}
-
 // stays reports whether a group can be updated to what is wanted, without being replaced. The order
 // of instance types counts: for nodes on demand it is their priority. That of subnets does not.
 func (g group) stays(want *settings.EKSGroup, places []string) bool {
@@ -133,10 +132,10 @@ func (l *live) desired(want settings.NamedGroup, places []string) (nodes int, ig
 		return want.DesiredNodes, true, nil
 	}
 	if g.desired > want.MaxNodes {
-		return 0, false, fmt.Errorf("eks.%[1]sGroup.maxNodes: %[2]d: the group %[3]s has %[4]d "+
+		return 0, false, fmt.Errorf("%[1]s.maxNodes: %[2]d: the group %[3]s has %[4]d "+
 			"nodes, and `pulumi up` ends none: first run aws eks update-nodegroup-config with "+
 			"desiredSize=%[2]d, or give %[4]d or more",
-			want.Name, want.MaxNodes, g.id, g.desired)
+			want.Path, want.MaxNodes, g.id, g.desired)
 	}
 	return max(g.desired, want.MinNodes), false, nil
 }
@@ -161,10 +160,10 @@ func (l *live) replaced(want settings.NamedGroup, places []string) string {
 	if !exists || stays || g.desired == 0 {
 		return ""
 	}
-	return fmt.Sprintf("eks.%sGroup: another group replaces %s. When its nodes have joined, Amazon "+
+	return fmt.Sprintf("%s: another group replaces %s. When its nodes have joined, Amazon "+
 		"drains all %d of the old group at once, and does not wait long for disruption budgets: workers "+
 		"there are replaced, a master comes back, and for a parameter server the training returns to "+
-		"the newest checkpoint", want.Name, g.id, g.desired)
+		"the newest checkpoint", want.Path, g.id, g.desired)
 }
 
 // check returns an error if a change of the zones would break the cluster: the control plane keeps

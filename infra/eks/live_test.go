@@ -60,7 +60,7 @@ func TestDesired(t *testing.T) {
 			false, two, 1, false, ""},
 	} {
 		l := &live{groups: test.live}
-		want := settings.NamedGroup{Name: "worker", EKSGroup: &settings.EKSGroup{
+		want := settings.NamedGroup{Name: "worker", Path: "eks.workerGroup", EKSGroup: &settings.EKSGroup{
 			InstanceTypes: strings.Fields(test.types), Spot: test.spot, MinNodes: test.min, DesiredNodes: 2,
 			MaxNodes: test.max,
 		}}
@@ -95,7 +95,7 @@ func TestReplacedGroup(t *testing.T) {
 		{"no nodes", empty, settings.EKSGroup{InstanceTypes: []string{"m5.large"}}, zones, false},
 	} {
 		l := &live{groups: []group{test.is}}
-		got := l.replaced(settings.NamedGroup{Name: "worker", EKSGroup: &test.want}, test.places)
+		got := l.replaced(settings.NamedGroup{Name: "worker", Path: "eks.workerGroup", EKSGroup: &test.want}, test.places)
 		warns := strings.Contains(got, "drains all 5 of the old group at once")
 		if warns != test.warns || !warns && got != "" {
 			t.Errorf("%s: %q", test.name, got)

@@ -6,12 +6,10 @@ import (
 	"time"
 
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
-	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/iam"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
-	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // quotasHook warns, before the first group is created, against which quotas the nodes count.
@@ -25,27 +23,18 @@ const gpuLabel = "nvidia.com/gpu.present"
 // time: masters and parameter servers run elsewhere.
 const spotKey = "elasticdl.org/spot"
 
-// spot returns what workers must select and tolerate to run on spot nodes.
-func spot() *infra.Spot {
-	return &infra.Spot{
-		NodeSelector: map[string]string{spotKey: "true"},
-		Tolerations:  []job.Toleration{{Key: spotKey, Operator: "Equal", Value: "true", Effect: "NoSchedule"}},
-	}
-}
-
 // addNodes creates the groups of nodes and the addons that come before and after them. The mount
 // targets of the file system are deleted after the nodes.
 func (p *parts) addNodes() error {
-	role, attached, err := p.role("node", trusts("ec2.amazonaws.com"), "AmazonEKSWorkerNodePolicy",
-		"AmazonEC2ContainerRegistryPullOnly", "AmazonEKS_CNI_Policy")
-	if err != nil {
+	if p.e.Nodes == settings.NodesAuto {
+		return p.addAuto()
+	}
+	var err error
+	if p.nodeRole, p.attached, err = p.role("node", trusts("ec2.amazonaws.com"), "AmazonEKSWorkerNodePolicy",
+		"AmazonEC2ContainerRegistryPullOnly", "AmazonEKS_CNI_Policy"); err != nil {
 		return err
 	}
-	var needs []string
-	for _, q := range p.e.Quotas() {
-		needs = append(needs, q.Note(p.e.Region))
-	}
-	quotas, err := infra.WarnBeforeCreate(p.ctx, quotasHook, needs)
+	quotas, err := p.quotas()
 	if err != nil {
 		return err
 	}
@@ -63,10 +52,10 @@ func (p *parts) addNodes() error {
 		}
 		first = append(first, addon)
 	}
-	wait := pulumi.Composite(after(first, attached, p.net.ways, p.mounted), quotas)
+	wait := pulumi.Composite(after(first, p.attached, p.net.ways, p.mounted), quotas)
 	var all []pulumi.Resource
 	for _, g := range p.e.Groups() {
-		group, err := p.group(role, g, wait)
+		group, err := p.group(g, wait)
 		if err != nil {
 			return err
 		}
@@ -75,12 +64,12 @@ func (p *parts) addNodes() error {
 	// The addons' pods tolerate no taint: they wait for nodes without taints.
 	system := all[:1]
 	more := []string{"coredns"}
-	if p.e.GPUGroup != nil {
+	if slices.ContainsFunc(p.e.Groups(), func(g settings.NamedGroup) bool { return g.GPUs > 0 }) {
 		// EKS repairs nodes with broken GPUs only if this addon reports them
 		more = append(more, "eks-node-monitoring-agent")
 	}
 	for _, name := range more {
-		addon, err := p.addon(name, eks.AddonArgs{}, system)
+		addon, err := p.addon(name, eks.AddonArgs{}, after(system))
 		if err != nil {
 			return err
 		}
@@ -94,12 +83,28 @@ func (p *parts) addNodes() error {
 		all = append(all, driver)
 	}
 	p.ready = slices.Concat(p.ready, first, all)
+	if p.e.Nodes == settings.NodesKarpenter {
+		return p.addKarpenter(system)
+	}
 	return nil
 }
 
+// quotas returns the option that warns, before the first nodes are created, against which quotas
+// they count.
+func (p *parts) quotas() (pulumi.ResourceOption, error) {
+	var needs []string
+	for _, q := range p.e.Quotas() {
+		needs = append(needs, q.Note(p.e.Region))
+	}
+	return infra.WarnBeforeCreate(p.ctx, quotasHook, needs)
+}
+
 // group creates the nodes of one kind.
-func (p *parts) group(role *iam.Role, g settings.NamedGroup, wait pulumi.ResourceOption) (*eks.NodeGroup, error) {
-	in := places(p.e.VPC)
+func (p *parts) group(g settings.NamedGroup, wait pulumi.ResourceOption) (*eks.NodeGroup, error) {
+	in, subnets, err := p.placesFor(g)
+	if err != nil {
+		return nil, err
+	}
 	desired, ignore, err := p.live.desired(g, in)
 	if err != nil {
 		return nil, err
@@ -118,28 +123,26 @@ func (p *parts) group(role *iam.Role, g settings.NamedGroup, wait pulumi.Resourc
 	if err != nil {
 		return nil, err
 	}
-	labels := pulumi.ToStringMap(g.Labels)
 	var taints eks.NodeGroupTaintArray
-	taint := func(key, value string) {
-		taints = append(taints, &eks.NodeGroupTaintArgs{Key: pulumi.String(key),
-			Value: pulumi.String(value), Effect: pulumi.String("NO_SCHEDULE")})
+	for _, t := range taintsOf(g, false) {
+		taints = append(taints, &eks.NodeGroupTaintArgs{Key: pulumi.String(t.Key),
+			Value: pulumi.String(t.Value), Effect: pulumi.String(effects[t.Effect])})
 	}
 	image, capacity := "AL2023_x86_64_STANDARD", "ON_DEMAND"
-	if g.Spot {
-		capacity = "SPOT"
+	switch {
+	case g.GPUs > 0:
+		image = "AL2023_x86_64_NVIDIA"
+	case g.Arm():
+		image = "AL2023_ARM_64_STANDARD"
 	}
 	switch {
-	case g.Name == "gpu":
-		image = "AL2023_x86_64_NVIDIA"
-		labels[gpuLabel] = pulumi.String("true")
-		// EKS sets no taint, and pods that need no GPU would fill the nodes
-		taint("nvidia.com/gpu", "present")
 	case g.Spot:
-		labels[spotKey] = pulumi.String("true")
-		taint(spotKey, "true")
+		capacity = "SPOT"
+	case g.CapacityBlock:
+		capacity = "CAPACITY_BLOCK"
 	}
 	return eks.NewNodeGroup(p.ctx, g.Name, &eks.NodeGroupArgs{
-		ClusterName: p.cluster.Name, NodeRoleArn: role.Arn, SubnetIds: p.net.subnets(), Version: p.cluster.Version,
+		ClusterName: p.cluster.Name, NodeRoleArn: p.nodeRole.Arn, SubnetIds: subnets, Version: p.cluster.Version,
 		AmiType:       pulumi.String(image),
 		CapacityType:  pulumi.String(capacity),
 		InstanceTypes: pulumi.ToStringArray(g.InstanceTypes),
@@ -150,7 +153,7 @@ func (p *parts) group(role *iam.Role, g settings.NamedGroup, wait pulumi.Resourc
 		},
 		UpdateConfig:     updateConfig(g.MaxNodes),
 		NodeRepairConfig: &eks.NodeGroupNodeRepairConfigArgs{Enabled: pulumi.Bool(true)},
-		Labels:           labels,
+		Labels:           pulumi.ToStringMap(labelsOf(g)),
 		Taints:           taints,
 		Tags:             p.tags(p.name + "-" + g.Name),
 		// Pulumi chooses the name, so that a replacement can be created before the old group is
@@ -209,7 +212,7 @@ func (p *parts) template(g settings.NamedGroup) (*untyped, error) {
 		tags = append(tags, pulumi.Map{"resourceType": pulumi.String(kind),
 			"tags": p.tags(full)})
 	}
-	return p.register("aws:ec2/launchTemplate:LaunchTemplate", g.Name, pulumi.Map{
+	inputs := pulumi.Map{
 		"name": pulumi.String(p.s.Name(100, g.Name)),
 		"blockDeviceMappings": pulumi.Array{pulumi.Map{
 			"deviceName": pulumi.String("/dev/xvda"),
@@ -228,5 +231,13 @@ func (p *parts) template(g settings.NamedGroup) (*untyped, error) {
 		},
 		"tagSpecifications": tags,
 		"tags":              p.tags(full),
-	}, opts...)
+	}
+	if g.Reservation != "" {
+		inputs["capacityReservationSpecification"] = pulumi.Map{"capacityReservationTarget": pulumi.Map{
+			"capacityReservationId": pulumi.String(g.Reservation)}}
+	}
+	if g.CapacityBlock {
+		inputs["instanceMarketOptions"] = pulumi.Map{"marketType": pulumi.String("capacity-block")}
+	}
+	return p.register("aws:ec2/launchTemplate:LaunchTemplate", g.Name, inputs, opts...)
 }

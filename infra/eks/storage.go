@@ -107,7 +107,7 @@ func (p *parts) addMounts(fs *efs.FileSystem) error {
 
 // driver installs the CSI driver of EFS, with the right to create access points for dynamic
 // volumes.
-func (p *parts) driver(nodes []pulumi.Resource) (pulumi.Resource, error) {
+func (p *parts) driver(nodes []pulumi.Resource, more ...pulumi.ResourceOption) (pulumi.Resource, error) {
 	role, attached, err := p.role("efs-driver", trusts(pods), "service-role/AmazonEFSCSIDriverPolicy")
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (p *parts) driver(nodes []pulumi.Resource) (pulumi.Resource, error) {
 		PodIdentityAssociations: eks.AddonPodIdentityAssociationArray{
 			&eks.AddonPodIdentityAssociationArgs{ServiceAccount: pulumi.String("efs-csi-controller-sa"),
 				RoleArn: role.Arn},
-		}}, nodes, attached)
+		}}, append(more, after(nodes, attached))...)
 }
 
 // addCode creates the bucket for training code, and the role of the job's pods, which may read it.

@@ -76,7 +76,7 @@ func cluster(s *settings.Settings, is *live.Context, id string) *infra.Cluster {
 		c.GPU = infra.GPU{NodeSelector: n.Selector, Tolerations: n.Tolerations}
 	}
 	if n := x.SpotNodes; n != nil {
-		c.Spot = &infra.Spot{NodeSelector: n.Selector, Tolerations: n.Tolerations}
+		c.Workers = &infra.Nodes{NodeSelector: n.Selector, Tolerations: n.Tolerations}
 	}
 	if v := x.Volume; v != nil {
 		c.Volume = &infra.Volume{

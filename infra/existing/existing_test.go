@@ -127,9 +127,9 @@ func TestSettings(t *testing.T) {
 	if c.Registry.OutputState == nil || *c.Login != (settings.Login{User: "u", Command: "pass"}) {
 		t.Errorf("%+v", c)
 	}
-	if !maps.Equal(c.GPU.NodeSelector, labels) || !maps.Equal(c.Spot.NodeSelector, labels) ||
-		len(c.Spot.Tolerations) != 1 || c.GPU.DevicePlugin {
-		t.Errorf("%+v, %+v", c.GPU, c.Spot)
+	if !maps.Equal(c.GPU.NodeSelector, labels) || !maps.Equal(c.Workers.NodeSelector, labels) ||
+		len(c.Workers.Tolerations) != 1 || c.GPU.DevicePlugin {
+		t.Errorf("%+v, %+v", c.GPU, c.Workers)
 	}
 	if v := c.Volume; v.Claim != "data" || v.CapacityGB != 10 || v.Shared ||
 		*v.OnDemand != (infra.OnDemand{StorageClass: "nfs", AccessMode: "ReadWriteOnce", Protect: true}) {
@@ -137,7 +137,7 @@ func TestSettings(t *testing.T) {
 	}
 	c, _, err = found(t, kubeconfig, there, settings.Existing{Volume: &settings.Claim{Name: "theirs"}})
 	if err != nil || !c.Volume.Shared || c.Volume.OnDemand != nil || c.Registry.OutputState != nil ||
-		c.Login != nil || c.Spot != nil {
+		c.Login != nil || c.Workers != nil {
 		t.Errorf("%+v, %v", c, err)
 	}
 }

@@ -96,7 +96,7 @@ func (p *parts) result() *infra.Cluster {
 	}
 	switch w := p.g.WorkerPool; {
 	case w != nil && w.Spot:
-		c.Spot = spot()
+		c.Workers = spot()
 	default:
 		// also without the pool: to add one does not change the job
 		c.Tolerations = []job.Toleration{{Key: workerTaint, Operator: "Equal", Value: "true", Effect: "NoSchedule"}}

@@ -253,12 +253,12 @@ func TestSpot(t *testing.T) {
 	taint := at(t, w, "nodeConfig.taints[0]").ObjectValue()
 	tolerated := job.Toleration{Key: taint["key"].StringValue(), Operator: "Equal",
 		Value: taint["value"].StringValue(), Effect: "NoSchedule"}
-	if !slices.Equal(c.Spot.Tolerations, []job.Toleration{tolerated}) ||
-		c.Spot.NodeSelector["cloud.google.com/gke-spot"] != "true" {
-		t.Errorf("%+v are tolerated, not %v", c.Spot, taint)
+	if !slices.Equal(c.Workers.Tolerations, []job.Toleration{tolerated}) ||
+		c.Workers.NodeSelector["cloud.google.com/gke-spot"] != "true" {
+		t.Errorf("%+v are tolerated, not %v", c.Workers, taint)
 	}
-	if _, c := record(t, configured(), false); c.Spot != nil {
-		t.Errorf("no node is spot: %+v", c.Spot)
+	if _, c := record(t, configured(), false); c.Workers != nil {
+		t.Errorf("no node is spot: %+v", c.Workers)
 	}
 	want(t, find(t, all, typePool, "gpu"), "nodeConfig.spot=true", "nodeConfig.taints[1]")
 }

@@ -43,8 +43,8 @@ const (
 )
 
 // spot returns what workers must select and tolerate to run on spot nodes.
-func spot() *infra.Spot {
-	return &infra.Spot{
+func spot() *infra.Nodes {
+	return &infra.Nodes{
 		NodeSelector: map[string]string{spotLabel: "true"},
 		Tolerations:  []job.Toleration{{Key: spotLabel, Operator: "Equal", Value: "true", Effect: "NoSchedule"}},
 	}

@@ -133,7 +133,7 @@ const (
 // claim to be bound, and then fails.
 func objects(s *settings.Settings, cluster *infra.Cluster) ([]infra.Object, error) {
 	of := s.Platform
-	var all []infra.Object
+	all := slices.Clone(cluster.Nodes)
 	add := func(name string, o runtime.Object) { all = append(all, infra.Object{Name: name, Object: o}) }
 	if !of.ShareNamespace {
 		add(nameNamespace, namespace(of.Namespace, podSecurity(s)))
@@ -187,10 +187,18 @@ func objects(s *settings.Settings, cluster *infra.Cluster) ([]infra.Object, erro
 // register registers the objects.
 func (p *Platform) register(ctx *pulumi.Context, cluster *infra.Cluster, plan []infra.Object) error {
 	var first []pulumi.Resource
+	for _, c := range cluster.Charts {
+		made, err := c.Register(ctx, pulumi.Parent(p), pulumi.Provider(p.Provider), pulumi.DependsOn(first))
+		if err != nil {
+			return fmt.Errorf("register the chart %s: %w", c.Name, err)
+		}
+		first = append(first, made)
+		p.Ready = append(p.Ready, made)
+	}
 	var volume pulumi.CustomResource
-	for _, o := range plan {
+	for i, o := range plan {
 		opts := []pulumi.ResourceOption{pulumi.Parent(p), pulumi.Provider(p.Provider),
-			pulumi.DeletedWith(cluster.Resource), pulumi.DependsOn(first)}
+			pulumi.DeletedWith(cluster.Resource), pulumi.DependsOn(first), pulumi.IgnoreChanges(o.Kept)}
 		switch {
 		case o.Name == nameClaim && volume == nil:
 			onDemand, err := keeps(ctx, cluster)
@@ -221,10 +229,11 @@ func (p *Platform) register(ctx *pulumi.Context, cluster *infra.Cluster, plan []
 		if err != nil {
 			return fmt.Errorf("register %s: %w", o.Name, err)
 		}
-		switch o.Name {
-		case nameNamespace:
-			first = []pulumi.Resource{made}
-		case nameVolume:
+		switch {
+		case i < len(cluster.Nodes) || o.Name == nameNamespace:
+			// pods that wait need nodes, and objects a namespace
+			first = append(first, made)
+		case o.Name == nameVolume:
 			volume = made
 		}
 		p.Ready = append(p.Ready, made)

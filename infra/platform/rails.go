@@ -45,12 +45,9 @@ func nodes(s *settings.Settings) map[string]string {
 		}
 	}
 	if e := s.EKS; e != nil {
-		for name, g := range map[string]*settings.EKSGroup{"eks.systemGroup": &e.SystemGroup,
-			"eks.workerGroup": e.WorkerGroup, "eks.gpuGroup": e.GPUGroup} {
-			if g != nil {
-				all[name] = fmt.Sprintf("%s, disk %d, spot %t, version %s",
-					strings.Join(g.InstanceTypes, " "), g.DiskGB, g.Spot, e.Version)
-			}
+		for _, g := range slices.Concat(e.Groups(), e.NodePools()) {
+			all[g.Path] = fmt.Sprintf("%s, disk %d, spot %t, version %s",
+				strings.Join(g.InstanceTypes, " "), g.DiskGB, g.Spot, e.Version)
 		}
 	}
 	return all

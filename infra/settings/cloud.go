@@ -123,11 +123,16 @@ type EKS struct {
 	AuthorizedNetworks []Network `json:"authorizedNetworks"`
 	// ARNs of roles and users that administer the cluster, including all who run `pulumi up`; nil =
 	// the creator
-	Admins      []string  `json:"admins,omitempty"`
+	Admins []string `json:"admins,omitempty"`
+	// how the cluster gets its nodes: [NodesGroups], [NodesAuto] or [NodesKarpenter]; "" =
+	// NodesGroups
+	Nodes       string    `json:"nodes,omitempty"`
 	SystemGroup EKSGroup  `json:"systemGroup"`
 	WorkerGroup *EKSGroup `json:"workerGroup,omitempty"`
 	GPUGroup    *EKSGroup `json:"gpuGroup,omitempty"`
-	EFS         *EFS      `json:"efs,omitempty"`
+	// more pools, which workers choose by job.worker.pool
+	Pools []EKSPool `json:"pools,omitempty"`
+	EFS   *EFS      `json:"efs,omitempty"`
 	// an S3 bucket that the job may read
 	CodeBucket bool `json:"codeBucket"`
 	// ARNs of IAM policies of the job's role: "arn:aws:iam::123456789012:policy/data"
@@ -154,24 +159,6 @@ type VPC struct {
 	PublicSubnets  []string `json:"publicSubnets,omitempty"`
 }
 
-// NamedGroup is a group with its name: "system", "worker" or "gpu".
-type NamedGroup struct {
-	Name string
-	*EKSGroup
-}
-
-// Groups returns the groups of the stack, the system group first.
-func (e *EKS) Groups() []NamedGroup {
-	all := []NamedGroup{{"system", &e.SystemGroup}}
-	if e.WorkerGroup != nil {
-		all = append(all, NamedGroup{"worker", e.WorkerGroup})
-	}
-	if e.GPUGroup != nil {
-		all = append(all, NamedGroup{"gpu", e.GPUGroup})
-	}
-	return all
-}
-
 // EKSGroup is a group of nodes of one kind.
 type EKSGroup struct {
 	// several are useful for spot
@@ -181,12 +168,38 @@ type EKSGroup struct {
 	// number of nodes at creation; later `aws eks update-nodegroup-config` changes it
 	DesiredNodes int  `json:"desiredNodes"`
 	Spot         bool `json:"spot,omitempty"`
+	// on-demand nodes where Amazon has no spot nodes; with Karpenter only
+	OnDemand bool `json:"onDemand,omitempty"`
+	// of eks.vpc; nil = all
+	Zones []string `json:"zones,omitempty"`
+	// ID of a capacity reservation: "cr-…"
+	Reservation string `json:"reservation,omitempty"`
+	// the reservation is a capacity block
+	CapacityBlock bool `json:"capacityBlock,omitempty"`
 	// GiB; default 100
 	DiskGB int `json:"diskGb,omitempty"`
-	// GPUs per node; for the GPU group only
+	// GPUs per node; for the GPU group and pools only
 	GPUs int `json:"gpus,omitempty"`
 	// Kubernetes labels
 	Labels map[string]string `json:"labels,omitempty"`
+	// time after which a node without pods ends: "5m"; with Karpenter only
+	IdleAfter string `json:"idleAfter,omitempty"`
+}
+
+// EKSPool is a pool of nodes of a name.
+type EKSPool struct {
+	Name string `json:"name"`
+	EKSGroup
+	// taints besides those that keep the pods of others off
+	Taints []Taint `json:"taints,omitempty"`
+}
+
+// Taint keeps pods off a node that do not tolerate it.
+type Taint struct {
+	Key   string `json:"key"`
+	Value string `json:"value,omitempty"`
+	// NoSchedule, PreferNoSchedule or NoExecute; default NoSchedule
+	Effect string `json:"effect,omitempty"`
 }
 
 // EFS is an NFS file system of Amazon.

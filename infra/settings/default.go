@@ -80,6 +80,7 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 	}
 	if e := s.EKS; e != nil {
 		e.Region, e.Profile = in.Config[keyRegion], in.Config[keyProfile]
+		e.settlePools(given)
 		if e.VPC.ID != "" && !given("eks.vpc.cidr") {
 			e.VPC.CIDR = ""
 		}

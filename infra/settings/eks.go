@@ -45,22 +45,7 @@ func (e *EKS) check(s *Settings, in Input, p *Problems) {
 		p.Check(isPrincipal.MatchString(arn), path, "%s: expected arn:aws:iam::ACCOUNT:role/NAME or user/NAME", arn)
 		p.Check(!slices.Contains(e.Admins[:i], arn), path, "%s occurs twice", arn)
 	}
-	e.SystemGroup.check(s, at+"systemGroup", p)
-	e.SystemGroup.checkGPUs(s, at+"systemGroup", false, p)
-	p.Check(e.SystemGroup.MinNodes >= 1, at+"systemGroup.minNodes",
-		"%d: expected 1 or more: what the cluster itself runs has no other place", e.SystemGroup.MinNodes)
-	p.Check(!e.SystemGroup.Spot, at+"systemGroup.spot",
-		"true: what the cluster itself runs, masters and servers are not to be taken away")
-	if e.WorkerGroup != nil {
-		e.WorkerGroup.check(s, at+"workerGroup", p)
-		e.WorkerGroup.checkGPUs(s, at+"workerGroup", false, p)
-		s.checkSpot(at+"workerGroup.spot", e.WorkerGroup.Spot, p)
-	}
-	if e.GPUGroup != nil {
-		e.GPUGroup.check(s, at+"gpuGroup", p)
-		e.GPUGroup.checkGPUs(s, at+"gpuGroup", true, p)
-		s.checkSpot(at+"gpuGroup.spot", e.GPUGroup.Spot, p)
-	}
+	e.checkPools(s, p)
 	if e.EFS != nil {
 		p.oneOf(at+"efs.throughputMode", e.EFS.ThroughputMode, "elastic", "bursting")
 		p.Check(e.EFS.UID == nil || *e.EFS.UID >= 0, at+"efs.uid", "%d: expected 0 or more", deref(e.EFS.UID))
@@ -164,14 +149,8 @@ func checkSubnets(at string, all, others []string, p *Problems) {
 const maxGroup = 450
 
 func (o *EKSGroup) check(s *Settings, at string, p *Problems) {
-	p.Check(len(o.InstanceTypes) > 0, at+".instanceTypes", "missing: one or more, as [m6i.xlarge]")
-	p.Check(len(o.InstanceTypes) <= 20, at+".instanceTypes", "%d types: expected at most 20", len(o.InstanceTypes))
-	for i, t := range o.InstanceTypes {
-		path := fmt.Sprintf("%s.instanceTypes[%d]", at, i)
-		p.Check(isInstanceType.MatchString(t), path, "%s: expected a type, as m6i.xlarge", t)
-		p.Check(!isArm.MatchString(t), path, "%s: an Arm machine, and images are for linux/amd64", t)
-		p.Check(!slices.Contains(o.InstanceTypes[:i], t), path, "%s occurs twice", t)
-	}
+	o.checkTypes(s, at, p)
+	o.checkPlace(s, at, p)
 	if o.Spot && len(o.InstanceTypes) == 1 {
 		s.note("%s.spot: true with one type only, %s: where that is short there are no nodes: give "+
 			"several", at, o.InstanceTypes[0])
@@ -188,7 +167,7 @@ func (o *EKSGroup) check(s *Settings, at string, p *Problems) {
 // checkGPUs checks that only the GPU group has GPUs: its taint keeps other pods off.
 func (o *EKSGroup) checkGPUs(s *Settings, at string, wanted bool, p *Problems) {
 	if !wanted {
-		const why = "GPUs are in eks.gpuGroup only, which keeps off pods that ask for none"
+		const why = "GPUs are in eks.gpuGroup or a pool with gpus, which keep off pods that ask for none"
 		p.Check(o.GPUs == 0, at+".gpus", "%d: %s", o.GPUs, why)
 		for i, t := range o.InstanceTypes {
 			p.Check(!isGPU.MatchString(t), fmt.Sprintf("%s.instanceTypes[%d]", at, i), "%s: %s", t, why)
@@ -207,7 +186,7 @@ func (o *EKSGroup) checkGPUs(s *Settings, at string, wanted bool, p *Problems) {
 			s.note("%s: %s is an old type, of the last branch of drivers that knows it", path, t)
 		}
 	}
-	if o.DesiredNodes == 0 {
+	if o.DesiredNodes == 0 && !s.EKS.Follow() {
 		s.note("%s.desiredNodes: 0: the stack has no autoscaler: pods that ask for GPUs wait until you raise it", at)
 	}
 }

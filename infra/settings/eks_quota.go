@@ -72,7 +72,12 @@ func quotaOf(instanceType string, spot bool) EKSQuota {
 func (e *EKS) Quotas() []EKSQuota {
 	var all []EKSQuota
 	surge := 2 * max(len(e.VPC.Zones), len(e.VPC.PrivateSubnets))
-	for _, g := range e.Groups() {
+	managed := len(e.Groups())
+	for i, g := range slices.Concat(e.Groups(), e.NodePools()) {
+		more := surge
+		if i >= managed {
+			more = 0 // a pool of Karpenter keeps its limit
+		}
 		// the greatest number of vCPUs of a node, by the code of the quota
 		largest := map[string]int{}
 		for _, t := range g.InstanceTypes {
@@ -82,7 +87,7 @@ func (e *EKS) Quotas() []EKSQuota {
 				i = len(all)
 				all = append(all, q)
 			}
-			if at := "eks." + g.Name + "Group"; !slices.Contains(all[i].Groups, at) {
+			if at := g.Path; !slices.Contains(all[i].Groups, at) {
 				all[i].Groups = append(all[i].Groups, at)
 			}
 			n := vcpus(t)
@@ -95,7 +100,7 @@ func (e *EKS) Quotas() []EKSQuota {
 			i := slices.IndexFunc(all, func(o EKSQuota) bool { return o.Code == code })
 			all[i].First += n * g.DesiredNodes
 			all[i].Most += n * g.MaxNodes
-			all[i].Rolled += n * (g.MaxNodes + surge)
+			all[i].Rolled += n * (g.MaxNodes + more)
 		}
 	}
 	return all
@@ -119,6 +124,19 @@ func (q EKSQuota) Note(region string) string {
 	return text + fmt.Sprintf("; a new account has %d. Yours: aws service-quotas "+
 		"get-service-quota --region %s --service-code ec2 --quota-code %s --query Quota.Value",
 		q.NewAccount, region, q.Code)
+}
+
+// MaxCPUs returns the number of vCPUs of maxNodes nodes of the largest type; 0 = not known.
+func (o *EKSGroup) MaxCPUs() int {
+	most := 0
+	for _, t := range o.InstanceTypes {
+		n := vcpus(t)
+		if n == 0 {
+			return 0
+		}
+		most = max(most, n)
+	}
+	return most * o.MaxNodes
 }
 
 var sized = regexp.MustCompile(`\.([0-9]*)(xlarge|large)$`)

@@ -47,6 +47,7 @@ func (s *Settings) checkJob(p *Problems) {
 	if slices.Contains(clouds, s.Cloud) {
 		s.checkClaims(p)
 		s.checkDevices(p)
+		s.checkWorkerPool(p)
 	}
 }
 
@@ -160,8 +161,11 @@ func (s *Settings) checkDevices(p *Problems) {
 			has = max(1, s.GKE.GPUPool.GPUs)
 		}
 	case s.EKS != nil:
-		if section = "eks.gpuGroup"; s.EKS.GPUGroup != nil {
-			has = max(1, s.EKS.GPUGroup.GPUs)
+		section = "eks.gpuGroup, and no pool with gpus"
+		for _, of := range s.pools() {
+			if of.gpus > has {
+				section, has = of.name, of.gpus
+			}
 		}
 	case s.Minikube != nil && (s.Minikube.GPUs != "" || s.Minikube.Adopt):
 		return // the number of GPUs is not known here

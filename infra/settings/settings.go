@@ -47,6 +47,8 @@ type Settings struct {
 	Data *Data `json:"data,omitempty"`
 	// nil = a cluster without a job
 	Job *job.Job `json:"job,omitempty"`
+	// WorkerPool is the pool of the job's workers: job.worker.pool; "" = by what they request.
+	WorkerPool string `json:"-"`
 
 	// ProtectStorage keeps file systems, buckets and registries from `pulumi destroy`.
 	ProtectStorage bool `json:"protectStorage"`
@@ -226,6 +228,7 @@ func Read(in Input, others ...Check) (*Settings, error) {
 		tree[cloud] = map[string]any{}
 	}
 	s := defaults(cloud, in.Arch)
+	s.takePool(tree, p)
 	decode(tree, reflect.ValueOf(s).Elem(), "", p)
 	s.Project, s.Stack = in.Project, in.Stack
 	for _, section := range slices.Sorted(maps.Keys(tree)) {

@@ -13,9 +13,9 @@ import (
 // tolerate the taint: see trainer/runtime/manifest.
 const gpu = "nvidia.com/gpu"
 
-// Placed returns a job whose pods select and tolerate the nodes that a cluster has for them: pods
-// that request GPUs, workers without GPUs if there are spot nodes, and all others if there are
-// nodes for jobs only. Values that the job itself sets take precedence. The result is set in
+// Placed returns a job whose pods select and tolerate the nodes that a cluster has for them: workers
+// if a pool is named for them, pods that request GPUs, workers without GPUs if there are nodes for
+// workers, and all others if there are nodes for jobs only. Values that the job itself sets take precedence. The result is set in
 // --cluster_spec_json, role by role, so that masters and parameter servers stay off those nodes.
 func Placed(j *job.Job, on *infra.Cluster) *job.Job {
 	placed := *j
@@ -51,10 +51,12 @@ func Placed(j *job.Job, on *infra.Cluster) *job.Job {
 	for part, of := range map[string]job.Pod{"master_pod_spec": j.Master, "ps_pod_spec": j.PS,
 		"worker_pod_spec": j.Worker} {
 		switch {
+		case part == "worker_pod_spec" && on.Pool != nil:
+			place(part, on.Pool.NodeSelector, on.Pool.Tolerations)
 		case of.Request[gpu] != "" || of.Limit[gpu] != "":
 			place(part, on.GPU.NodeSelector, on.GPU.Tolerations)
-		case part == "worker_pod_spec" && on.Spot != nil:
-			place(part, on.Spot.NodeSelector, on.Spot.Tolerations)
+		case part == "worker_pod_spec" && on.Workers != nil:
+			place(part, on.Workers.NodeSelector, on.Workers.Tolerations)
 		default:
 			place(part, nil, on.Tolerations)
 		}

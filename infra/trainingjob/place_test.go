@@ -18,10 +18,10 @@ import (
 
 func TestPlaced(t *testing.T) {
 	on := &infra.Cluster{GPU: infra.GPU{NodeSelector: map[string]string{"pool": "gpu"}}}
-	spot := &infra.Cluster{Spot: &infra.Spot{NodeSelector: map[string]string{"spot": "true"},
+	spot := &infra.Cluster{Workers: &infra.Nodes{NodeSelector: map[string]string{"spot": "true"},
 		Tolerations: []job.Toleration{{Key: "spot", Operator: "Exists"}}}}
 	jobsOnly := &infra.Cluster{GPU: on.GPU, Tolerations: []job.Toleration{{Key: "jobs", Operator: "Exists"}}}
-	both := &infra.Cluster{GPU: on.GPU, Spot: spot.Spot}
+	both := &infra.Cluster{GPU: on.GPU, Workers: spot.Workers}
 	taintedGPUs := &infra.Cluster{GPU: infra.GPU{NodeSelector: on.GPU.NodeSelector,
 		Tolerations: []job.Toleration{{Key: "gpus", Operator: "Exists"}}}}
 	const plain = "--worker_resource_request=cpu=1,memory=1Gi"

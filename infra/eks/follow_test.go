@@ -1,0 +1,230 @@
+package eks
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+
+	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/test/graph"
+)
+
+// following returns the settings of a stack whose nodes follow the pods.
+func following(how string) *settings.Settings {
+	s := own()
+	s.EKS.Nodes, s.EKS.WorkerGroup, s.EKS.GPUGroup = how, nil, nil
+	s.EKS.SystemGroup.DiskGB = 100
+	if how == settings.NodesAuto {
+		s.EKS.SystemGroup.MinNodes, s.EKS.SystemGroup.DesiredNodes = 0, 0
+	}
+	s.EKS.Pools = []settings.EKSPool{
+		{Name: "cheap", EKSGroup: settings.EKSGroup{InstanceTypes: []string{"m6i.large", "m5.xlarge"}, MaxNodes: 20,
+			Spot: true, OnDemand: true, DiskGB: 50, Zones: []string{"us-west-2a"}, IdleAfter: "90s",
+			Labels: map[string]string{"tier": "cheap"}}},
+		{Name: "h200", EKSGroup: settings.EKSGroup{InstanceTypes: []string{"p5en.48xlarge"}, MaxNodes: 2, GPUs: 8,
+			DiskGB: 500, Reservation: "cr-0123456789abcdef0", CapacityBlock: true, IdleAfter: "1h"},
+			Taints: []settings.Taint{{Key: "team", Value: "vision", Effect: "NoExecute"}}},
+		{Name: "arm", EKSGroup: settings.EKSGroup{InstanceTypes: []string{"m7g.large"}, MaxNodes: 5, DiskGB: 30,
+			IdleAfter: "5m"}},
+	}
+	return s
+}
+
+// objects returns the objects that make the nodes, with their placeholders.
+func objects(t *testing.T, v *view) string {
+	t.Helper()
+	var b strings.Builder
+	for _, c := range v.cluster.Charts {
+		text, err := yaml.Marshal(map[string]any{"chart": c.Chart, "version": c.Version, "namespace": c.Namespace,
+			"values": c.Values})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "# %s\n%s---\n", c.Name, text)
+	}
+	for _, o := range v.cluster.Nodes {
+		text, err := yaml.Marshal(o.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "# %s\n%s---\n", o.Name, text)
+	}
+	return b.String()
+}
+
+// The objects of both kinds of pools.
+func TestGoldenPools(t *testing.T) {
+	for _, how := range []string{settings.NodesAuto, settings.NodesKarpenter} {
+		v, err := record(following(how), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, got := "testdata/pools-"+how+".txt", objects(t, v)
+		if *graph.Update {
+			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s differs; go test -run TestGolden -update writes it:\n%s", path, got)
+		}
+	}
+}
+
+// In Auto Mode there is no group, no addon but the driver of EFS, and the three parts of the mode
+// together; the cluster's role may tag nodes, and names the role of the nodes.
+func TestAutoMode(t *testing.T) {
+	v, err := record(following(settings.NodesAuto), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := slices.Concat(
+		count(v.of("aws:eks/nodeGroup:NodeGroup"), 0), count(v.of("aws:eks/addon:Addon"), 1),
+		count(v.of("aws:ec2/launchTemplate:LaunchTemplate"), 0))
+	cluster := v.named("aws:eks/cluster:Cluster", "cluster")[0]
+	for _, path := range []string{"computeConfig.enabled", "storageConfig.blockStorage.enabled",
+		"kubernetesNetworkConfig.elasticLoadBalancing.enabled"} {
+		wrong = append(wrong, is(cluster, path, "true")...)
+	}
+	wrong = append(wrong, is(cluster, "computeConfig.nodeRoleArn", "arn:aws:iam::"+account+":role/elasticdl-test-node")...)
+	var has []string
+	for _, r := range v.of("aws:iam/rolePolicyAttachment:RolePolicyAttachment") {
+		has = append(has, r.Name)
+		wrong = append(wrong, v.waitIf(strings.HasPrefix(r.Name, "cluster-") || strings.HasPrefix(r.Name, "node-"),
+			cluster, r)...)
+	}
+	for _, policy := range autoPolicies {
+		if !slices.Contains(has, "cluster-"+policy) {
+			wrong = append(wrong, "the cluster's role lacks "+policy)
+		}
+	}
+	if !slices.Contains(has, "node-AmazonEKSWorkerNodeMinimalPolicy") ||
+		slices.Contains(has, "node-AmazonEKS_CNI_Policy") {
+		wrong = append(wrong, fmt.Sprintf("the nodes' role has %v", has))
+	}
+	if c := v.cluster; c.GPU.DevicePlugin || c.Resource == nil || len(c.Charts) > 0 {
+		wrong = append(wrong, fmt.Sprintf("%+v", c))
+	}
+	for _, w := range slices.Concat(wrong, v.missing) {
+		t.Error(w)
+	}
+}
+
+// waitIf returns what is wrong if r does not wait for on, where it should.
+func (v *view) waitIf(should bool, r, on *graph.Resource) []string {
+	if !should {
+		return nil
+	}
+	return v.wait([]*graph.Resource{r}, on)
+}
+
+// Karpenter has rights on what it has made for this cluster, and on nothing else that can be
+// changed; it runs on the nodes of the system group; and nodes that it has made end before the
+// cluster does.
+func TestKarpenterRights(t *testing.T) {
+	v, err := record(following(settings.NodesKarpenter), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var policy struct{ Statement []statement }
+	text := text(v.named("aws:iam/rolePolicy:RolePolicy", "karpenter")[0], "policy")
+	if err := json.Unmarshal([]byte(text), &policy); err != nil {
+		t.Fatal(err, text)
+	}
+	for _, s := range policy.Statement {
+		reads := !slices.ContainsFunc(s.Action, func(a string) bool {
+			_, verb, _ := strings.Cut(a, ":")
+			return !strings.HasPrefix(verb, "Describe") && !strings.HasPrefix(verb, "Get") &&
+				!strings.HasPrefix(verb, "List")
+		})
+		all := slices.ContainsFunc(s.Resource, func(r string) bool { return strings.HasSuffix(r, "*") })
+		condition, _ := json.Marshal(s.Condition)
+		shared := slices.ContainsFunc(s.Resource, func(r string) bool { return strings.HasSuffix(r, ":subnet/*") })
+		if !reads && all && !shared && !strings.Contains(string(condition), "kubernetes.io/cluster/elasticdl-test") {
+			t.Errorf("%v on %v without a condition on this cluster: %s", s.Action, s.Resource, condition)
+		}
+		for _, r := range s.Resource {
+			if shared && strings.Contains(r, ":instance/") {
+				t.Errorf("%v on %s without a condition", s.Action, r)
+			}
+		}
+	}
+	is := v.named("aws:eks/podIdentityAssociation:PodIdentityAssociation", "karpenter")
+	wrong := slices.Concat(v.wait(is, v.named("aws:iam/rolePolicy:RolePolicy", "karpenter")...),
+		v.wait(is, v.named("aws:eks/nodeGroup:NodeGroup", "system")...), count(v.of("aws:eks/nodeGroup:NodeGroup"), 1))
+	if !slices.Contains(v.ready, "aws:eks/podIdentityAssociation:PodIdentityAssociation karpenter") {
+		wrong = append(wrong, fmt.Sprint("its identity is not among ", v.ready))
+	}
+	if c := v.cluster; c.Resource != nil || !c.GPU.DevicePlugin || len(c.Charts) != 2 {
+		wrong = append(wrong, fmt.Sprintf("%+v", c))
+	}
+	for _, w := range slices.Concat(wrong, v.missing) {
+		t.Error(w)
+	}
+}
+
+// Workers select the pool that job.worker.pool names, or else the first without GPUs; and tolerate
+// its taints, and no others.
+func TestPlacesOfWorkers(t *testing.T) {
+	for _, how := range []string{settings.NodesAuto, settings.NodesKarpenter, settings.NodesGroups} {
+		for named, want := range map[string]string{
+			"":     "workers map[elasticdl.org/pool:cheap] elasticdl.org/pool=cheap:NoSchedule",
+			"arm":  "pool map[elasticdl.org/pool:arm] elasticdl.org/pool=arm:NoSchedule",
+			"h200": "pool map[elasticdl.org/pool:h200] team=vision:NoExecute",
+		} {
+			s := following(how)
+			s.WorkerPool = named
+			if how == settings.NodesGroups {
+				s.EKS.Pools[0].OnDemand = false
+			}
+			if named == "h200" {
+				s.Job.Worker.Limit = map[string]string{"nvidia.com/gpu": "8"}
+			}
+			v, err := record(s, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, of := "pool", v.cluster.Pool
+			if of == nil {
+				got, of = "workers", v.cluster.Workers
+			}
+			if of == nil {
+				t.Fatalf("%s, %s: no nodes", how, named)
+			}
+			got += fmt.Sprint(" ", of.NodeSelector)
+			for _, o := range of.Tolerations {
+				got += fmt.Sprintf(" %s=%s:%s", o.Key, o.Value, o.Effect)
+			}
+			if got != want {
+				t.Errorf("%s, %q: %s, want %s", how, named, got, want)
+			}
+		}
+	}
+}
+
+// A cluster in Auto Mode does not leave it.
+func TestAutoStays(t *testing.T) {
+	s := own()
+	auto := func(token string, args, result resource.PropertyMap) {
+		switch token {
+		case "aws:eks/getClusters:getClusters":
+			result["names"] = resource.NewPropertyValue([]any{"elasticdl-test"})
+		case "aws:eks/getCluster:getCluster":
+			result["computeConfigs"] = resource.NewPropertyValue([]any{map[string]any{"enabled": true}})
+		}
+	}
+	if _, err := record(s, true, auto); err == nil || !strings.Contains(err.Error(), "has Auto Mode") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,134 @@
+package settings
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+)
+
+// LabelPool is the label of the nodes of each pool of a list: its value is the pool's name. Nodes
+// that are for workers have a taint of the same key and value.
+const LabelPool = "elasticdl.org/pool"
+
+// takePool moves job.worker.pool, which only a stack has, out of the tree of a file.
+func (s *Settings) takePool(tree map[string]any, p *Problems) {
+	of, _ := tree["job"].(map[string]any)
+	worker, _ := of["worker"].(map[string]any)
+	name, there := worker["pool"]
+	if !there {
+		return
+	}
+	text, ok := name.(string)
+	p.Check(ok && text != "", "job.worker.pool", "%s: expected the name of a pool", show(name))
+	s.WorkerPool = text
+	// a copy: the caller's tree stays as it is
+	worker, of = maps.Clone(worker), maps.Clone(of)
+	delete(worker, "pool")
+	of["worker"], tree["job"] = worker, of
+}
+
+// pool has what a job must know of the nodes of a pool.
+type pool struct {
+	name string
+	gpus int
+	// it is for workers: masters and parameter servers are elsewhere
+	workers bool
+}
+
+// pools returns the pools that workers may choose.
+func (s *Settings) pools() (all []pool) {
+	if s.EKS == nil {
+		return nil
+	}
+	for _, g := range slices.Concat(s.EKS.Groups(), s.EKS.NodePools()) {
+		all = append(all, pool{g.Name, g.GPUs, g.ForWorkers(s.EKS.Follow())})
+	}
+	return all
+}
+
+// WorkersOn returns the pool of the job's workers: the one that job.worker.pool names, or else, for
+// workers without GPUs, the first that is for workers; "" = no pool is theirs alone.
+func (s *Settings) WorkersOn() string {
+	if s.WorkerPool != "" || s.asksForGPUs() {
+		return s.WorkerPool
+	}
+	for _, of := range s.pools() {
+		if of.workers && of.gpus == 0 {
+			return of.name
+		}
+	}
+	return ""
+}
+
+// asksForGPUs reports whether the job's workers request GPUs.
+func (s *Settings) asksForGPUs() bool {
+	return s.Job != nil && (s.Job.Worker.Request[gpu] != "" || s.Job.Worker.Limit[gpu] != "")
+}
+
+// checkWorkerPool reports a pool that does not exist, or that does not fit the workers.
+func (s *Settings) checkWorkerPool(p *Problems) {
+	if s.WorkerPool == "" {
+		return
+	}
+	const path = "job.worker.pool"
+	var names []string
+	for _, of := range s.pools() {
+		names = append(names, of.name)
+	}
+	i := slices.Index(names, s.WorkerPool)
+	p.Check(len(names) > 0 || s.Cloud == "", path, "%s: a stack on %s has no pools: remove it", s.WorkerPool, s.Cloud)
+	p.Check(i >= 0 || len(names) == 0, path, "%s: expected a pool of the stack: %s", s.WorkerPool, list(names))
+	if i >= 0 {
+		asks, has := s.asksForGPUs(), s.pools()[i].gpus
+		p.Check(asks == (has > 0), path, "%s: its nodes have %d GPUs, and the workers request %s: change one of the two",
+			s.WorkerPool, has, map[bool]string{true: "GPUs", false: "none"}[asks])
+	}
+}
+
+var isPool = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$`)
+
+// checkPoolName checks the name of a pool, which becomes part of other names.
+func checkPoolName(path, name string, before []string, p *Problems) {
+	p.Check(isPool.MatchString(name), path+".name",
+		"%s: expected 1 to 30 lower-case letters, digits and '-', beginning with a letter", orMissing(name))
+	p.Check(!slices.Contains(before, name), path+".name", "%s: another pool has this name", name)
+}
+
+func checkTaints(path string, all []Taint, p *Problems) {
+	for i, t := range all {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		p.Check(valid(validation.IsQualifiedName(t.Key)), at+".key",
+			"%s: expected the key of a taint, as team or example.com/team", orMissing(t.Key))
+		p.Check(valid(validation.IsValidLabelValue(t.Value)), at+".value",
+			"%s: expected at most 63 letters, digits, '-', '_' and '.'", t.Value)
+		p.oneOf(at+".effect", t.Effect, "NoSchedule", "PreferNoSchedule", "NoExecute")
+		p.Check(!slices.ContainsFunc(all[:i], func(o Taint) bool { return o.Key == t.Key && o.Effect == t.Effect }),
+			at+".key", "%s: a taint before it has the same key and effect", t.Key)
+	}
+}
+
+// Tolerations returns what a pod must tolerate to run on nodes with these taints.
+func Tolerations(all []Taint) (tolerated []job.Toleration) {
+	for _, t := range all {
+		tolerated = append(tolerated, job.Toleration{Key: t.Key, Operator: "Equal", Value: t.Value, Effect: t.Effect})
+	}
+	return tolerated
+}
+
+// Limits of the time after which a node without pods ends.
+const (
+	leastIdle = 30 * time.Second
+	mostIdle  = 24 * time.Hour
+)
+
+func checkIdle(path, text string, p *Problems) {
+	d, err := time.ParseDuration(text)
+	p.Check(text == "" || err == nil && d >= leastIdle && d <= mostIdle && d%time.Second == 0, path,
+		"%s: expected 30s to 24h, as 5m", text)
+}
