@@ -79,7 +79,7 @@ func TestAtOnce(t *testing.T) {
 		{"workers", 6, false, 1, 0}, {"workers", 7, false, 1, 2}, {"workers", 1000, false, 1, 19},
 		{"gpu", 0, true, 0, 1}, {"gpu", 9, true, 0, 3}, {"gpu", 1000, true, 0, 20},
 	} {
-		of := &settings.GKEPool{MinNodes: test.minNodes, MaxNodes: 1000}
+		of := settings.PoolOfGKE{GKEPool: &settings.GKEPool{MinNodes: test.minNodes, MaxNodes: 1000}}
 		if test.gpu {
 			of.Accelerator = "nvidia-l4"
 		}

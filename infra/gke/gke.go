@@ -27,7 +27,6 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
-	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // New creates the cluster of valid settings.
@@ -76,6 +75,8 @@ type parts struct {
 	mounted []pulumi.Resource
 	cluster *controlPlane
 	ready   []pulumi.Resource
+	// ComputeClasses
+	makers []infra.Object
 	// the options that warn of updates that drain nodes, and of what new pools need
 	warns    pulumi.ResourceOption
 	quotas   pulumi.ResourceOption
@@ -91,16 +92,7 @@ func (p *parts) result() *infra.Cluster {
 		Login:    &settings.Login{User: "oauth2accesstoken", Command: "gcloud auth print-access-token"},
 		Identity: p.identity, NetPolicies: true,
 	}
-	if p.g.GPUPool != nil {
-		c.GPU.NodeSelector = map[string]string{gpuLabel: "true"}
-	}
-	switch w := p.g.WorkerPool; {
-	case w != nil && w.Spot:
-		c.Workers = spot()
-	default:
-		// also without the pool: to add one does not change the job
-		c.Tolerations = []job.Toleration{{Key: workerTaint, Operator: "Equal", Value: "true", Effect: "NoSchedule"}}
-	}
+	p.place(c)
 	if p.volume != nil {
 		c.Volume = p.claim()
 	}

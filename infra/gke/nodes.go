@@ -3,15 +3,12 @@ package gke
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
-	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
-	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 var (
@@ -42,32 +39,34 @@ const (
 	workerPool = "workers"
 )
 
-// spot returns what workers must select and tolerate to run on spot nodes.
-func spot() *infra.Nodes {
-	return &infra.Nodes{
-		NodeSelector: map[string]string{spotLabel: "true"},
-		Tolerations:  []job.Toleration{{Key: spotLabel, Operator: "Equal", Value: "true", Effect: "NoSchedule"}},
-	}
-}
-
 // addNodes creates the system pool, for the cluster's own pods, masters and parameter servers; the
-// worker pool, for all pods of jobs; and the GPU pool.
+// worker pool, for all pods of jobs; the GPU pool; and those of the list.
 func (p *parts) addNodes() error {
-	system, err := p.addPool(systemPool, &p.g.SystemPool)
-	if err != nil {
-		return err
-	}
-	if w := p.g.WorkerPool; w != nil {
-		if _, err := p.addPool(workerPool, w); err != nil {
+	var system pulumi.Resource
+	for _, of := range p.g.AllPools() {
+		var after []pulumi.Resource
+		if of.Accelerator != "" {
+			// after the system pool: if all nodes have GPUs, then Google sets no taint
+			after = append(after, system)
+		}
+		first, err := p.addPool(of.Name, of, after...)
+		if err != nil {
 			return err
 		}
+		if of.Name == systemPool {
+			system = first
+		}
+		if of.OnDemand {
+			if err := p.addFallback(of, first, after); err != nil {
+				return err
+			}
+		}
 	}
-	if g := p.g.GPUPool; g != nil {
-		// after the system pool: if all nodes have GPUs, then Google sets no taint
-		_, err = p.addPool("gpu", g, system)
-	}
-	return err
+	return nil
 }
+
+// affinity is the path of the reservation of a pool.
+const affinity = "nodeConfig.reservationAffinity"
 
 // filledIn lists the fields that GKE fills in on its own in the configuration of nodes. The
 // provider does not treat them as computed, so that a value that only GKE has is a difference in
@@ -82,21 +81,22 @@ var filledIn = []string{
 	"nodeConfig.advancedMachineFeatures", "nodeConfig.containerdConfig", "nodeConfig.fastSocket",
 	"nodeConfig.gcfsConfig",
 	"nodeConfig.kubeletConfig", "nodeConfig.linuxNodeConfig",
-	"nodeConfig.reservationAffinity", "placementPolicy", "queuedProvisioning",
+	affinity, "placementPolicy", "queuedProvisioning",
 	// filled in for machine types with local SSDs
 	"nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.localNvmeSsdBlockConfig",
 }
 
-func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resource) (pulumi.Resource, error) {
-	first := p.firstNodes(of)
+func (p *parts) addPool(name string, of settings.PoolOfGKE,
+	after ...pulumi.Resource) (*pulumi.CustomResourceState, error) {
+	first := p.firstNodes(of.GKEPool)
 	told := fmt.Sprintf("pool %s: %d to %d nodes of type %s, %d at first", name, of.MinNodes,
-		of.MaxNodes, of.MachineType, first*p.g.Zones())
+		of.MaxNodes, of.MachineType, first*p.g.ZonesOf(of.GKEPool))
 	if err := p.ctx.Log.Info(told, &pulumi.LogArgs{Resource: p}); err != nil {
 		return nil, err
 	}
 	surge, unavailable := atOnce(name, of)
 	pool := new(pulumi.CustomResourceState)
-	err := p.register("gcp:container/nodePool:NodePool", name, pulumi.Map{
+	inputs := pulumi.Map{
 		"cluster":          p.cluster.ID(), // the ID contains the location
 		"initialNodeCount": pulumi.Int(first),
 		"autoscaling": pulumi.Map{
@@ -109,11 +109,19 @@ func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resou
 			"strategy": pulumi.String("SURGE"), "maxSurge": pulumi.Int(surge),
 			"maxUnavailable": pulumi.Int(unavailable),
 		},
-		"nodeConfig": p.nodeConfig(name, of),
-	}, pool, p.options(pulumi.DependsOn(slices.Concat(p.beneath, p.mounted, after)),
-		poolTimes(of.MaxNodes, surge+unavailable), p.warns, p.quotas,
-		// The autoscaler changes the size; a change of this setting would replace the pool.
-		pulumi.IgnoreChanges(append([]string{"initialNodeCount"}, filledIn...))))
+		"nodeConfig": p.nodeConfig(of),
+	}
+	// The autoscaler changes the size; a change of this setting would replace the pool.
+	ignored := append([]string{"initialNodeCount"}, filledIn...)
+	if len(of.Zones) > 0 {
+		inputs["nodeLocations"] = pulumi.ToStringArray(of.Zones)
+	}
+	if of.Reservation != "" {
+		ignored = slices.DeleteFunc(ignored, func(path string) bool { return path == affinity })
+	}
+	err := p.register("gcp:container/nodePool:NodePool", name, inputs, pool,
+		p.options(pulumi.DependsOn(slices.Concat(p.beneath, p.mounted, after)),
+			poolTimes(of.MaxNodes, surge+unavailable), p.warns, p.quotas, pulumi.IgnoreChanges(ignored)))
 	p.ready = append(p.ready, pool)
 	return pool, err
 }
@@ -131,7 +139,7 @@ const evictionLimit = time.Hour
 
 // atOnce returns how many nodes Google adds and takes away at a time in an upgrade of a pool. There
 // may be no additional GPU available, so that GPU pools lose nodes first.
-func atOnce(pool string, of *settings.GKEPool) (surge, unavailable int) {
+func atOnce(pool string, of settings.PoolOfGKE) (surge, unavailable int) {
 	third := 0
 	if of.MinNodes > fewNodes && pool != systemPool {
 		third = of.MinNodes / 3
@@ -150,7 +158,7 @@ func poolTimes(maxNodes, step int) pulumi.ResourceOption {
 	return pulumi.Timeouts(&pulumi.CustomTimeouts{Create: "1h", Update: update.String(), Delete: "2h"})
 }
 
-func (p *parts) nodeConfig(pool string, of *settings.GKEPool) pulumi.Map {
+func (p *parts) nodeConfig(of settings.PoolOfGKE) pulumi.Map {
 	c := pulumi.Map{
 		"machineType": pulumi.String(of.MachineType), "spot": pulumi.Bool(of.Spot),
 		"imageType": pulumi.String("COS_CONTAINERD"),
@@ -164,21 +172,28 @@ func (p *parts) nodeConfig(pool string, of *settings.GKEPool) pulumi.Map {
 			"enableSecureBoot":          pulumi.Bool(of.Accelerator == ""),
 			"enableIntegrityMonitoring": pulumi.Bool(true),
 		},
-		"labels": pulumi.ToStringMap(nodeLabels(of)),
+		"labels": pulumi.ToStringMap(labelsOf(of)),
 	}
-	switch {
-	case of.Accelerator != "":
+	if of.Accelerator != "" {
 		// without it older clusters install no driver
 		driver := pulumi.Map{"gpuDriverVersion": pulumi.String(cmp.Or(of.GPUDriver, "DEFAULT"))}
 		c["guestAccelerators"] = pulumi.Array{pulumi.Map{
 			"type": pulumi.String(of.Accelerator), "count": pulumi.Int(max(of.GPUs, 1)),
 			"gpuDriverInstallationConfig": driver,
 		}}
-		c["taints"] = taint(gpuTaint, gpuTaintValue)
-	case of.Spot:
-		c["taints"] = taint(spotLabel, "true")
-	case pool == workerPool:
-		c["taints"] = taint(workerTaint, "true")
+	}
+	if of.Reservation != "" {
+		c["reservationAffinity"] = pulumi.Map{"consumeReservationType": pulumi.String("SPECIFIC_RESERVATION"),
+			"key":    pulumi.String("compute.googleapis.com/reservation-name"),
+			"values": pulumi.ToStringArray([]string{of.Reservation})}
+	}
+	var taints pulumi.Array
+	for _, t := range taintsOf(of) {
+		taints = append(taints, pulumi.Map{"key": pulumi.String(t.Key), "value": pulumi.String(t.Value),
+			"effect": pulumi.String(effects[t.Effect])})
+	}
+	if len(taints) > 0 {
+		c["taints"] = taints
 	}
 	return c
 }
@@ -187,25 +202,10 @@ func (p *parts) nodeConfig(pool string, of *settings.GKEPool) pulumi.Map {
 // label of the GPU's type, so that another type does not change the job.
 const gpuLabel = "nvidia.com/gpu.present"
 
-func nodeLabels(of *settings.GKEPool) map[string]string {
-	labels := map[string]string{}
-	maps.Copy(labels, of.Labels)
-	if of.Accelerator != "" {
-		labels[gpuLabel] = "true"
-	}
-	return labels
-}
-
-func taint(key, value string) pulumi.Array {
-	return pulumi.Array{pulumi.Map{
-		"key": pulumi.String(key), "value": pulumi.String(value), "effect": pulumi.String("NO_SCHEDULE"),
-	}}
-}
-
 // firstNodes returns the initial number of nodes of a pool in each zone: at least minNodes in all
 // zones together, unless that exceeds maxNodes.
 func (p *parts) firstNodes(of *settings.GKEPool) int {
-	zones := p.g.Zones()
+	zones := p.g.ZonesOf(of)
 	return min((of.MinNodes+zones-1)/zones, of.MaxNodes/zones)
 }
 

@@ -36,12 +36,9 @@ func inputs(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) p
 func nodes(s *settings.Settings) map[string]string {
 	all := map[string]string{}
 	if g := s.GKE; g != nil {
-		for name, p := range map[string]*settings.GKEPool{"gke.systemPool": &g.SystemPool,
-			"gke.workerPool": g.WorkerPool, "gke.gpuPool": g.GPUPool} {
-			if p != nil {
-				all[name] = fmt.Sprintf("%s, disk %d, spot %t, %d %s %s", p.MachineType, p.DiskGB,
-					p.Spot, p.GPUs, p.Accelerator, p.GPUDriver)
-			}
+		for _, p := range g.AllPools() {
+			all[p.Path] = fmt.Sprintf("%s, disk %d, spot %t, %d %s %s", p.MachineType, p.DiskGB,
+				p.Spot, p.GPUs, p.Accelerator, p.GPUDriver)
 		}
 	}
 	if e := s.EKS; e != nil {

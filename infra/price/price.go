@@ -46,6 +46,8 @@ const (
 	amazonNAT     = 0.045
 	amazonIP      = 0.005
 	amazonDisk    = 0.08 / hours // of a GiB, gp3
+	// of the price of an instance on demand, for each that Auto Mode makes
+	autoFee = 0.12
 )
 
 // gpus has the prices of GPUs that are attached to machines of N1, on demand.
@@ -90,26 +92,11 @@ func (e *Estimate) add(what string, each, idle, now, most float64) {
 func (e *Estimate) google(s *settings.Settings) {
 	e.add("control plane", googleControl, 1, 1, 1)
 	var nodes Row
-	system, workers, cards := &s.GKE.SystemPool, s.GKE.WorkerPool, s.GKE.GPUPool
-	onSystem := core(s, workers == nil || workers.Spot)
-	if workers == nil {
-		onSystem = append(onSystem, elastic(s, false)...)
-	}
-	for _, pool := range []struct {
-		name string
-		*settings.GKEPool
-		pods []group
-	}{
-		{"system", system, onSystem},
-		{"workers", workers, append(core(s, workers != nil && !workers.Spot), elastic(s, false)...)},
-		{"GPUs", cards, elastic(s, true)},
-	} {
-		if pool.GKEPool == nil {
-			continue
-		}
-		need := nodesFor(pool.pods, settings.GoogleCPUs(pool.MachineType), pool.GPUs)
+	pods := onGoogle(s)
+	for _, pool := range s.GKE.AllPools() {
+		need := nodesFor(pods[pool.Name], settings.GoogleCPUs(pool.MachineType), pool.GPUs)
 		now := min(max(pool.MinNodes, need), pool.MaxNodes)
-		what := fmt.Sprintf("node of pool %s, %s", pool.name, pool.MachineType)
+		what := fmt.Sprintf("node of pool %s, %s", pool.Name, pool.MachineType)
 		each, ok := look(googleTable, pool.MachineType, pool.Spot)
 		if ok && pool.Accelerator != "" && strings.HasPrefix(pool.MachineType, "n1-") {
 			gpu, known := gpus[pool.Accelerator]
@@ -129,6 +116,9 @@ func (e *Estimate) google(s *settings.Settings) {
 		e.add(what, each, float64(pool.MinNodes), float64(now), float64(pool.MaxNodes))
 		nodes.Idle, nodes.Now, nodes.Most = nodes.Idle+float64(pool.MinNodes), nodes.Now+float64(now),
 			nodes.Most+float64(pool.MaxNodes)
+		if pool.OnDemand {
+			e.Unknown = append(e.Unknown, "nodes on demand where pool "+pool.Name+" gets no spot nodes")
+		}
 	}
 	if s.GKE.PrivateNodes {
 		most := googleNATMost / googleNATNode
@@ -142,6 +132,26 @@ func (e *Estimate) google(s *settings.Settings) {
 	}
 }
 
+// onGoogle returns the pods of the stack's job on each pool.
+func onGoogle(s *settings.Settings) map[string][]group {
+	pods := map[string][]group{}
+	workers := s.GKE.WorkerPool
+	shared := "system"
+	if workers != nil && !workers.Spot {
+		shared = "workers"
+	}
+	pods[shared] = core(s, true)
+	on := cmp.Or(s.WorkersOn(), shared)
+	for _, of := range s.GKE.AllPools() {
+		if s.WorkersOn() == "" && of.GPUs > 0 && len(elastic(s, true)) > 0 {
+			on = of.Name
+			break
+		}
+	}
+	pods[on] = append(pods[on], slices.Concat(elastic(s, false), elastic(s, true))...)
+	return pods
+}
+
 func (e *Estimate) amazon(s *settings.Settings) {
 	if s.EKS.SupportType == "EXTENDED" {
 		e.Unknown = append(e.Unknown, "a version in extended support, 0.60 $/h instead of 0.10")
@@ -151,26 +161,13 @@ func (e *Estimate) amazon(s *settings.Settings) {
 	}
 	e.add("control plane", amazonControl, 1, 1, 1)
 	for _, g := range s.EKS.Groups() {
-		// on-demand nodes are of the first type that there is, and spot nodes of any
-		types, each, ok := g.InstanceTypes[:1], 0.0, true
-		if g.Spot {
-			types = g.InstanceTypes
-		}
-		for _, t := range types {
-			price, known := look(amazonTable, t, false)
-			each, ok = max(each, price), ok && known
-		}
-		what := fmt.Sprintf("node of group %s, %s", g.Name, strings.Join(g.InstanceTypes, " or "))
-		if g.Spot {
-			what += ", spot: at most"
-		}
-		if !ok {
-			e.Unknown = append(e.Unknown, what)
-			continue
-		}
-		each += amazonDisk * float64(cmp.Or(g.DiskGB, 100))
 		n := float64(g.DesiredNodes)
-		e.add(what, each, n, n, float64(g.MaxNodes))
+		e.nodes(s, "group", g, n, n)
+	}
+	pods := onPools(s)
+	for _, g := range s.EKS.NodePools() {
+		need := nodesFor(pods[g.Name], settings.AmazonCPUs(g.InstanceTypes[0]), g.GPUs)
+		e.nodes(s, "pool", g, 0, float64(min(need, g.MaxNodes)))
 	}
 	if s.EKS.VPC.ID == "" {
 		n := 1.0
@@ -179,6 +176,50 @@ func (e *Estimate) amazon(s *settings.Settings) {
 		}
 		e.add("NAT gateway with its address", amazonNAT+amazonIP, n, n, n)
 	}
+}
+
+// nodes adds the nodes of a group or pool of Amazon.
+func (e *Estimate) nodes(s *settings.Settings, kind string, g settings.NamedGroup, idle, now float64) {
+	// on-demand nodes are of the first type that there is, and spot nodes of any
+	types, each, ok := g.InstanceTypes[:1], 0.0, true
+	if g.Spot {
+		types = g.InstanceTypes
+	}
+	for _, t := range types {
+		price, known := look(amazonTable, t, false)
+		each, ok = max(each, price), ok && known
+	}
+	what := fmt.Sprintf("node of %s %s, %s", kind, g.Name, strings.Join(g.InstanceTypes, " or "))
+	if g.Spot {
+		what += ", spot: at most"
+	}
+	if !ok {
+		e.Unknown = append(e.Unknown, what)
+		return
+	}
+	if s.EKS.Nodes == settings.NodesAuto {
+		each *= 1 + autoFee
+	}
+	e.add(what, each+amazonDisk*float64(cmp.Or(g.DiskGB, 100)), idle, now, float64(g.MaxNodes))
+}
+
+// onPools returns the pods of the stack's job that need nodes of each pool of Karpenter. Those of
+// the core are on the nodes of the system group as far as they fit.
+func onPools(s *settings.Settings) map[string][]group {
+	pods := map[string][]group{}
+	own, system := core(s, true), s.EKS.Groups()
+	if len(system) == 0 || nodesFor(own, settings.AmazonCPUs(system[0].InstanceTypes[0]), 0) > system[0].DesiredNodes {
+		pods[settings.CorePool] = own
+	}
+	on := cmp.Or(s.WorkersOn(), settings.CorePool)
+	for _, g := range s.EKS.NodePools() {
+		if s.WorkersOn() == "" && g.GPUs > 0 && len(elastic(s, true)) > 0 {
+			on = g.Name
+			break
+		}
+	}
+	pods[on] = append(pods[on], slices.Concat(elastic(s, false), elastic(s, true))...)
+	return pods
 }
 
 // group is a number of pods that request the same.

@@ -17,13 +17,15 @@ type GKE struct {
 	// networks that may reach the Kubernetes API
 	AuthorizedNetworks []Network `json:"authorizedNetworks"`
 	// refuse to delete the cluster, also by `pulumi destroy`
-	DeletionProtection bool         `json:"deletionProtection"`
-	Ranges             GKERanges    `json:"ranges"`
-	SystemPool         GKEPool      `json:"systemPool"`
-	WorkerPool         *GKEPool     `json:"workerPool,omitempty"`
-	GPUPool            *GKEPool     `json:"gpuPool,omitempty"`
-	Filestore          *Filestore   `json:"filestore,omitempty"`
-	Maintenance        *Maintenance `json:"maintenance,omitempty"`
+	DeletionProtection bool      `json:"deletionProtection"`
+	Ranges             GKERanges `json:"ranges"`
+	SystemPool         GKEPool   `json:"systemPool"`
+	WorkerPool         *GKEPool  `json:"workerPool,omitempty"`
+	GPUPool            *GKEPool  `json:"gpuPool,omitempty"`
+	// more pools, which workers choose by job.worker.pool
+	Pools       []GKENamedPool `json:"pools,omitempty"`
+	Filestore   *Filestore     `json:"filestore,omitempty"`
+	Maintenance *Maintenance   `json:"maintenance,omitempty"`
 	// roles of the job's identity in the project: "roles/storage.objectViewer"
 	JobRoles []string `json:"jobRoles,omitempty"`
 }
@@ -51,8 +53,22 @@ type GKEPool struct {
 	GPUs int `json:"gpus,omitempty"`
 	// version of the driver that GKE installs: DEFAULT or LATEST
 	GPUDriver string `json:"gpuDriver,omitempty"`
+	// zones of the nodes, in the cluster's region; nil = those of the cluster
+	Zones []string `json:"zones,omitempty"`
+	// name of a reservation of Compute Engine, in this project
+	Reservation string `json:"reservation,omitempty"`
 	// Kubernetes labels
 	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// GKENamedPool is a pool of nodes of a name.
+type GKENamedPool struct {
+	Name string `json:"name"`
+	GKEPool
+	// on-demand nodes where Google has no spot nodes
+	OnDemand bool `json:"onDemand,omitempty"`
+	// taints besides the one that keeps the pods of others off
+	Taints []Taint `json:"taints,omitempty"`
 }
 
 // Filestore is an NFS server of Google.

@@ -63,6 +63,7 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 	}
 	if g := s.GKE; g != nil {
 		g.Project = in.Config[keyProject]
+		g.settlePools()
 		// one node in each zone, and one more for upgrades
 		if !given("gke.systemPool.maxNodes") {
 			g.SystemPool.MaxNodes = max(g.SystemPool.MaxNodes, g.Zones())

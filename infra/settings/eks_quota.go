@@ -90,7 +90,7 @@ func (e *EKS) Quotas() []EKSQuota {
 			if at := g.Path; !slices.Contains(all[i].Groups, at) {
 				all[i].Groups = append(all[i].Groups, at)
 			}
-			n := vcpus(t)
+			n := AmazonCPUs(t)
 			if n == 0 || q.Code == "" {
 				all[i].Unknown = append(all[i].Unknown, t)
 			}
@@ -130,7 +130,7 @@ func (q EKSQuota) Note(region string) string {
 func (o *EKSGroup) MaxCPUs() int {
 	most := 0
 	for _, t := range o.InstanceTypes {
-		n := vcpus(t)
+		n := AmazonCPUs(t)
 		if n == 0 {
 			return 0
 		}
@@ -141,9 +141,9 @@ func (o *EKSGroup) MaxCPUs() int {
 
 var sized = regexp.MustCompile(`\.([0-9]*)(xlarge|large)$`)
 
-// vcpus returns the number of vCPUs of a type by its size: a large has two, an xlarge four. It
+// AmazonCPUs returns the number of vCPUs of a type by its size: a large has two, an xlarge four. It
 // returns 0 for an unknown size.
-func vcpus(instanceType string) int {
+func AmazonCPUs(instanceType string) int {
 	at := sized.FindStringSubmatch(instanceType)
 	switch {
 	case at == nil || at[2] == "large" && at[1] != "":

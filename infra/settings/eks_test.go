@@ -40,7 +40,7 @@ func allocatable(t *testing.T, instanceType string) room {
 	default:
 		t.Fatalf("%s: the test does not know its memory: add it", instanceType)
 	}
-	cpus := vcpus(instanceType)
+	cpus := AmazonCPUs(instanceType)
 	reserved := 60.0
 	for i := 1; i < cpus; i++ {
 		reserved += map[bool]float64{true: 10, false: 2.5}[i == 1]
@@ -181,8 +181,8 @@ func TestQuotas(t *testing.T) {
 		{"g4dn.xlarge", true, "L-3819A6DF", 4}, {"c5.large", true, "L-34B43A08", 2},
 		{"trn1.2xlarge", false, "", 8}, {"m5.metal", false, "L-1216C47A", 0},
 	} {
-		if q := quotaOf(test.kind, test.spot); q.Code != test.code || vcpus(test.kind) != test.each {
-			t.Errorf("%s: quota %q, %d vCPUs; expected %q, %d", test.kind, q.Code, vcpus(test.kind),
+		if q := quotaOf(test.kind, test.spot); q.Code != test.code || AmazonCPUs(test.kind) != test.each {
+			t.Errorf("%s: quota %q, %d vCPUs; expected %q, %d", test.kind, q.Code, AmazonCPUs(test.kind),
 				test.code, test.each)
 		}
 	}

@@ -27,23 +27,7 @@ func (g *GKE) check(s *Settings, p *Problems) {
 	g.checkPlace(s, p)
 	p.oneOf(at+"releaseChannel", g.ReleaseChannel, "RAPID", "REGULAR", "STABLE")
 	checkAuthorized("gke", g.AuthorizedNetworks, 100, p, false)
-	g.SystemPool.check(at+"systemPool", g, p)
-	g.SystemPool.checkGPUs(at+"systemPool", false, p)
-	p.Check(g.SystemPool.MinNodes >= 1, at+"systemPool.minNodes",
-		"%d: expected 1 or more: what the cluster itself runs has no other place", g.SystemPool.MinNodes)
-	p.Check(!g.SystemPool.Spot, at+"systemPool.spot",
-		"true: what the cluster itself runs, masters and servers are not to be taken away")
-	if g.WorkerPool != nil {
-		g.WorkerPool.check(at+"workerPool", g, p)
-		g.WorkerPool.checkGPUs(at+"workerPool", false, p)
-		s.checkSpot(at+"workerPool.spot", g.WorkerPool.Spot, p)
-	}
-	if g.GPUPool != nil {
-		g.GPUPool.check(at+"gpuPool", g, p)
-		g.GPUPool.checkGPUs(at+"gpuPool", true, p)
-		g.GPUPool.noteNewGPUs(s, at+"gpuPool")
-		s.checkSpot(at+"gpuPool.spot", g.GPUPool.Spot, p)
-	}
+	g.checkPools(s, p)
 	g.checkRanges(p)
 	if g.Filestore != nil {
 		g.Filestore.check(g, p)
@@ -91,15 +75,13 @@ func (g *GKE) checkPlace(s *Settings, p *Problems) {
 	}
 }
 
-func min0(p *GKEPool) int { return p.MinNodes }
-func max0(p *GKEPool) int { return p.MaxNodes }
+func min0(p PoolOfGKE) int { return p.MinNodes }
+func max0(p PoolOfGKE) int { return p.Most() }
 
 // nodes returns the sum of a count of all pools.
-func (g *GKE) nodes(count func(*GKEPool) int) (n int) {
-	for _, pool := range []*GKEPool{&g.SystemPool, g.WorkerPool, g.GPUPool} {
-		if pool != nil {
-			n += count(pool)
-		}
+func (g *GKE) nodes(count func(PoolOfGKE) int) (n int) {
+	for _, pool := range g.AllPools() {
+		n += count(pool)
 	}
 	return n
 }
@@ -143,18 +125,22 @@ const (
 	maxNodes   = 1000 // nodes of a pool
 )
 
-func (o *GKEPool) check(at string, g *GKE, p *Problems) {
+func (o *GKEPool) check(s *Settings, at string, listed bool, p *Problems) {
+	g := s.GKE
 	p.Check(o.MachineType != "", at+".machineType", "missing: a type, as n1-standard-8")
 	p.Check(o.MachineType == "" || isMachineType.MatchString(o.MachineType), at+".machineType",
 		"%s: expected a type, as n1-standard-8", o.MachineType)
-	p.Check(!slices.Contains([]string{"t2a", "c4a", "n4a"}, family(o.MachineType)), at+".machineType",
-		"%s: an Arm machine, and images are for linux/amd64", o.MachineType)
+	builds := s.Image == nil || slices.Contains(s.Image.Platforms, "linux/arm64")
+	p.Check(!o.Arm() || builds && listed, at+".machineType",
+		"%s: an Arm machine: these are in gke.pools, with image.platforms: [linux/amd64, linux/arm64]", o.MachineType)
+	o.checkPlace(g, at, p)
 	p.within(at+".minNodes", o.MinNodes, 0, maxNodes)
 	p.within(at+".maxNodes", o.MaxNodes, 1, maxNodes)
 	p.Check(o.MinNodes <= o.MaxNodes, at+".maxNodes", "%d: fewer than minNodes, %d", o.MaxNodes, o.MinNodes)
-	p.Check(o.MinNodes <= 0 || o.MaxNodes >= g.Zones(), at+".maxNodes",
+	zones := g.ZonesOf(o)
+	p.Check(o.MinNodes <= 0 || o.MaxNodes >= zones, at+".maxNodes",
 		"%d: fewer than the %d zones of gke.location, %s, and a pool with minNodes begins with a "+
-			"node in each: expected %d or more, or fewer gke.nodeZones", o.MaxNodes, g.Zones(), g.Location, g.Zones())
+			"node in each: expected %d or more, or fewer gke.nodeZones", o.MaxNodes, zones, g.Location, zones)
 	p.within(at+".diskGb", o.DiskGB, minDisk, maxDisk)
 	checkNodeLabels(at+".labels", o.Labels, p)
 }
@@ -167,7 +153,7 @@ func family(machineType string) string {
 // checkGPUs checks that only the GPU pool has GPUs: its taint keeps other pods off.
 func (o *GKEPool) checkGPUs(at string, wanted bool, p *Problems) {
 	if !wanted {
-		const why = "GPUs are in gke.gpuPool only, which keeps off pods that ask for none"
+		const why = "GPUs are in gke.gpuPool or a pool with accelerator, which keep off pods that ask for none"
 		p.Check(o.Accelerator == "", at+".accelerator", "%s: %s", o.Accelerator, why)
 		p.Check(o.GPUs == 0, at+".gpus", "%d: %s", o.GPUs, why)
 		p.Check(o.GPUDriver == "", at+".gpuDriver", "%s: %s", o.GPUDriver, why)

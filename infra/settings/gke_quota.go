@@ -56,11 +56,8 @@ func (g *GKE) Quotas() (all []GKEQuota) {
 		}
 		all = append(all, GKEQuota{metric, n, project})
 	}
-	for _, pool := range []*GKEPool{&g.SystemPool, g.WorkerPool, g.GPUPool} {
-		if pool == nil {
-			continue
-		}
-		nodes := pool.MaxNodes
+	for _, pool := range g.AllPools() {
+		nodes := pool.Most()
 		add(false, cpuMetric(pool.MachineType), nodes*GoogleCPUs(pool.MachineType))
 		add(true, "CPUS_ALL_REGIONS", nodes*GoogleCPUs(pool.MachineType))
 		disks := "SSD_TOTAL_GB"
@@ -69,7 +66,7 @@ func (g *GKE) Quotas() (all []GKEQuota) {
 		}
 		add(false, disks, nodes*cmp.Or(pool.DiskGB, 100))
 		if pool.Accelerator != "" {
-			add(false, gpuMetric(pool), nodes*pool.GPUs)
+			add(false, gpuMetric(pool.GKEPool), nodes*pool.GPUs)
 			add(true, "GPUS_ALL_REGIONS", nodes*pool.GPUs)
 		}
 		if !g.PrivateNodes {

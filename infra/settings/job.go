@@ -157,16 +157,9 @@ func (s *Settings) checkDevices(p *Problems) {
 	case s.Existing != nil:
 		return // its nodes are not known here
 	case s.GKE != nil:
-		if section = "gke.gpuPool"; s.GKE.GPUPool != nil {
-			has = max(1, s.GKE.GPUPool.GPUs)
-		}
+		section, has = s.mostGPUs("gke.gpuPool")
 	case s.EKS != nil:
-		section = "eks.gpuGroup, and no pool with gpus"
-		for _, of := range s.pools() {
-			if of.gpus > has {
-				section, has = of.name, of.gpus
-			}
-		}
+		section, has = s.mostGPUs("eks.gpuGroup")
 	case s.Minikube != nil && (s.Minikube.GPUs != "" || s.Minikube.Adopt):
 		return // the number of GPUs is not known here
 	}

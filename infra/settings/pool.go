@@ -41,10 +41,18 @@ type pool struct {
 	workers bool
 }
 
-// pools returns the pools that workers may choose.
+// pools returns the pools that workers may choose by name.
 func (s *Settings) pools() (all []pool) {
+	if s.GKE != nil {
+		for _, o := range s.GKE.AllPools() {
+			// nodes of the other two have no label by which they could be chosen, as GKE has it
+			if o.Listed || o.Name == "gpu" || o.Spot {
+				all = append(all, pool{o.Name, o.GPUs, o.Listed || o.Spot})
+			}
+		}
+	}
 	if s.EKS == nil {
-		return nil
+		return all
 	}
 	for _, g := range slices.Concat(s.EKS.Groups(), s.EKS.NodePools()) {
 		all = append(all, pool{g.Name, g.GPUs, g.ForWorkers(s.EKS.Follow())})
@@ -55,7 +63,7 @@ func (s *Settings) pools() (all []pool) {
 // WorkersOn returns the pool of the job's workers: the one that job.worker.pool names, or else, for
 // workers without GPUs, the first that is for workers; "" = no pool is theirs alone.
 func (s *Settings) WorkersOn() string {
-	if s.WorkerPool != "" || s.asksForGPUs() {
+	if s.WorkerPool != "" || s.asksForGPUs() || s.workersAnywhere() {
 		return s.WorkerPool
 	}
 	for _, of := range s.pools() {
@@ -64,6 +72,28 @@ func (s *Settings) WorkersOn() string {
 		}
 	}
 	return ""
+}
+
+// workersAnywhere reports whether the stack has a pool of the older settings for workers that takes
+// other pods, too.
+func (s *Settings) workersAnywhere() bool {
+	return s.GKE != nil && s.GKE.WorkerPool != nil && !s.GKE.WorkerPool.Spot ||
+		s.EKS != nil && !s.EKS.Follow() && s.EKS.WorkerGroup != nil && !s.EKS.WorkerGroup.Spot
+}
+
+// mostGPUs returns the path or name of the pool with the most GPUs per node, and their number. The
+// section is the one that a stack without GPUs may add.
+func (s *Settings) mostGPUs(section string) (path string, gpus int) {
+	path = section + ", and no pool with GPUs"
+	for _, of := range s.pools() {
+		if of.gpus <= gpus {
+			continue
+		}
+		if path, gpus = section, of.gpus; of.name != "gpu" {
+			path = "pool " + of.name
+		}
+	}
+	return path, gpus
 }
 
 // asksForGPUs reports whether the job's workers request GPUs.
@@ -91,12 +121,12 @@ func (s *Settings) checkWorkerPool(p *Problems) {
 	}
 }
 
-var isPool = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$`)
+var isPool = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,18}[a-z0-9])?$`)
 
 // checkPoolName checks the name of a pool, which becomes part of other names.
 func checkPoolName(path, name string, before []string, p *Problems) {
 	p.Check(isPool.MatchString(name), path+".name",
-		"%s: expected 1 to 30 lower-case letters, digits and '-', beginning with a letter", orMissing(name))
+		"%s: expected 1 to 20 lower-case letters, digits and '-', beginning with a letter", orMissing(name))
 	p.Check(!slices.Contains(before, name), path+".name", "%s: another pool has this name", name)
 }
 

@@ -50,6 +50,13 @@ var amazon = map[string]Type{
 		Type{Name: "name", Global: true, Make: amazonGlobalARN("iam", "role/"), Drift: driftRole}),
 	"aws:iam/policy:Policy": aws("aws_iam_policy",
 		Type{Name: "name", Global: true, Make: amazonGlobalARN("iam", "policy/"), Drift: rewritten("policy")}),
+	"aws:iam/instanceProfile:InstanceProfile": aws("aws_iam_instance_profile",
+		Type{Name: "name", Global: true, Make: amazonGlobalARN("iam", "instance-profile/")}),
+	"aws:sqs/queue:Queue": aws("aws_sqs_queue", Type{Name: "name", Make: makeQueue}),
+	"aws:sqs/queuePolicy:QueuePolicy": aws("aws_sqs_queue_policy",
+		Type{Drift: rewritten("policy")}),
+	"aws:cloudwatch/eventRule:EventRule":     aws("aws_cloudwatch_event_rule", Type{Name: "name"}),
+	"aws:cloudwatch/eventTarget:EventTarget": aws("aws_cloudwatch_event_target", Type{}),
 	rolePolicy: aws("aws_iam_role_policy",
 		Type{Name: "name", Drift: rewritten("policy")}),
 	roleAttached: aws("aws_iam_role_policy_attachment",
@@ -144,7 +151,11 @@ func amazonID(r *Resource) string {
 		return strings.Join(parts, separator)
 	}
 	switch r.Type {
-	case eksCluster, "aws:iam/role:Role", "aws:ecr/repository:Repository", logGroup:
+	case "aws:sqs/queue:Queue":
+		return urlOfQueue(text(r.In, "name"))
+	case "aws:sqs/queuePolicy:QueuePolicy":
+		return text(r.In, "queueUrl")
+	case eksCluster, "aws:iam/role:Role", "aws:iam/instanceProfile:InstanceProfile", "aws:cloudwatch/eventRule:EventRule", "aws:ecr/repository:Repository", logGroup:
 		return text(r.In, "name")
 	case "aws:iam/policy:Policy":
 		return "arn:aws:iam::" + AmazonAccount + ":policy/" + text(r.In, "name")
@@ -180,6 +191,15 @@ func amazonGlobalARN(service, kind string) func(context.Context, *Resource, Op) 
 		}
 		return Props{"arn": "arn:aws:" + service + "::" + AmazonAccount + ":" + kind + text(r.In, "name")}, nil
 	}
+}
+
+func urlOfQueue(name string) string {
+	return "https://sqs." + AmazonRegion + ".amazonaws.com/" + AmazonAccount + "/" + name
+}
+
+func makeQueue(_ context.Context, r *Resource, _ Op) (Props, error) {
+	name := text(r.In, "name")
+	return Props{"arn": arnOf("sqs", name), "url": urlOfQueue(name)}, nil
 }
 
 func makeNAT(_ context.Context, r *Resource, op Op) (Props, error) {

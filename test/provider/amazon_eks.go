@@ -45,6 +45,9 @@ func createEKS(r *Resource) error {
 	if role := policies(r, text(r.In, "roleArn")); !slices.Contains(role, "AmazonEKSClusterPolicy") {
 		return fmt.Errorf("InvalidParameterException: the role has %v, expected AmazonEKSClusterPolicy", role)
 	}
+	if err := autoMode(r, r.In); err != nil {
+		return err
+	}
 	zones := zonesOf(r, list(r.In, "vpcConfig", "subnetIds"))
 	if len(zones) < 2 {
 		return fmt.Errorf("InvalidParameterException: subnets in 2 zones are needed, got %v", zones)
@@ -62,6 +65,9 @@ func updateEKS(r *Resource) error {
 		return fmt.Errorf("InvalidParameterException: Unsupported Kubernetes minor version update "+
 			"from %s to %s", was, now)
 	}
+	if err := autoMode(r, r.will); err != nil {
+		return err
+	}
 	if !r.changes("vpcConfig") {
 		return nil
 	}
@@ -70,6 +76,32 @@ func updateEKS(r *Resource) error {
 		return fmt.Errorf("InvalidParameterException: Provided subnets belong to the AZs '%s'. But "+
 			"they should belong to the exact set of AZs '%s' in which subnets were provided during cluster creation",
 			strings.Join(zones, ","), strings.Join(first, ","))
+	}
+	return nil
+}
+
+// autoMode refuses a part of Auto Mode without the others, and roles that lack rights for it.
+func autoMode(r *Resource, in Props) error {
+	auto := at(in, "computeConfig", "enabled") == true
+	if at(in, "storageConfig", "blockStorage", "enabled") == true != auto ||
+		at(in, "kubernetesNetworkConfig", "elasticLoadBalancing", "enabled") == true != auto {
+		return errors.New("InvalidParameterException: For EKS Auto Mode, please ensure that all required " +
+			"configs, including computeConfig, kubernetesNetworkConfig, and blockStorage are all either fully " +
+			"enabled or fully disabled")
+	}
+	if !auto {
+		return nil
+	}
+	for role, needs := range map[string][]string{
+		text(in, "roleArn"): {"AmazonEKSComputePolicy", "AmazonEKSBlockStoragePolicy", "AmazonEKSLoadBalancingPolicy",
+			"AmazonEKSNetworkingPolicy"},
+		text(in, "computeConfig", "nodeRoleArn"): {"AmazonEKSWorkerNodeMinimalPolicy",
+			"AmazonEC2ContainerRegistryPullOnly"}} {
+		for _, need := range needs {
+			if has := policies(r, role); !slices.Contains(has, need) {
+				return fmt.Errorf("InvalidParameterException: the role %s has %v, expected %s", role, has, need)
+			}
+		}
 	}
 	return nil
 }
@@ -238,6 +270,10 @@ func makeAddon(_ context.Context, r *Resource, op Op) (Props, error) {
 		ok := false
 		for g := range r.cloud.all(eksGroup) {
 			ok = ok || len(list(g.In, "taints")) == 0
+		}
+		for c := range r.cloud.all(eksCluster) {
+			// the built-in pool of Auto Mode
+			ok = ok || slices.Contains(list(c.In, "computeConfig", "nodePools"), any("system"))
 		}
 		if !ok {
 			return nil, fmt.Errorf("unexpected state 'CREATE_FAILED', last: DEGRADED: %s has no nodes to run on", name)

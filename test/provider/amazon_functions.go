@@ -78,6 +78,9 @@ func getCluster(c *Cloud, args Props) (Props, error) {
 	for _, k := range []string{"arn", "endpoint", "name", "platformVersion", "roleArn", "status", "tags", "version"} {
 		out[k] = r.Is[k]
 	}
+	if mode, ok := r.Is["computeConfig"].(Props); ok {
+		out["computeConfigs"] = []any{mode}
+	}
 	return out, nil
 }
 

@@ -1,0 +1,116 @@
+package gke
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/test/graph"
+)
+
+// listed returns the settings of a stack with a list of pools, in two zones.
+func listed() *settings.Settings {
+	s := configured()
+	s.GKE.Location, s.GKE.NodeZones = "us-central1", []string{"us-central1-a", "us-central1-c"}
+	s.GKE.WorkerPool, s.GKE.GPUPool = nil, nil
+	s.GKE.Pools = []settings.GKENamedPool{
+		{Name: "cheap", OnDemand: true, GKEPool: settings.GKEPool{MachineType: "n2-standard-4", MaxNodes: 20,
+			Spot: true, DiskGB: 50, Zones: []string{"us-central1-c"}}},
+		{Name: "h200", Taints: []settings.Taint{{Key: "team", Value: "vision", Effect: "NoExecute"}},
+			GKEPool: settings.GKEPool{MachineType: "a3-ultragpu-8g", Accelerator: "nvidia-h200-141gb", GPUs: 8,
+				MaxNodes: 2, DiskGB: 500, GPUDriver: "LATEST", Reservation: "ours"}},
+		{Name: "arm", GKEPool: settings.GKEPool{MachineType: "c4a-standard-4", MaxNodes: 5, DiskGB: 50,
+			Labels: map[string]string{"tier": "arm"}}},
+	}
+	return s
+}
+
+// The inputs of listed pools: zones, a reservation whose change is not ignored, labels and taints.
+func TestListedPools(t *testing.T) {
+	all, c := record(t, listed(), false)
+	graph.Golden(t, "pools", slices.DeleteFunc(slices.Clone(all), func(r graph.Resource) bool {
+		return r.Type != typePool || r.Name == systemPool
+	}))
+	want(t, find(t, all, typePool, "cheap"), "nodeLocations[0]=us-central1-c", "nodeConfig.spot=true")
+	want(t, find(t, all, typePool, "cheap-on-demand"), "nodeLocations[0]=us-central1-c", "nodeConfig.spot=false")
+	cards := find(t, all, typePool, "h200")
+	want(t, cards, "nodeLocations", "nodeConfig.reservationAffinity.values[0]=ours")
+	if slices.Contains(cards.Options.IgnoreChanges, affinity) {
+		t.Error("another reservation is ignored")
+	}
+	ignores(t, find(t, all, typePool, "arm"), affinity)
+	if len(c.Nodes) != 1 || c.Nodes[0].Name != "class-cheap" || len(c.Nodes[0].Holes) != 2 {
+		t.Fatalf("objects: %+v", c.Nodes)
+	}
+	text, err := yaml.Marshal(c.Nodes[0].Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(text) != class {
+		t.Errorf("%s", text)
+	}
+}
+
+// The schema of ComputeClass is served by GKE only: this is what Google's page describes.
+const class = `apiVersion: cloud.google.com/v1
+kind: ComputeClass
+metadata:
+  name: cheap
+spec:
+  activeMigration:
+    optimizeRulePriority: false
+  priorities:
+  - nodepools:
+    - '{pool-of-spot-nodes}'
+  - nodepools:
+    - '{pool-of-nodes-on-demand}'
+  whenUnsatisfiable: DoNotScaleUp
+`
+
+// Workers select the pool that job.worker.pool names, or else the first listed one without GPUs
+// unless there is a worker pool, and tolerate its taints; masters tolerate none of these.
+func TestPlacesOfWorkers(t *testing.T) {
+	for _, test := range []struct{ pool, want string }{
+		{"", "workers map[cloud.google.com/compute-class:cheap] cloud.google.com/compute-class=cheap:NoSchedule " +
+			"elasticdl.org/pool=cheap:NoSchedule"},
+		{"arm", "pool map[elasticdl.org/pool:arm] elasticdl.org/pool=arm:NoSchedule kubernetes.io/arch=arm64:NoSchedule"},
+		{"h200", "pool map[elasticdl.org/pool:h200] team=vision:NoExecute"},
+	} {
+		s := listed()
+		s.WorkerPool = test.pool
+		if test.pool == "h200" {
+			s.Job.Worker.Limit = map[string]string{"nvidia.com/gpu": "8"}
+		}
+		_, c := record(t, s, false)
+		got, of := "pool", c.Pool
+		if of == nil {
+			got, of = "workers", c.Workers
+		}
+		if got = shown(got, of); got != test.want {
+			t.Errorf("%q: %s, want %s", test.pool, got, test.want)
+		}
+		if len(c.Tolerations) != 1 || c.Tolerations[0].Key != workerTaint {
+			t.Errorf("all pods tolerate %v", c.Tolerations)
+		}
+	}
+	s := listed()
+	s.GKE.WorkerPool = configured().GKE.WorkerPool
+	if _, c := record(t, s, false); c.Workers != nil || c.Pool != nil {
+		t.Errorf("with a worker pool: %+v, %+v", c.Workers, c.Pool)
+	}
+}
+
+func shown(text string, of *infra.Nodes) string {
+	if of == nil {
+		return "none"
+	}
+	text += fmt.Sprint(" ", of.NodeSelector)
+	for _, o := range of.Tolerations {
+		text += fmt.Sprintf(" %s=%s:%s", o.Key, o.Value, o.Effect)
+	}
+	return text
+}
