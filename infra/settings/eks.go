@@ -158,7 +158,8 @@ func (o *EKSGroup) check(s *Settings, at string, p *Problems) {
 	p.within(at+".minNodes", o.MinNodes, 0, maxGroup)
 	p.within(at+".maxNodes", o.MaxNodes, 1, maxGroup)
 	p.Check(o.MinNodes <= o.MaxNodes, at+".maxNodes", "%d: fewer than minNodes, %d", o.MaxNodes, o.MinNodes)
-	p.Check(o.DesiredNodes >= o.MinNodes && o.DesiredNodes <= o.MaxNodes, at+".desiredNodes",
+	follow := s.EKS.Follow() && (s.EKS.Nodes == NodesAuto || at != s.EKS.system().Path)
+	p.Check(follow || o.DesiredNodes >= o.MinNodes && o.DesiredNodes <= o.MaxNodes, at+".desiredNodes",
 		"%d: expected minNodes to maxNodes, %d to %d", o.DesiredNodes, o.MinNodes, o.MaxNodes)
 	p.within(at+".diskGb", o.DiskGB, minDisk, maxDisk)
 	checkNodeLabels(at+".labels", o.Labels, p)

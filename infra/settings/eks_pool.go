@@ -83,6 +83,12 @@ func (e *EKS) NodePools() []NamedGroup {
 	}
 	core := e.system()
 	core.Name = CorePool
+	if e.Nodes == NodesKarpenter {
+		// more nodes like those of the group, which runs Karpenter itself
+		more := e.SystemGroup
+		more.MinNodes, more.DesiredNodes, more.MaxNodes, more.IdleAfter = 0, 0, coreNodes, defaultIdle
+		core.EKSGroup = &more
+	}
 	return append([]NamedGroup{core}, all...)
 }
 

@@ -1,0 +1,161 @@
+package settings
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Values of eks.pools and gke.pools without a mistake, and one that refers to them.
+const (
+	eksPool  = "{name: cheap, instanceTypes: [m6i.large, m5.large], maxNodes: 20}"
+	gkePool  = "{name: cheap, machineType: n2-standard-4, maxNodes: 20}"
+	eksCards = "{name: h200, instanceTypes: [p5en.48xlarge], gpus: 8, maxNodes: 2, diskGb: 500}"
+)
+
+// with returns a pool with other fields, as YAML.
+func with(pool, fields string) string {
+	return "[" + strings.TrimSuffix(pool, "}") + ", " + fields + "}]"
+}
+
+var auto = map[string]string{"eks.nodes": "auto", "eks.workerGroup": "", "eks.systemGroup.minNodes": "",
+	"eks.systemGroup.desiredNodes": ""}
+
+// autoWith returns the settings of Auto Mode, and one more.
+func autoWith(path, value string) map[string]string { return merged(auto, map[string]string{path: value}) }
+
+// groups is how nodes are made where eks.nodes is absent.
+var groups = map[string]string{"eks.nodes": "groups"}
+
+var poolMistakes = []mistake{
+	{cloud: "eks", path: "eks.nodes", value: "fargate", want: "fargate: expected auto, karpenter or groups"},
+	{cloud: "eks", path: "eks.systemGroup.minNodes", value: "1", also: auto,
+		want: "1: eks.nodes: auto: nodes come and end with pods: remove it"},
+	{cloud: "eks", path: "eks.systemGroup.minNodes", value: "0",
+		also: map[string]string{"eks.nodes": "karpenter", "eks.workerGroup": "", "eks.systemGroup.desiredNodes": "1"},
+		want: "0: expected 1 or more: what the cluster itself runs has no other place"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "minNodes: 1"), also: auto, at: "eks.pools[0].minNodes",
+		want: "1: eks.nodes: auto: nodes come and end with pods: remove it"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "onDemand: true, spot: true"), also: groups,
+		at: "eks.pools[0].onDemand", want: "true: requires eks.nodes: auto or karpenter"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "idleAfter: 5m"), also: groups,
+		at: "eks.pools[0].idleAfter", want: "5m: requires eks.nodes: auto or karpenter"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "onDemand: true"), also: auto,
+		at: "eks.pools[0].onDemand", want: "true: goes with spot: true"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "idleAfter: 5"), also: auto,
+		at: "eks.pools[0].idleAfter", want: "5: expected 30s to 24h, as 5m"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "idleAfter: 48h"), also: auto,
+		at: "eks.pools[0].idleAfter", want: "48h: expected 30s to 24h, as 5m"},
+	{cloud: "eks", path: "eks.pools", value: "[{instanceTypes: [m6i.large], maxNodes: 1}]", also: auto,
+		at: "eks.pools[0].name", want: "missing: expected 1 to 20 lower-case letters"},
+	{cloud: "eks", path: "eks.pools", value: "[" + eksPool + ", " + eksPool + "]", also: auto,
+		at: "eks.pools[1].name", want: "cheap: another pool has this name"},
+	{cloud: "eks", path: "eks.pools", value: "[{name: general-purpose, instanceTypes: [m6i.large], maxNodes: 1}]",
+		also: auto, at: "eks.pools[0].name", want: "general-purpose: another pool has this name"},
+	{cloud: "eks", path: "eks.pools", value: "[{name: core, instanceTypes: [m6i.large], maxNodes: 1, spot: true}]",
+		also: auto, at: "eks.pools[0]", want: "core is for masters and parameter servers: expected neither spot"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "zones: [us-west-2z]"), also: auto,
+		at: "eks.pools[0].zones[0]", want: "us-west-2z: expected a zone of eks.vpc.zones"},
+	{cloud: "eks", path: "eks.pools", value: with(eksCards, "reservation: block-1"), also: auto,
+		at: "eks.pools[0].reservation", want: "block-1: expected the ID of a capacity reservation"},
+	{cloud: "eks", path: "eks.pools", value: with(eksCards, "capacityBlock: true"), also: auto,
+		at: "eks.pools[0].capacityBlock", want: "true: requires reservation"},
+	{cloud: "eks", path: "eks.pools", value: with(eksCards, "reservation: cr-0123456789abcdef0, spot: true"), also: auto,
+		at: "eks.pools[0].spot", want: "true: nodes of a reservation are no spot nodes"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "reservation: cr-0123456789abcdef0"), also: auto,
+		at: "eks.pools[0].instanceTypes", want: "2 types: a reservation has one"},
+	{cloud: "eks", path: "eks.pools", value: "[{name: arm, instanceTypes: [m7g.large], maxNodes: 2}]", also: auto,
+		at: "eks.pools[0].instanceTypes[0]", want: "m7g.large: an Arm machine: these are in eks.pools, with image.platforms"},
+	{cloud: "eks", path: "eks.pools", value: "[{name: both, instanceTypes: [m7g.large, m6i.large], maxNodes: 2}]",
+		also: autoWith("image.platforms", "[linux/amd64, linux/arm64]"), at: "eks.pools[0].instanceTypes[1]",
+		want: "m6i.large: a pool has Arm machines or others, and m7g.large is first"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "taints: [{value: x}]"), also: auto,
+		at: "eks.pools[0].taints[0].key", want: "missing: expected the key of a taint"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "taints: [{key: team, effect: Never}]"), also: auto,
+		at: "eks.pools[0].taints[0].effect", want: "Never: expected NoSchedule, PreferNoSchedule or NoExecute"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "taints: [{key: team}, {key: team, value: x}]"), also: auto,
+		at: "eks.pools[0].taints[1].key", want: "team: a taint before it has the same key and effect"},
+	{cloud: "eks", path: "eks.pools", value: "[{name: x, instanceTypes: [m6i.large], maxNodes: 1, gpus: 1, diskGb: 200}]",
+		also: auto, at: "eks.pools[0].instanceTypes[0]", want: "m6i.large: has no GPU of NVIDIA"},
+	{cloud: "eks", path: "job.worker.pool", value: "dear", also: autoWith("eks.pools", "["+eksPool+"]"),
+		want: "dear: expected a pool of the stack: core or cheap"},
+	{cloud: "eks", path: "job.worker.pool", value: "7", also: auto, want: "7: expected the name of a pool"},
+	{cloud: "eks", path: "job.worker.pool", value: "h200", also: autoWith("eks.pools", "["+eksCards+"]"),
+		want: "h200: its nodes have 8 GPUs, and the workers request none"},
+	{cloud: "minikube", path: "job.worker.pool", value: "cheap", want: "cheap: a stack on minikube has no pools: remove it"},
+
+	{cloud: "gke", path: "gke.pools", value: "[{machineType: n2-standard-4, maxNodes: 1}]", at: "gke.pools[0].name",
+		want: "missing: expected 1 to 20 lower-case letters"},
+	{cloud: "gke", path: "gke.pools", value: "[{name: workers, machineType: n2-standard-4, maxNodes: 1}]",
+		at: "gke.pools[0].name", want: "workers: another pool has this name"},
+	{cloud: "gke", path: "gke.pools", value: with(gkePool, "onDemand: true"), at: "gke.pools[0].onDemand",
+		want: "true: goes with spot: true"},
+	{cloud: "gke", path: "gke.pools", value: with(gkePool, "zones: [us-east1-b]"), at: "gke.pools[0].zones[0]",
+		want: "us-east1-b: expected a zone of us-central1"},
+	{cloud: "gke", path: "gke.pools", value: with(gkePool, "reservation: Ours"), at: "gke.pools[0].reservation",
+		want: "Ours: expected the name of a reservation"},
+	{cloud: "gke", path: "gke.pools", value: with(gkePool, "reservation: ours, spot: true"), at: "gke.pools[0].spot",
+		want: "true: nodes of a reservation are no spot nodes"},
+	{cloud: "gke", path: "gke.pools", value: "[{name: arm, machineType: c4a-standard-4, maxNodes: 1}]",
+		at: "gke.pools[0].machineType", want: "c4a-standard-4: an Arm machine: these are in gke.pools, with image.platforms"},
+	{cloud: "gke", path: "gke.pools", value: with(gkePool, "taints: [{key: 'a b'}]"), at: "gke.pools[0].taints[0].key",
+		want: "a b: expected the key of a taint"},
+	{cloud: "gke", path: "job.worker.pool", value: "workers", want: "workers: expected a pool of the stack: cheap",
+		also: map[string]string{"gke.pools": "[" + gkePool + "]"}},
+}
+
+func init() { mistakes = append(mistakes, poolMistakes...) }
+
+// Pools without a mistake, their values, and the pool of workers that follows from them.
+func TestPools(t *testing.T) {
+	arm := "{name: arm, instanceTypes: [m7g.large], maxNodes: 2}"
+	for _, test := range []struct {
+		name, cloud string
+		with        map[string]string
+		on          string // pool of the workers
+		pools       string // groups and pools of the stack
+	}{
+		{"auto", "eks", autoWith("eks.pools", "["+eksPool+"]"), "cheap", "core cheap"},
+		{"auto without pools", "eks", auto, "", "core"},
+		{"the older names, in Auto Mode", "eks", merged(auto, map[string]string{
+			"eks.workerGroup": "{instanceTypes: [c5.large], maxNodes: 3, spot: true}"}), "worker", "core worker"},
+		{"karpenter", "eks", map[string]string{"eks.nodes": "karpenter", "eks.workerGroup": "",
+			"eks.systemGroup.minNodes": "1", "eks.systemGroup.desiredNodes": "1",
+			"eks.pools": "[" + eksPool + ", " + arm + "]", "image.platforms": "[linux/amd64, linux/arm64]"}, "cheap",
+			"system core cheap arm"},
+		{"a core of its own", "eks", merged(auto, map[string]string{
+			"eks.pools": "[" + eksPool + ", {name: core, instanceTypes: [m6i.xlarge], maxNodes: 4}]"}), "cheap", "core cheap"},
+		{"groups", "eks", merged(groups, map[string]string{"eks.pools": with(eksPool, "desiredNodes: 2"),
+			"eks.workerGroup": ""}), "cheap", "system cheap"},
+		{"with a worker group all stay there", "eks", merged(groups, map[string]string{"eks.pools": "[" + eksPool + "]",
+			"eks.workerGroup": "{instanceTypes: [c5.large], maxNodes: 3}"}), "", "system worker cheap"},
+		{"named", "eks", merged(auto, map[string]string{"eks.pools": "[" + eksCards + "]", "job.worker.pool": "h200",
+			"job.worker.limit": "{nvidia.com/gpu: 8}"}), "h200", "core h200"},
+		{"named on GKE", "gke", map[string]string{"gke.pools": "[" + gkePool + "]", "job.worker.pool": "cheap"}, "cheap",
+			"system workers cheap"},
+	} {
+		config := stack(t, test.cloud)
+		setAll(t, config, test.with)
+		s, err := parsed(t, config)
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		var names []string
+		if s.GKE != nil {
+			for _, of := range s.GKE.AllPools() {
+				names = append(names, of.Name)
+			}
+		} else {
+			for _, g := range slices.Concat(s.EKS.Groups(), s.EKS.NodePools()) {
+				names = append(names, g.Name)
+				if g.DiskGB == 0 || s.EKS.Follow() && g.Name != "system" && (g.IdleAfter != "5m" || g.MinNodes > 0) {
+					t.Errorf("%s: %+v", test.name, g)
+				}
+			}
+		}
+		if on := s.WorkersOn(); on != test.on || strings.Join(names, " ") != test.pools {
+			t.Errorf("%s: workers on %q of %v, want %q of %s", test.name, on, names, test.on, test.pools)
+		}
+	}
+}
