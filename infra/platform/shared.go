@@ -15,8 +15,7 @@ import (
 // checkShared checks objects that the stack shares with others: the namespace, and priority classes
 // with their values. It reports those that do not exist, and those that are this stack's own: the
 // engine would delete these because they are no longer requested. It does the same for a claim, and
-// reports priorities of queues without Kueue, too. It checks nothing on a cluster that is not known
-// yet.
+// reports queues without Kueue, too. It checks nothing on a cluster that is not known yet.
 func checkShared(s *settings.Settings, cluster *infra.Cluster) error {
 	g := cluster.Guard
 	var found []error
@@ -62,14 +61,51 @@ func checkShared(s *settings.Settings, cluster *infra.Cluster) error {
 	if v := cluster.Volume; v != nil && v.Shared {
 		found = append(found, sharedClaim(s, v.Claim, look(infra.KindClaim, of.Namespace, v.Claim)))
 	}
-	if of.QueuePriorities {
-		is := look(infra.KindDefinition, "", "workloadpriorityclasses.kueue.x-k8s.io")
-		if is != nil && is.Object == nil {
-			say("queuePriorities: true: the cluster has no Kueue: install it first, or leave this out: " +
-				"docs/queues.md")
-		}
+	if q := of.Queue; q != nil {
+		checkKueue(q, look, say)
+	} else if is := look(infra.KindDefinition, "", definition); of.QueuePriorities && is != nil && is.Object == nil {
+		say("queuePriorities: true: the cluster has no Kueue: install it first, or let the stack do that: " +
+			"platform.queue: docs/queues.md")
 	}
 	return errors.Join(found...)
+}
+
+// definition is the name of a definition of Kueue's.
+const definition = "clusterqueues.kueue.x-k8s.io"
+
+// checkKueue reports a Kueue that is not there, or is there and would be installed again, and what
+// of a queue belongs to others and is not there. What is the stack's own would be deleted.
+func checkKueue(q *settings.Queue, look func(kind schema.GroupVersionKind, in, name string) *infra.Found,
+	say func(format string, args ...any)) {
+	served, home := look(infra.KindDefinition, "", definition), look(infra.KindNamespace, "", kueueNamespace)
+	there, own := served != nil && served.Object != nil, home != nil && home.Own
+	switch {
+	case q.Install && there && !own:
+		say("queue.install: true: the cluster has Kueue already, which is not of this stack: give " +
+			"platform.queue.install: false")
+	case !q.Install && own:
+		say("queue.install: false: Kueue is this stack's own, and would be deleted with all queues of the " +
+			"cluster: leave it true, or remove platform.queue")
+	case !q.Install && served != nil && !there:
+		say("queue: the cluster has no Kueue: let the stack install it: platform.queue.install: true, or ask " +
+			"the cluster's administrator: docs/queues.md")
+		return
+	}
+	theirs := func(setting string, kind schema.GroupVersionKind, name, plural string) {
+		switch is := look(kind, "", name); {
+		case is == nil:
+		case is.Object == nil:
+			say("queue.%s: there is no %s %s: name another: kubectl get %s", setting, kind.Kind, name, plural)
+		case is.Own:
+			say("queue.%s: %s %s is this stack's own, and would be deleted: name another", setting, kind.Kind, name)
+		}
+	}
+	if q.ClusterQueue != "" {
+		theirs("clusterQueue", kindClusterQueue, q.ClusterQueue, "clusterqueues")
+	}
+	if f := q.Flavor; f != nil && f.Name != "" && there {
+		theirs("flavor.name", kindFlavor, f.Name, "resourceflavors")
+	}
 }
 
 // sharedClaim returns the problem of a claim that is to exist already.

@@ -118,6 +118,9 @@ func (q *Queue) checkInstall(p *Problems) {
 	}
 }
 
+// maxOfFlavor is the greatest number of labels, and of tolerations, that Kueue accepts.
+const maxOfFlavor = 8
+
 func (f *Flavor) check(p *Problems) {
 	const at = "platform.queue.flavor."
 	if f == nil {
@@ -133,6 +136,9 @@ func (f *Flavor) check(p *Problems) {
 	}
 	p.Check(len(f.Labels)+len(f.Tolerations) > 0, "platform.queue.flavor",
 		"expected labels of nodes, tolerations, or the name of a ResourceFlavor that is there")
+	p.Check(len(f.Labels) <= maxOfFlavor, at+"labels", "%d: expected at most %d", len(f.Labels), maxOfFlavor)
+	p.Check(len(f.Tolerations) <= maxOfFlavor, at+"tolerations", "%d: expected at most %d", len(f.Tolerations),
+		maxOfFlavor)
 	checkSelector(at+"labels", f.Labels, p)
 	checkTolerations(at+"tolerations", f.Tolerations, p)
 }

@@ -103,6 +103,10 @@ func TestQueueMistakes(t *testing.T) {
 			"goes with a ResourceFlavor that the stack makes"},
 		{"gke", "{quotas: {cpu: 1}, flavor: {labels: {-a: b}}}", "flavor.labels.-a", "expected the key of a label"},
 		{"gke", "{quotas: {cpu: 1}, flavor: {tolerations: [{}]}}", "flavor.tolerations[0]", "expected a key"},
+		{"gke", "{quotas: {cpu: 1}, flavor: {labels: {a: b, c: b, d: b, e: b, f: b, g: b, h: b, i: b, j: b}}}",
+			"flavor.labels", "9: expected at most 8"},
+		{"gke", "{quotas: {cpu: 1}, flavor: {tolerations: [" + strings.Repeat("{operator: Exists}, ", 9) + "]}}",
+			"flavor.tolerations", "9: expected at most 8"},
 		{"gke", "{quota: {cpu: 1}, quotas: {cpu: 1}}", "quota", "unknown field; did you mean quotas?"},
 	} {
 		config := stack(t, test.cloud)
