@@ -115,9 +115,9 @@ func roleSpecs(of *job.Job) []roleSpec {
 			all = append(all, roleSpec{name, inCore, core.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}})
 		}
 	}
+	add(pod.Worker, "worker", j.Core())
 	if j.NumPS > 0 {
 		add(pod.PS, "parameter server", j.NumPS)
 	}
-	add(pod.Worker, "worker", j.Core())
 	return all
 }
