@@ -9,13 +9,10 @@ import (
 	"testing"
 
 	"github.com/elasticdl/elasticdl/test/provider"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-const (
-	clusterQueue = "kueue.x-k8s.io/v1beta2/ClusterQueue elasticdl-training"
-	flavor       = "kueue.x-k8s.io/v1beta2/ResourceFlavor elasticdl-training"
-	localQueue   = "kueue.x-k8s.io/v1beta2/LocalQueue elasticdl/training"
-)
+const localQueue = "kueue.x-k8s.io/v1beta2/LocalQueue elasticdl/training"
 
 // Kueue, a queue and the job in it, in one update. A change of a quota replaces nothing, and the end
 // of the stack deletes each before what it needs.
@@ -26,13 +23,14 @@ func TestQueue(t *testing.T) {
 			t.Parallel()
 			e := start(t, name)
 			e.set("elasticdl:protectStorage", false)
-			e.set("elasticdl:platform.queue", map[string]any{"quotas": map[string]any{"cpu": 64, "memory": "4096Mi"}})
-			e.refused("elasticdl:platform.queue.quotas.memory: 4096Mi: the job needs")
+			e.set("elasticdl:platform.queue", map[string]any{"quotas": map[string]any{"cpu": 64, "memory": "1024Mi"}})
+			e.refused("elasticdl:platform.queue.quotas.memory: 1024Mi: the job needs")
 			e.set("elasticdl:platform.queue.quotas.memory", "102400Mi")
 			e.up()
 			job := e.object(jobObject)
-			if said, _ := at(e.object(specObject), "data", "job").(string); !strings.Contains(said, `"queue":"training"`) {
-				t.Errorf("the job is in no queue: %s", said)
+			spec, _ := at(e.object(specObject), "data", manifest.KeyJob).(string)
+			if !strings.Contains(spec, `"queue":"training"`) || !strings.Contains(spec, `"queuePriorities":"workload"`) {
+				t.Errorf("the job is in another queue: %s", spec)
 			}
 			if in := at(e.object(localQueue), "spec", "clusterQueue"); in != "elasticdl-training" {
 				t.Errorf("the queue is of %v", in)
@@ -76,7 +74,7 @@ func TestQueueOfOthers(t *testing.T) {
 	e.set("elasticdl:platform.queue.install", true)
 	e.refused("platform.queue.clusterQueue: team-a: a Kueue that the stack installs has no queues yet")
 	e.set("elasticdl:platform.queue", map[string]any{"install": true, "quotas": map[string]any{"cpu": 8, "memory": "8Gi"}})
-	e.refused("platform.queue.install: true: the cluster has Kueue already, which is not of this stack")
+	e.refused("Namespace kueue-system already exists", "platform.queue.install: false")
 	e.set("elasticdl:platform.queue", map[string]any{"clusterQueue": "team-a"})
 	e.up()
 	for _, r := range e.resources() {
@@ -116,6 +114,16 @@ func TestQueueOfAdopted(t *testing.T) {
 	}
 	e := adopts(t, cloud, "minikube", "mine")
 	e.set("elasticdl:platform.queue", map[string]any{"install": true, "quotas": map[string]any{"cpu": 8, "memory": "8Gi"}})
+	definition := provider.Props{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": provider.Props{"name": "clusterqueues.kueue.x-k8s.io"}}
+	if err := cloud.Kubernetes.Put("mine", definition); err != nil {
+		t.Fatal(err)
+	}
+	e.refused("platform.queue.install: true: the cluster has Kueue already, which is not of this stack")
+	if err := cloud.Kubernetes.Remove("apiextensions.k8s.io/v1/CustomResourceDefinition " +
+		"clusterqueues.kueue.x-k8s.io"); err != nil {
+		t.Fatal(err)
+	}
 	e.up()
 	e.set("elasticdl:platform.queue.install", false)
 	e.refused("platform.queue.install: false: Kueue is this stack's own, and would be deleted with all queues")

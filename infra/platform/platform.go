@@ -240,7 +240,7 @@ func (p *Platform) register(ctx *pulumi.Context, s *settings.Settings, cluster *
 		switch o.Name {
 		case nameOfKueue:
 			first = []pulumi.Resource{made}
-			installed, err := p.install(ctx, s, options()...)
+			installed, err := install(ctx, s, cluster.Guard, options()...)
 			if err != nil {
 				return fmt.Errorf("register Kueue: %w", err)
 			}

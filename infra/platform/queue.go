@@ -171,9 +171,13 @@ func kueueConfig(namespaces []string) map[string]any {
 }
 
 // install registers Kueue.
-func (p *Platform) install(ctx *pulumi.Context, s *settings.Settings,
+func install(ctx *pulumi.Context, s *settings.Settings, g *infra.Guard,
 	opts ...pulumi.ResourceOption) (pulumi.Resource, error) {
+	looks, err := alone(g)
+	if err != nil {
+		return nil, err
+	}
 	var r pulumi.CustomResourceState
 	return &r, ctx.RegisterResource("kubernetes:helm.sh/v3:Release", kueue,
-		release(s.Platform.Namespace, s.Platform.Queue), &r, opts...)
+		release(s.Platform.Namespace, s.Platform.Queue), &r, append(opts, looks)...)
 }

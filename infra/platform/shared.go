@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
@@ -73,20 +75,19 @@ func checkShared(s *settings.Settings, cluster *infra.Cluster) error {
 // definition is the name of a definition of Kueue's.
 const definition = "clusterqueues.kueue.x-k8s.io"
 
-// checkKueue reports a Kueue that is not there, or is there and would be installed again, and what
-// of a queue belongs to others and is not there. What is the stack's own would be deleted.
+// checkKueue reports a Kueue that is not there although the stack does not install it, and what of
+// a queue belongs to others and is not there. What is the stack's own would be deleted.
 func checkKueue(q *settings.Queue, look func(kind schema.GroupVersionKind, in, name string) *infra.Found,
 	say func(format string, args ...any)) {
+	if q.Install { // it is not there yet: see alone
+		return
+	}
 	served, home := look(infra.KindDefinition, "", definition), look(infra.KindNamespace, "", kueueNamespace)
-	there, own := served != nil && served.Object != nil, home != nil && home.Own
 	switch {
-	case q.Install && there && !own:
-		say("queue.install: true: the cluster has Kueue already, which is not of this stack: give " +
-			"platform.queue.install: false")
-	case !q.Install && own:
+	case home != nil && home.Own:
 		say("queue.install: false: Kueue is this stack's own, and would be deleted with all queues of the " +
 			"cluster: leave it true, or remove platform.queue")
-	case !q.Install && served != nil && !there:
+	case served != nil && served.Object == nil:
 		say("queue: the cluster has no Kueue: let the stack install it: platform.queue.install: true, or ask " +
 			"the cluster's administrator: docs/queues.md")
 		return
@@ -103,9 +104,26 @@ func checkKueue(q *settings.Queue, look func(kind schema.GroupVersionKind, in, n
 	if q.ClusterQueue != "" {
 		theirs("clusterQueue", kindClusterQueue, q.ClusterQueue, "clusterqueues")
 	}
-	if f := q.Flavor; f != nil && f.Name != "" && there {
+	if f := q.Flavor; f != nil && f.Name != "" {
 		theirs("flavor.name", kindFlavor, f.Name, "resourceflavors")
 	}
+}
+
+// alone returns the option of the hook that refuses to install Kueue where it is already: its
+// definitions exist once in a cluster.
+func alone(g *infra.Guard) (pulumi.ResourceOption, error) {
+	hook, err := g.Hook("one Kueue", func(*pulumi.ResourceHookArgs) error {
+		is, err := g.Find(infra.KindDefinition, "", definition)
+		if err != nil || is == nil || is.Object == nil {
+			return err
+		}
+		return errors.New("platform.queue.install: true: the cluster has Kueue already, which is not of this " +
+			"stack: give platform.queue.install: false")
+	})
+	if hook == nil || err != nil {
+		return pulumi.ResourceHooks(nil), err
+	}
+	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeCreate: []*pulumi.ResourceHook{hook}}), nil
 }
 
 // sharedClaim returns the problem of a claim that is to exist already.
