@@ -9,19 +9,27 @@ type Chart struct {
 	// where the chart is: "oci://public.ecr.aws/karpenter/karpenter"
 	Chart, Version string
 	Namespace      string
-	// its texts may contain placeholders, see Holes
-	Values map[string]any
-	Holes  map[string]pulumi.StringInput
+	Values         map[string]any
 	// another chart has the definitions of its resources
 	SkipDefinitions bool
 }
 
-// Register registers the release. Pulumi waits until its pods are ready.
+// chartTime is how many seconds the pods of a release get to become ready.
+const chartTime = 600
+
+// Register registers the release. Pulumi waits until its pods are ready: a release that is not
+// ready in time is removed, so that the next update installs it again.
 func (c Chart) Register(ctx *pulumi.Context, opts ...pulumi.ResourceOption) (pulumi.Resource, error) {
 	var r pulumi.CustomResourceState
-	return &r, ctx.RegisterResource("kubernetes:helm.sh/v3:Release", c.Name, pulumi.Map{
+	inputs := pulumi.Map{
 		"name": pulumi.String(c.Name), "chart": pulumi.String(c.Chart), "version": pulumi.String(c.Version),
-		"namespace": pulumi.String(c.Namespace), "skipCrds": pulumi.Bool(c.SkipDefinitions),
-		"values": filled(c.Values, c.Holes),
-	}, &r, opts...)
+		"namespace": pulumi.String(c.Namespace), "atomic": pulumi.Bool(true), "timeout": pulumi.Int(chartTime),
+	}
+	if len(c.Values) > 0 {
+		inputs["values"] = filled(c.Values, nil)
+	}
+	if c.SkipDefinitions {
+		inputs["skipCrds"] = pulumi.Bool(true)
+	}
+	return &r, ctx.RegisterResource("kubernetes:helm.sh/v3:Release", c.Name, inputs, &r, opts...)
 }

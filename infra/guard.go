@@ -366,6 +366,8 @@ func (g *Guard) refusal(o *unstructured.Unstructured, mark string) error {
 	choice := "name another namespace: platform.namespace"
 	name := o.GetName()
 	switch _, own := g.settings.Platform.PriorityClasses[name]; {
+	case o.GetKind() == "Namespace" && name != g.Namespace():
+		choice = "use the Kueue that is there: platform.queue.install: false"
 	case o.GetKind() == "Namespace":
 		choice = "share it: platform.shareNamespace: true, or name another: platform.namespace"
 	case o.GetKind() == "PriorityClass" && (name == "high" || name == "low"):
@@ -374,7 +376,13 @@ func (g *Guard) refusal(o *unstructured.Unstructured, mark string) error {
 		choice = fmt.Sprintf("share it: platform.sharePriorityClasses: [%s], or name another in "+
 			"platform.priorityClasses", name)
 	case o.GetKind() == manifest.KindWorkloadPriority.Kind:
-		choice = "use it unchanged: leave out platform.queuePriorities, and set job.queuePriorities: workload"
+		choice = "use it unchanged: platform.queuePriorities: false, and job.queuePriorities: workload"
+	case o.GetKind() == "LocalQueue":
+		choice = "name another: platform.queue.name; or use it: remove platform.queue, and set job.queue: " + name
+	case o.GetKind() == "ClusterQueue":
+		choice = "name another: platform.queue.name; or use it: platform.queue.clusterQueue: " + name
+	case o.GetKind() == "ResourceFlavor":
+		choice = "name another: platform.queue.name; or use it: platform.queue.flavor.name: " + name
 	case o.GetKind() == "PersistentVolumeClaim" && g.settings.Existing != nil:
 		choice = "share it: leave out existing.volume.capacityGb, or name another: existing.volume.name"
 	case o.GetKind() == "StorageClass":

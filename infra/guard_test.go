@@ -183,7 +183,7 @@ func TestRefusalOfQueuePriorities(t *testing.T) {
 	g := &Guard{settings: &settings.Settings{}}
 	err := g.refusal(manifest.WorkloadPriorities()[0], "")
 	for _, want := range []string{"WorkloadPriorityClass elasticdl-core already exists, and is not of this stack",
-		"leave out platform.queuePriorities, and set job.queuePriorities: workload"} {
+		"platform.queuePriorities: false, and job.queuePriorities: workload"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}

@@ -20,6 +20,7 @@ import (
 func Check(s *settings.Settings, p *settings.Problems) {
 	checkPodSecurity(s, p)
 	checkQuota(s, p)
+	checkQueue(s, p)
 	class, shared := s.Platform.StorageClass, s.EKS != nil && s.EKS.EFS != nil
 	p.Check(class == "" || shared, "platform.storageClass", "%s: %s", class, needsEFS)
 }
@@ -81,7 +82,22 @@ func podSecurity(s *settings.Settings) string {
 
 // pods returns one pod template for each role of a job, and its launcher's, or none if the job is
 // not valid. The stack may build the image later.
-func pods(of *job.Job) []core.PodTemplateSpec {
+func pods(of *job.Job) (all []core.PodTemplateSpec) {
+	for _, r := range roleSpecs(of) {
+		all = append(all, r.PodTemplateSpec)
+	}
+	return all
+}
+
+// roleSpec has the pods of one role.
+type roleSpec struct {
+	name string
+	// number of its pods in the job's core, which need quota of a queue
+	inCore int
+	core.PodTemplateSpec
+}
+
+func roleSpecs(of *job.Job) []roleSpec {
 	if of == nil {
 		return nil
 	}
@@ -91,16 +107,17 @@ func pods(of *job.Job) []core.PodTemplateSpec {
 	if err != nil {
 		return nil
 	}
-	all := []core.PodTemplateSpec{s.Job.Spec.Template, {ObjectMeta: s.Master.ObjectMeta, Spec: s.Master.Spec}}
-	roles := []pod.Role{pod.Worker}
-	if j.NumPS > 0 {
-		roles = append(roles, pod.PS)
-	}
-	for _, role := range roles {
+	all := []roleSpec{{"launcher", 0, s.Job.Spec.Template},
+		{"master", 1, core.PodTemplateSpec{ObjectMeta: s.Master.ObjectMeta, Spec: s.Master.Spec}}}
+	add := func(role pod.Role, name string, inCore int) {
 		if p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Incarnation: 1},
 			meta.OwnerReference{}); err == nil {
-			all = append(all, core.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec})
+			all = append(all, roleSpec{name, inCore, core.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}})
 		}
+	}
+	add(pod.Worker, "worker", j.Core())
+	if j.NumPS > 0 {
+		add(pod.PS, "parameter server", j.NumPS)
 	}
 	return all
 }

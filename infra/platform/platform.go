@@ -2,9 +2,10 @@
 // the job with its limits, PriorityClasses, the claim on the shared storage, NVIDIA's device plugin
 // where the cloud has none, and Roles to bind.
 //
-//	Cluster ──> Provider ──> Namespace ──> PersistentVolume ──> PersistentVolumeClaim
-//	                                  ├──> ResourceQuota, NetworkPolicy, Roles
-//	                                  └──> PriorityClasses, StorageClass, device plugin
+//	Cluster ──> Provider ──> Kueue ──> Namespace ──> PersistentVolume ──> PersistentVolumeClaim
+//	                                            ├──> ResourceQuota, NetworkPolicy, Roles
+//	                                            ├──> PriorityClasses, StorageClass, device plugin
+//	                                            └──> ResourceFlavor ──> ClusterQueue ──> LocalQueue
 //
 // Pure functions of the settings build the objects; [New] registers them.
 //
@@ -78,7 +79,7 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) (*Pl
 	if p.Provider, err = provide(ctx, p, cluster, plan); err != nil {
 		return nil, err
 	}
-	if err := p.register(ctx, cluster, plan); err != nil {
+	if err := p.register(ctx, s, cluster, plan); err != nil {
 		return nil, err
 	}
 	return p, ctx.RegisterResourceOutputs(p, pulumi.Map{"namespace": pulumi.String(p.Namespace),
@@ -123,18 +124,25 @@ const sdkVersion = "4.24.0"
 
 // Names of resources on which others depend.
 const (
-	nameNamespace = "namespace"
-	nameVolume    = "volume"
-	nameClaim     = "claim"
+	nameNamespace    = "namespace"
+	nameVolume       = "volume"
+	nameClaim        = "claim"
+	nameOfKueue      = "kueue-namespace"
+	nameFlavor       = "queue-flavor"
+	nameClusterQueue = "cluster-queue"
 )
 
 // objects returns the objects that a cluster gets, in the order in which they are registered: the
 // namespace first, and the claim after its volume, because Pulumi waits for five minutes for a
-// claim to be bound, and then fails.
+// claim to be bound, and then fails. Only Kueue is before the namespace: pods there may have a
+// finalizer of Kueue, which must not be deleted before them.
 func objects(s *settings.Settings, cluster *infra.Cluster) ([]infra.Object, error) {
 	of := s.Platform
 	all := slices.Clone(cluster.Nodes)
 	add := func(name string, o runtime.Object) { all = append(all, infra.Object{Name: name, Object: o}) }
+	if of.Queue != nil && of.Queue.Install {
+		add(nameOfKueue, namespace(kueueNamespace, restricted))
+	}
 	if !of.ShareNamespace {
 		add(nameNamespace, namespace(of.Namespace, podSecurity(s)))
 	}
@@ -181,24 +189,37 @@ func objects(s *settings.Settings, cluster *infra.Cluster) ([]infra.Object, erro
 	for _, role := range roles(of.Namespace) {
 		add("role-"+role.Name, role)
 	}
+	if of.Queue != nil {
+		all = append(all, queueObjects(of.Namespace, of.Queue)...)
+	}
 	return all, nil
 }
 
-// register registers the objects.
-func (p *Platform) register(ctx *pulumi.Context, cluster *infra.Cluster, plan []infra.Object) error {
+// register registers the objects, and Kueue after its namespace.
+func (p *Platform) register(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster,
+	plan []infra.Object) error {
 	var first []pulumi.Resource
-	for _, c := range cluster.Charts {
-		made, err := c.Register(ctx, pulumi.Parent(p), pulumi.Provider(p.Provider), pulumi.DependsOn(first))
+	options := func() []pulumi.ResourceOption {
+		return []pulumi.ResourceOption{pulumi.Parent(p), pulumi.Provider(p.Provider),
+			pulumi.DeletedWith(cluster.Resource), pulumi.DependsOn(slices.Clone(first))}
+	}
+	install := func(c infra.Chart, more ...pulumi.ResourceOption) error {
+		made, err := c.Register(ctx, append(options(), more...)...)
 		if err != nil {
 			return fmt.Errorf("register the chart %s: %w", c.Name, err)
 		}
 		first = append(first, made)
 		p.Ready = append(p.Ready, made)
+		return nil
+	}
+	for _, c := range cluster.Charts {
+		if err := install(c); err != nil {
+			return err
+		}
 	}
 	var volume pulumi.CustomResource
 	for i, o := range plan {
-		opts := []pulumi.ResourceOption{pulumi.Parent(p), pulumi.Provider(p.Provider),
-			pulumi.DeletedWith(cluster.Resource), pulumi.DependsOn(first), pulumi.IgnoreChanges(o.Kept)}
+		opts := append(options(), pulumi.IgnoreChanges(o.Kept))
 		switch {
 		case o.Name == nameClaim && volume == nil:
 			onDemand, err := keeps(ctx, cluster)
@@ -229,14 +250,23 @@ func (p *Platform) register(ctx *pulumi.Context, cluster *infra.Cluster, plan []
 		if err != nil {
 			return fmt.Errorf("register %s: %w", o.Name, err)
 		}
+		p.Ready = append(p.Ready, made)
 		switch {
-		case i < len(cluster.Nodes) || o.Name == nameNamespace:
-			// pods that wait need nodes, and objects a namespace
+		case o.Name == nameOfKueue:
+			first = append(first, made)
+			looks, err := alone(cluster.Guard)
+			if err != nil {
+				return err
+			}
+			if err := install(kueueRelease(s.Platform.Namespace, s.Platform.Queue), looks); err != nil {
+				return err
+			}
+		case i < len(cluster.Nodes) || o.Name == nameNamespace || o.Name == nameFlavor || o.Name == nameClusterQueue:
+			// pods that wait need nodes, objects a namespace, and the next objects name these
 			first = append(first, made)
 		case o.Name == nameVolume:
 			volume = made
 		}
-		p.Ready = append(p.Ready, made)
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
@@ -15,8 +17,7 @@ import (
 // checkShared checks objects that the stack shares with others: the namespace, and priority classes
 // with their values. It reports those that do not exist, and those that are this stack's own: the
 // engine would delete these because they are no longer requested. It does the same for a claim, and
-// reports priorities of queues without Kueue, too. It checks nothing on a cluster that is not known
-// yet.
+// reports queues without Kueue, too. It checks nothing on a cluster that is not known yet.
 func checkShared(s *settings.Settings, cluster *infra.Cluster) error {
 	g := cluster.Guard
 	var found []error
@@ -62,14 +63,67 @@ func checkShared(s *settings.Settings, cluster *infra.Cluster) error {
 	if v := cluster.Volume; v != nil && v.Shared {
 		found = append(found, sharedClaim(s, v.Claim, look(infra.KindClaim, of.Namespace, v.Claim)))
 	}
-	if of.QueuePriorities {
-		is := look(infra.KindDefinition, "", "workloadpriorityclasses.kueue.x-k8s.io")
-		if is != nil && is.Object == nil {
-			say("queuePriorities: true: the cluster has no Kueue: install it first, or leave this out: " +
-				"docs/queues.md")
-		}
+	if q := of.Queue; q != nil {
+		checkKueue(q, look, say)
+	} else if is := look(infra.KindDefinition, "", definition); of.QueuePriorities && is != nil && is.Object == nil {
+		say("queuePriorities: true: the cluster has no Kueue: install it first, or let the stack do that: " +
+			"platform.queue: docs/queues.md")
 	}
 	return errors.Join(found...)
+}
+
+// definition is the name of a definition of Kueue's.
+const definition = "clusterqueues.kueue.x-k8s.io"
+
+// checkKueue reports a Kueue that is not there although the stack does not install it, and what of
+// a queue belongs to others and is not there. What is the stack's own would be deleted.
+func checkKueue(q *settings.Queue, look func(kind schema.GroupVersionKind, in, name string) *infra.Found,
+	say func(format string, args ...any)) {
+	if q.Install { // it is not there yet: see alone
+		return
+	}
+	served, home := look(infra.KindDefinition, "", definition), look(infra.KindNamespace, "", kueueNamespace)
+	switch {
+	case home != nil && home.Own:
+		say("queue.install: false: Kueue is this stack's own, and would be deleted with all queues of the " +
+			"cluster: leave it true, or remove platform.queue")
+	case served != nil && served.Object == nil:
+		say("queue: the cluster has no Kueue: let the stack install it: platform.queue.install: true, or ask " +
+			"the cluster's administrator: docs/queues.md")
+		return
+	}
+	theirs := func(setting string, kind schema.GroupVersionKind, name, plural string) {
+		switch is := look(kind, "", name); {
+		case is == nil:
+		case is.Object == nil:
+			say("queue.%s: there is no %s %s: name another: kubectl get %s", setting, kind.Kind, name, plural)
+		case is.Own:
+			say("queue.%s: %s %s is this stack's own, and would be deleted: name another", setting, kind.Kind, name)
+		}
+	}
+	if q.ClusterQueue != "" {
+		theirs("clusterQueue", kindClusterQueue, q.ClusterQueue, "clusterqueues")
+	}
+	if f := q.Flavor; f != nil && f.Name != "" {
+		theirs("flavor.name", kindFlavor, f.Name, "resourceflavors")
+	}
+}
+
+// alone returns the option of the hook that refuses to install Kueue where it is already: its
+// definitions exist once in a cluster.
+func alone(g *infra.Guard) (pulumi.ResourceOption, error) {
+	hook, err := g.Hook("one Kueue", func(*pulumi.ResourceHookArgs) error {
+		is, err := g.Find(infra.KindDefinition, "", definition)
+		if err != nil || is == nil || is.Object == nil {
+			return err
+		}
+		return errors.New("platform.queue.install: true: the cluster has Kueue already, which is not of this " +
+			"stack: give platform.queue.install: false")
+	})
+	if hook == nil || err != nil {
+		return pulumi.ResourceHooks(nil), err
+	}
+	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeCreate: []*pulumi.ResourceHook{hook}}), nil
 }
 
 // sharedClaim returns the problem of a claim that is to exist already.

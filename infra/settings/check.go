@@ -80,6 +80,9 @@ func (o *Platform) check(s *Settings, p *Problems) {
 		p.Check(isQuota(name), path, "unknown quota%s", nearest(name, quotas))
 		p.Check(isQuantity.MatchString(value), path, "%s: expected a quantity, as 16, 500m or 64Gi", value)
 	}
+	if o.Queue != nil {
+		o.Queue.check(p)
+	}
 	p.Check(o.StorageClass == "" || valid(validation.IsDNS1123Subdomain(o.StorageClass)),
 		at+"storageClass", "%s: expected a name of lower-case letters, digits, '-' and '.'", o.StorageClass)
 	if m := s.Minikube; m != nil {

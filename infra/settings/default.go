@@ -14,9 +14,10 @@ import (
 func defaults(cloud, arch string) *Settings {
 	s := &Settings{
 		Cloud: cloud, ProtectStorage: true, Job: job.Default(),
-		Platform: Platform{Namespace: "elasticdl", PriorityClasses: map[string]int32{"high": 1_000_000, "low": 1000}},
-		Image:    &Image{Platforms: []string{"linux/amd64"}, Command: "elasticdl"},
-		Data:     &Data{Command: "elasticdl"},
+		Platform: Platform{Namespace: "elasticdl", PriorityClasses: map[string]int32{"high": 1_000_000, "low": 1000},
+			Queue: &Queue{Name: "training", Version: KueueVersion}},
+		Image: &Image{Platforms: []string{"linux/amd64"}, Command: "elasticdl"},
+		Data:  &Data{Command: "elasticdl"},
 	}
 	s.Job.Program, s.Job.Namespace = job.DefaultOf(job.Run).Program, ""
 	switch cloud {
@@ -103,6 +104,7 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 			d.Command = s.Image.Command
 		}
 	}
+	s.settleQueue(given)
 	if j := s.Job; j != nil {
 		j.Namespace = cmp.Or(j.Namespace, s.Platform.Namespace)
 		if j.Queue != "" {

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // isRegistry matches a registry with an optional path: "ghcr.io/me", "localhost:5000".
@@ -57,16 +59,25 @@ func (n *Nodes) check(at string, p *Problems) {
 		return
 	}
 	p.Check(len(n.Selector)+len(n.Tolerations) > 0, at, "expected a selector, tolerations or both")
-	for _, key := range slices.Sorted(maps.Keys(n.Selector)) {
-		path, value := Join(at+".selector", key), n.Selector[key]
+	checkSelector(at+".selector", n.Selector, p)
+	checkTolerations(at+".tolerations", n.Tolerations, p)
+}
+
+// checkSelector checks labels that nodes have, of the cluster or of its administrator.
+func checkSelector(at string, labels map[string]string, p *Problems) {
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		path, value := Join(at, key), labels[key]
 		p.Check(valid(validation.IsQualifiedName(key)), path,
 			"expected the key of a label, as pool or example.com/pool")
 		p.Check(valid(validation.IsValidLabelValue(value)), path,
 			"%s: expected at most 63 letters, digits, '-', '_' and '.'", value)
 	}
-	for i, t := range n.Tolerations {
+}
+
+func checkTolerations(at string, all []job.Toleration, p *Problems) {
+	for i, t := range all {
 		if err := t.Check(); err != nil {
-			p.Check(false, fmt.Sprintf("%s.tolerations[%d]", at, i), "%v", err)
+			p.Check(false, fmt.Sprintf("%s[%d]", at, i), "%v", err)
 		}
 	}
 }

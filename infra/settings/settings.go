@@ -78,8 +78,10 @@ type Platform struct {
 	// someone else.
 	SharePriorityClasses []string `json:"sharePriorityClasses,omitempty"`
 	// the stack makes the WorkloadPriorityClasses elasticdl-core and elasticdl-elastic of jobs in
-	// queues; requires Kueue in the cluster
+	// queues; requires Kueue in the cluster; default: true if the stack installs Kueue
 	QueuePriorities bool `json:"queuePriorities,omitempty"`
+	// nil = the stack makes no queue
+	Queue *Queue `json:"queue,omitempty"`
 	// privileged, baseline or restricted; "" = baseline if the job's pods pass it
 	PodSecurity string `json:"podSecurity,omitempty"`
 	// limits of the namespace: requests.cpu, limits.memory, requests.nvidia.com/gpu, pods, …
@@ -226,6 +228,9 @@ func Read(in Input, others ...Check) (*Settings, error) {
 	}
 	if slices.Contains(clouds, cloud) && tree[cloud] == nil {
 		tree[cloud] = map[string]any{}
+	}
+	if tree["platform"] == nil { // it has optional sections, whose defaults are for files that have them
+		tree["platform"] = map[string]any{}
 	}
 	s := defaults(cloud, in.Arch)
 	s.takePool(tree, p)

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -71,6 +72,7 @@ func (s *apiServer) apply(object Props, manager string, force, dryRun bool) (Pro
 	if err != nil {
 		return nil, err
 	}
+	admitted(merged)
 	if there == nil {
 		s.complete(merged)
 	} else if err := refused(there.Is, merged); err != nil {
@@ -131,6 +133,9 @@ func (s *apiServer) make(object Props, manager string) error {
 
 // admits returns why an object is refused, from any writer.
 func (s *apiServer) admits(object Props) error {
+	if err := s.defined(object); err != nil {
+		return err
+	}
 	namespace := text(object, "metadata", "namespace")
 	if namespace == "" || namespace == "kube-system" || namespace == "default" ||
 		s.objects["v1/Namespace "+namespace] != nil {
@@ -146,7 +151,7 @@ func (s *apiServer) delete(key string) (gone []*Object, err error) {
 	if o == nil {
 		return nil, nil
 	}
-	if err := s.held(o); err != nil {
+	if err := cmp.Or(s.held(o), s.inUse(o)); err != nil {
 		return nil, err
 	}
 	gone = []*Object{o}
@@ -220,7 +225,11 @@ func (s *apiServer) complete(live Props) {
 func managed(live Props, merge func(m *managedfields.FieldManager,
 	live *unstructured.Unstructured) (runtime.Object, error)) (Props, error) {
 	kind := schema.FromAPIVersionAndKind(text(live, "apiVersion"), text(live, "kind"))
-	m, err := managedfields.NewDefaultFieldManager(fieldTypes(), oneVersion{}, oneVersion{},
+	types := fieldTypes()
+	if !scheme.Scheme.Recognizes(kind) { // the server knows such kinds by their definitions only
+		types = managedfields.NewDeducedTypeConverter()
+	}
+	m, err := managedfields.NewDefaultFieldManager(types, oneVersion{}, oneVersion{},
 		oneVersion{}, kind, kind.GroupVersion(), "", nil)
 	if err != nil {
 		return nil, err

@@ -17,10 +17,9 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/structpb"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
-	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	pulumirpc "github.com/pulumi/pulumi/sdk/v3/proto/go"
@@ -274,6 +273,9 @@ func serverOf(config Props) string {
 // Check adds missing names, and refuses fields that the API does not have, of which the real
 // provider only warns.
 func (k *Kubernetes) Check(_ context.Context, q *pulumirpc.CheckRequest) (*pulumirpc.CheckResponse, error) {
+	if isRelease(q.Urn) {
+		return checkRelease(q)
+	}
 	in := wire(q.News)
 	object := open(in)
 	r := &pulumirpc.CheckResponse{}
@@ -311,7 +313,7 @@ func malformed(object Props) []string {
 		object = known(object).(Props)
 	}
 	kind := schema.FromAPIVersionAndKind(text(object, "apiVersion"), text(object, "kind"))
-	typed, err := scheme.Scheme.New(kind)
+	typed, err := typeOfKind(kind)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -323,7 +325,7 @@ func malformed(object Props) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	unknown, err := kjson.UnmarshalStrict(text, typed)
+	unknown, err := unmarshal(text, typed)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -361,6 +363,9 @@ func known(v any) any {
 func (k *Kubernetes) Diff(_ context.Context, q *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if isRelease(q.Urn) {
+		return diffRelease(q)
+	}
 	return cluster.SettingsOf(k.config).Diff(q), nil
 }
 
@@ -369,6 +374,9 @@ func (k *Kubernetes) Diff(_ context.Context, q *pulumirpc.DiffRequest) (*pulumir
 func (k *Kubernetes) Create(_ context.Context, q *pulumirpc.CreateRequest) (*pulumirpc.CreateResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if isRelease(q.Urn) {
+		return k.createRelease(q)
+	}
 	in := wire(q.Properties)
 	object := open(in)
 	server, err := k.reach(k.server)
@@ -386,7 +394,8 @@ func (k *Kubernetes) Create(_ context.Context, q *pulumirpc.CreateRequest) (*pul
 		renamed["metadata"].(Props)["name"] = text(object, "metadata", "name") + "-preview"
 		live, err = server.apply(renamed, manager, true, true)
 	}
-	if q.Preview && apierrors.IsNotFound(err) { // its namespace does not exist yet
+	// its namespace, or the definition of its kind, does not exist yet
+	if q.Preview && (apierrors.IsNotFound(err) || meta.IsNoMatchError(err)) {
 		return &pulumirpc.CreateResponse{Properties: q.Properties}, nil
 	}
 	if err == nil && !q.Preview {
@@ -408,6 +417,9 @@ func (k *Kubernetes) Create(_ context.Context, q *pulumirpc.CreateRequest) (*pul
 func (k *Kubernetes) Update(_ context.Context, q *pulumirpc.UpdateRequest) (*pulumirpc.UpdateResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if isRelease(q.Urn) {
+		return k.updateRelease(q)
+	}
 	in := wire(q.News)
 	object := open(in)
 	server, err := k.reach(k.server)
@@ -517,6 +529,9 @@ func (s *apiServer) bound(object Props) error {
 func (k *Kubernetes) Read(_ context.Context, q *pulumirpc.ReadRequest) (*pulumirpc.ReadResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if isRelease(q.Urn) {
+		return k.readRelease(q)
+	}
 	server, err := k.reach(k.server)
 	if err != nil {
 		if k.DeleteUnreachable.Load() {
@@ -545,6 +560,9 @@ func (k *Kubernetes) Read(_ context.Context, q *pulumirpc.ReadRequest) (*pulumir
 func (k *Kubernetes) Delete(_ context.Context, q *pulumirpc.DeleteRequest) (*emptypb.Empty, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if isRelease(q.Urn) {
+		return &emptypb.Empty{}, k.deleteRelease(q)
+	}
 	server, err := k.reach(k.server)
 	if err != nil {
 		if k.DeleteUnreachable.Load() {

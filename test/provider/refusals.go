@@ -45,6 +45,7 @@ var refusals = map[string][]refusal{
 	"batch/v1/Job": immutable("spec.selector", "spec.template", "spec.completions",
 		"spec.completionMode", "spec.podFailurePolicy",
 		"spec.backoffLimitPerIndex", "spec.managedBy", "spec.successPolicy"),
+	kueueVersion + "/LocalQueue":                      immutable("spec.clusterQueue"),
 	"rbac.authorization.k8s.io/v1/ClusterRoleBinding": {{path: "roleRef", why: "cannot change roleRef", form: invalid}},
 	"rbac.authorization.k8s.io/v1/RoleBinding":        {{path: "roleRef", why: "cannot change roleRef", form: invalid}},
 	"scheduling.k8s.io/v1/PriorityClass": append(immutable("preemptionPolicy"),
