@@ -30,7 +30,7 @@ func (p *parts) addCluster() error {
 	}
 	if auto {
 		may, err := p.register("aws:iam/rolePolicy:RolePolicy", "cluster-tags", pulumi.Map{"role": role.Name,
-			"policy": pulumi.String(mayTag())})
+			"policy": pulumi.String(p.mayTag())})
 		if err != nil {
 			return err
 		}

@@ -50,10 +50,15 @@ func (p *parts) setAuto(args *eks.ClusterArgs) {
 
 // mayTag returns the policy that lets Auto Mode give the nodes the stack's tags, which Amazon's own
 // policies do not.
-func mayTag() string {
+func (p *parts) mayTag() string {
+	var made []string
+	for _, kind := range []string{"fleet", "instance", "volume", "network-interface", "launch-template",
+		"spot-instances-request"} {
+		made = append(made, fmt.Sprintf("arn:%s:ec2:%s:*:%s/*", p.partition.Partition, p.e.Region, kind))
+	}
 	own := "${aws:PrincipalTag/eks:eks-cluster-name}"
 	return document(statement{Effect: "Allow",
-		Action: []string{"ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateLaunchTemplate"}, Resource: []string{"*"},
+		Action: []string{"ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateLaunchTemplate"}, Resource: made,
 		Condition: map[string]any{
 			"StringEquals": map[string]string{"aws:RequestTag/eks:eks-cluster-name": own},
 			"StringLike": map[string]string{"aws:RequestTag/eks:kubernetes-node-class-name": "*",
@@ -164,7 +169,7 @@ func (p *parts) addKarpenter(system []pulumi.Resource) error {
 		return err
 	}
 	profile, err := p.register("aws:iam/instanceProfile:InstanceProfile", "node", pulumi.Map{
-		"name": pulumi.String(p.s.Name(64, "node")), "role": p.nodeRole.Name, "tags": p.tags(p.name + "-node"),
+		"name": pulumi.String(p.s.Name(64, "profile")), "role": p.nodeRole.Name, "tags": p.tags(p.name + "-node"),
 	}, pulumi.DeleteBeforeReplace(true))
 	if err != nil {
 		return err
@@ -269,10 +274,10 @@ func (p *parts) launches(queue, nodeRole string) []statement {
 			"ec2:DescribeInstanceTypeOfferings", "ec2:DescribeInstanceTypes", "ec2:DescribeInstances",
 			"ec2:DescribeLaunchTemplates", "ec2:DescribeSecurityGroups", "ec2:DescribeSpotPriceHistory",
 			"ec2:DescribeSubnets"}, "*"),
-		allow(nil, []string{"pricing:GetProducts", "iam:ListInstanceProfiles"}, "*"),
+		allow(nil, []string{"pricing:GetProducts"}, "*"),
 		allow(nil, []string{"ssm:GetParameter"}, arn("ssm", "", "parameter/aws/service/*")),
 		allow(nil, []string{"eks:DescribeCluster"}, arn("eks", p.account, "cluster/"+p.name)),
-		allow(nil, []string{"iam:GetInstanceProfile"},
+		allow(nil, []string{"iam:GetInstanceProfile", "iam:ListInstanceProfiles"},
 			fmt.Sprintf("arn:%s:iam::%s:instance-profile/*", p.partition.Partition, p.account)),
 		allow(nil, starts, arn("ec2", "", "image/*"), arn("ec2", "", "snapshot/*"), arn("ec2", "*", "security-group/*"),
 			arn("ec2", "*", "subnet/*"), arn("ec2", "*", "capacity-reservation/*")),

@@ -65,9 +65,11 @@ func checkShared(s *settings.Settings, cluster *infra.Cluster) error {
 	}
 	if q := of.Queue; q != nil {
 		checkKueue(q, look, say)
-	} else if is := look(infra.KindDefinition, "", definition); of.QueuePriorities && is != nil && is.Object == nil {
-		say("queuePriorities: true: the cluster has no Kueue: install it first, or let the stack do that: " +
-			"platform.queue: docs/queues.md")
+	} else if of.QueuePriorities {
+		if is := look(infra.KindDefinition, "", definition); is != nil && is.Object == nil {
+			say("queuePriorities: true: the cluster has no Kueue: install it first, or let the stack do that: " +
+				"platform.queue: docs/queues.md")
+		}
 	}
 	return errors.Join(found...)
 }

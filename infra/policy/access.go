@@ -216,13 +216,21 @@ func (s statement) wildcards() (problems []string) {
 			problems = append(problems, "the action "+a)
 		}
 	}
-	if slices.Contains(s.Resource, "*") {
+	if slices.Contains(s.Resource, "*") && !s.looks() {
 		problems = append(problems, fmt.Sprintf("the resource * of %s", strings.Join(s.Action, ", ")))
 	}
 	if len(s.NotAction)+len(s.NotResource) > 0 {
 		problems = append(problems, "NotAction or NotResource allows all else")
 	}
 	return problems
+}
+
+// looks reports whether a statement allows only look-ups that Amazon does not limit to resources:
+// those of EC2 and of prices.
+func (s statement) looks() bool {
+	return len(s.Action) > 0 && !slices.ContainsFunc(s.Action, func(a string) bool {
+		return !strings.HasPrefix(a, "ec2:Describe") && a != "pricing:GetProducts" || strings.Contains(a, "*")
+	})
 }
 
 func broadRole(r Resource, _ []Resource) (problems []string) {

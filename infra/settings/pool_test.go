@@ -22,7 +22,9 @@ var auto = map[string]string{"eks.nodes": "auto", "eks.workerGroup": "", "eks.sy
 	"eks.systemGroup.desiredNodes": ""}
 
 // autoWith returns the settings of Auto Mode, and one more.
-func autoWith(path, value string) map[string]string { return merged(auto, map[string]string{path: value}) }
+func autoWith(path, value string) map[string]string {
+	return merged(auto, map[string]string{path: value})
+}
 
 // groups is how nodes are made where eks.nodes is absent.
 var groups = map[string]string{"eks.nodes": "groups"}

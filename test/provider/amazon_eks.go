@@ -57,7 +57,15 @@ func createEKS(r *Resource) error {
 	if at(r.In, "accessConfig", "bootstrapClusterCreatorAdminPermissions") != true {
 		r.cloud.Kubernetes.admit(amazonServer, -1)
 	}
-	return nil
+	return servesPools(r, r.In)
+}
+
+// servesPools lets a cluster in Auto Mode serve the kinds of its pools.
+func servesPools(r *Resource, in Props) error {
+	if at(in, "computeConfig", "enabled") != true {
+		return nil
+	}
+	return r.cloud.Kubernetes.define(amazonServer, autoKinds...)
 }
 
 func updateEKS(r *Resource) error {
@@ -65,7 +73,7 @@ func updateEKS(r *Resource) error {
 		return fmt.Errorf("InvalidParameterException: Unsupported Kubernetes minor version update "+
 			"from %s to %s", was, now)
 	}
-	if err := autoMode(r, r.will); err != nil {
+	if err := errors.Join(autoMode(r, r.will), servesPools(r, r.will)); err != nil {
 		return err
 	}
 	if !r.changes("vpcConfig") {
@@ -129,6 +137,9 @@ func minor(version string) int {
 func deleteEKS(_ context.Context, r *Resource) error {
 	if n := r.cloud.count(eksGroup); n > 0 {
 		return fmt.Errorf("ResourceInUseException: Cluster has nodegroups attached: %d", n)
+	}
+	if err := r.cloud.Kubernetes.outlived(amazonServer); err != nil {
+		return err
 	}
 	r.cloud.Kubernetes.lose(amazonServer)
 	return nil

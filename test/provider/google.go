@@ -142,6 +142,9 @@ func makeGKE(_ context.Context, r *Resource, op Op) (Props, error) {
 	}
 	if op == Create {
 		r.cloud.Kubernetes.open("https://" + googleServer)
+		if err := r.cloud.Kubernetes.define("https://"+googleServer, googleKinds...); err != nil {
+			return nil, err
+		}
 	}
 	return Props{"selfLink": "https://container.googleapis.com/v1/" + r.ID}, nil
 }

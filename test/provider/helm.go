@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 
 	pulumirpc "github.com/pulumi/pulumi/sdk/v3/proto/go"
 	"sigs.k8s.io/yaml"
@@ -15,8 +14,32 @@ const releaseType = "kubernetes:helm.sh/v3:Release"
 
 func isRelease(urn string) bool { return typeOf(urn) == releaseType }
 
-// charts has the versions of the charts that can be fetched.
-var charts = map[string][]string{"oci://registry.k8s.io/kueue/charts/kueue": {"0.17.0", "0.18.1"}}
+// chart is a chart that can be fetched.
+type chart struct {
+	versions []string
+	// objects that matter here; the first is its namespace
+	objects func() []Props
+	// returns why its program does not start
+	starts func(release Props) error
+	// returns why the release must not be deleted yet
+	held func(*apiServer) error
+}
+
+var charts = map[string]chart{
+	"oci://registry.k8s.io/kueue/charts/kueue": {versions: []string{"0.17.0", "0.18.1"}, objects: kueueObjects,
+		starts: configured},
+	"oci://public.ecr.aws/karpenter/karpenter-crd": {versions: []string{"1.15.1"},
+		objects: func() []Props { return append([]Props{kubeSystem}, definitions(karpenterKinds...)...) }},
+	"oci://public.ecr.aws/karpenter/karpenter": {versions: []string{"1.15.1"},
+		objects: func() []Props {
+			return []Props{kubeSystem, {"apiVersion": "apps/v1", "kind": "Deployment",
+				"metadata": Props{"name": "karpenter", "namespace": "kube-system"}}}
+		},
+		starts: karpenterStarts, held: karpenterHolds},
+}
+
+// chartOf returns the chart of a release.
+func chartOf(release Props) chart { return charts[text(release, "chart")] }
 
 // checkRelease fills in defaults. The provider fetches the chart already here, also in a preview,
 // and without a cluster.
@@ -36,11 +59,11 @@ func checkRelease(q *pulumirpc.CheckRequest) (*pulumirpc.CheckResponse, error) {
 }
 
 func fetchable(release Props) error {
-	versions, ok := charts[text(release, "chart")]
+	c, ok := charts[text(release, "chart")]
 	if !ok {
 		return fmt.Errorf("chart %q not found", text(release, "chart"))
 	}
-	for _, v := range versions {
+	for _, v := range c.versions {
 		if v == text(release, "version") {
 			return nil
 		}
@@ -52,7 +75,7 @@ func diffRelease(q *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
 	return diff(open(wire(q.OldInputs)), nil, open(wire(q.News)), q.IgnoreChanges, []string{"name", "namespace"})
 }
 
-// createRelease installs Kueue. Like Helm, it refuses to take over objects.
+// createRelease installs a chart. Like Helm, it refuses to take over objects.
 func (k *Kubernetes) createRelease(q *pulumirpc.CreateRequest) (*pulumirpc.CreateResponse, error) {
 	if q.Preview {
 		return &pulumirpc.CreateResponse{Properties: q.Properties}, nil
@@ -62,12 +85,15 @@ func (k *Kubernetes) createRelease(q *pulumirpc.CreateRequest) (*pulumirpc.Creat
 	if err != nil {
 		return nil, fmt.Errorf("can't create Helm Release with unreachable cluster: %w", err)
 	}
-	if err := configured(in); err != nil {
-		return nil, err
+	c := chartOf(in)
+	if c.starts != nil {
+		if err := c.starts(in); err != nil {
+			return nil, err
+		}
 	}
-	for _, o := range kueueObjects() {
+	for _, o := range c.objects() {
 		switch kind, there := o["kind"], server.objects[keyOf(o)]; {
-		case kind == "Namespace" && there == nil && in["createNamespace"] != true:
+		case kind == "Namespace" && there == nil && in["createNamespace"] != true && keyOf(o) != keyOf(kubeSystem):
 			return nil, fmt.Errorf("namespaces %q not found", text(in, "namespace"))
 		case kind == "Namespace":
 		case there != nil:
@@ -100,8 +126,11 @@ func configured(release Props) error {
 
 func (k *Kubernetes) updateRelease(q *pulumirpc.UpdateRequest) (*pulumirpc.UpdateResponse, error) {
 	if !q.Preview {
-		if err := configured(open(wire(q.News))); err != nil {
-			return nil, err
+		in := open(wire(q.News))
+		if c := chartOf(in); c.starts != nil {
+			if err := c.starts(in); err != nil {
+				return nil, err
+			}
 		}
 		k.calls = append(k.calls, Call{"update", releaseType, nameOf(q.Urn), q.Id})
 	}
@@ -113,7 +142,8 @@ func (k *Kubernetes) readRelease(q *pulumirpc.ReadRequest) (*pulumirpc.ReadRespo
 	if err != nil {
 		return nil, err
 	}
-	if server.objects["apps/v1/Deployment kueue-system/kueue-controller-manager"] == nil {
+	if objects := chartOf(open(wire(q.Inputs))).objects; objects == nil ||
+		server.objects[keyOf(objects()[1])] == nil {
 		return &pulumirpc.ReadResponse{}, nil
 	}
 	return &pulumirpc.ReadResponse{Id: q.Id, Properties: q.Properties, Inputs: q.Inputs}, nil
@@ -126,12 +156,16 @@ func (k *Kubernetes) deleteRelease(q *pulumirpc.DeleteRequest) error {
 	if err != nil {
 		return err
 	}
-	for _, o := range kueueObjects()[1:] {
-		delete(server.objects, keyOf(o))
+	c := chartOf(open(wire(q.Properties)))
+	if c.held != nil {
+		if err := c.held(server); err != nil {
+			return err
+		}
 	}
-	for key := range server.objects {
-		if strings.HasPrefix(key, kueueVersion+"/") {
-			delete(server.objects, key)
+	for _, o := range c.objects()[1:] {
+		delete(server.objects, keyOf(o))
+		if o["kind"] == "CustomResourceDefinition" {
+			server.undefine(text(o, "metadata", "name"))
 		}
 	}
 	k.calls = append(k.calls, Call{"delete", releaseType, nameOf(q.Urn), q.Id})

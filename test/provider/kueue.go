@@ -95,6 +95,9 @@ func typeOfKind(kind schema.GroupVersionKind) (any, error) {
 	if make := kueueKinds[kind.Kind]; make != nil && kind.GroupVersion().String() == kueueVersion {
 		return make(), nil
 	}
+	if makesNodes(kind) {
+		return &Props{}, nil
+	}
 	return scheme.Scheme.New(kind)
 }
 
@@ -106,7 +109,7 @@ const kindDefinition = "apiextensions.k8s.io/v1/CustomResourceDefinition"
 // defined returns why the server does not serve a kind: it has no definition of it.
 func (s *apiServer) defined(object Props) error {
 	kind := schema.FromAPIVersionAndKind(text(object, "apiVersion"), text(object, "kind"))
-	if kind.Group != "kueue.x-k8s.io" {
+	if kind.Group != "kueue.x-k8s.io" && !makesNodes(kind) {
 		return nil
 	}
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
@@ -168,9 +171,7 @@ func kueueObjects() []Props {
 			"metadata": Props{"name": "kueue-controller-manager", "namespace": "kueue-system"}},
 	}
 	for _, kind := range slices.Sorted(maps.Keys(kueueKinds)) {
-		plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(kueueVersion, kind))
-		all = append(all, Props{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-			"metadata": Props{"name": plural.GroupResource().String()}})
+		all = append(all, definitions(schema.FromAPIVersionAndKind(kueueVersion, kind))...)
 	}
 	return all
 }

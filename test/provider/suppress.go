@@ -18,6 +18,8 @@ var suppress = map[string]func(resource Props, state, now any) bool{
 	"aws_iam_policy.policy":                           sameJSON,
 	"aws_iam_role.assume_role_policy":                 sameJSON,
 	"aws_iam_role_policy.policy":                      sameJSON,
+	"aws_sqs_queue_policy.policy":                     sameJSON,
+	"aws_cloudwatch_event_rule.event_pattern":         sameJSON,
 	"aws_vpc_endpoint.policy":                         sameJSON,
 	"aws_vpc_endpoint.dns_options":                    notAsked,
 
