@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"reflect"
 	"slices"
 	"strings"
@@ -28,9 +29,10 @@ func TestQueue(t *testing.T) {
 			e.set("elasticdl:platform.queue.quotas.memory", "102400Mi")
 			e.up()
 			job := e.object(jobObject)
-			spec, _ := at(e.object(specObject), "data", manifest.KeyJob).(string)
-			if !strings.Contains(spec, `"queue":"training"`) || !strings.Contains(spec, `"queuePriorities":"workload"`) {
-				t.Errorf("the job is in another queue: %s", spec)
+			var j struct{ Queue, QueuePriorities string }
+			text, _ := at(e.object(specObject), "data", manifest.KeyJob).(string)
+			if err := json.Unmarshal([]byte(text), &j); err != nil || j.Queue != "training" || j.QueuePriorities != "workload" {
+				t.Errorf("the job is in queue %+v: %v", j, err)
 			}
 			if in := at(e.object(localQueue), "spec", "clusterQueue"); in != "elasticdl-training" {
 				t.Errorf("the queue is of %v", in)
@@ -114,16 +116,6 @@ func TestQueueOfAdopted(t *testing.T) {
 	}
 	e := adopts(t, cloud, "minikube", "mine")
 	e.set("elasticdl:platform.queue", map[string]any{"install": true, "quotas": map[string]any{"cpu": 8, "memory": "8Gi"}})
-	definition := provider.Props{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-		"metadata": provider.Props{"name": "clusterqueues.kueue.x-k8s.io"}}
-	if err := cloud.Kubernetes.Put("mine", definition); err != nil {
-		t.Fatal(err)
-	}
-	e.refused("platform.queue.install: true: the cluster has Kueue already, which is not of this stack")
-	if err := cloud.Kubernetes.Remove("apiextensions.k8s.io/v1/CustomResourceDefinition " +
-		"clusterqueues.kueue.x-k8s.io"); err != nil {
-		t.Fatal(err)
-	}
 	e.up()
 	e.set("elasticdl:platform.queue.install", false)
 	e.refused("platform.queue.install: false: Kueue is this stack's own, and would be deleted with all queues")
@@ -146,4 +138,18 @@ func TestQueueOfAdopted(t *testing.T) {
 		last = i
 	}
 	e.cleared()
+}
+
+// A Kueue of others is found wherever its manager is.
+func TestOneKueue(t *testing.T) {
+	t.Parallel()
+	cloud := provider.Start(t)
+	definition := provider.Props{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": provider.Props{"name": "clusterqueues.kueue.x-k8s.io"}}
+	if err := cloud.Kubernetes.Put("kind-mine", definition); err != nil {
+		t.Fatal(err)
+	}
+	e := startIn(t, cloud, "existing", "existing")
+	e.set("elasticdl:platform.queue", map[string]any{"install": true, "quotas": map[string]any{"cpu": 8, "memory": "8Gi"}})
+	e.refused("platform.queue.install: true: the cluster has Kueue already, which is not of this stack")
 }

@@ -39,6 +39,9 @@ func (p *parts) addNetwork() (err error) {
 	}); err != nil || !p.g.PrivateNodes {
 		return err
 	}
+	if err := p.addFirewall(); err != nil {
+		return err
+	}
 	router, err := p.compute("router:Router", "router", pulumi.Map{"network": p.net.ID(), "region": in})
 	if err != nil {
 		return err
@@ -53,5 +56,29 @@ func (p *parts) addNetwork() (err error) {
 			"filter": pulumi.String("ERRORS_ONLY")},
 	}, pulumi.DependsOn([]pulumi.Resource{p.subnet}))
 	p.beneath = append(p.beneath, nat)
+	return err
+}
+
+// Ports of Kueue's pod that the Kubernetes API connects to: webhooks, and its API for pending jobs.
+const (
+	portWebhooks = "9443"
+	portPending  = "8082"
+)
+
+// addFirewall lets the Kubernetes API reach a Kueue that the stack installs. GKE's own rule for
+// private nodes allows the ports 443 and 10250 only: no pod could start without the webhooks, and
+// no namespace could be deleted without the API for pending jobs.
+func (p *parts) addFirewall() error {
+	if q := p.s.Platform.Queue; q == nil || !q.Install {
+		return nil
+	}
+	rule, err := p.compute("firewall:Firewall", "kueue", pulumi.Map{
+		"network":      p.net.ID(),
+		"direction":    pulumi.String("INGRESS"),
+		"sourceRanges": pulumi.ToStringArray([]string{p.g.Ranges.Master}),
+		"allows": pulumi.MapArray{pulumi.Map{"protocol": pulumi.String("tcp"),
+			"ports": pulumi.ToStringArray([]string{portPending, portWebhooks})}},
+	})
+	p.beneath = append(p.beneath, rule)
 	return err
 }

@@ -41,6 +41,7 @@ var google = map[string]Type{
 		Name: "name", Make: googleLink},
 	"gcp:compute/routerNat:RouterNat": {Schema: "google_compute_router_nat", Name: "name",
 		Delete: noNodesLeft},
+	"gcp:compute/firewall:Firewall":           {Schema: "google_compute_firewall", Name: "name", Make: googleLink},
 	"gcp:compute/globalAddress:GlobalAddress": {Schema: "google_compute_global_address", Name: "name"},
 	"gcp:artifactregistry/repository:Repository": {Schema: "google_artifact_registry_repository",
 		Name: "repositoryId", Fill: fillLabels},
@@ -68,6 +69,8 @@ func googleID(r *Resource) string {
 		return GoogleProject + "/" + text(r.In, "role") + "/" + text(r.In, "member")
 	case "gcp:compute/network:Network":
 		return project + "/global/networks/" + name
+	case "gcp:compute/firewall:Firewall":
+		return project + "/global/firewalls/" + name
 	case "gcp:compute/subnetwork:Subnetwork":
 		return project + "/regions/" + text(r.In, "region") + "/subnetworks/" + name
 	case "gcp:compute/router:Router":
