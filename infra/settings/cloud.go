@@ -17,13 +17,15 @@ type GKE struct {
 	// networks that may reach the Kubernetes API
 	AuthorizedNetworks []Network `json:"authorizedNetworks"`
 	// refuse to delete the cluster, also by `pulumi destroy`
-	DeletionProtection bool         `json:"deletionProtection"`
-	Ranges             GKERanges    `json:"ranges"`
-	SystemPool         GKEPool      `json:"systemPool"`
-	WorkerPool         *GKEPool     `json:"workerPool,omitempty"`
-	GPUPool            *GKEPool     `json:"gpuPool,omitempty"`
-	Filestore          *Filestore   `json:"filestore,omitempty"`
-	Maintenance        *Maintenance `json:"maintenance,omitempty"`
+	DeletionProtection bool      `json:"deletionProtection"`
+	Ranges             GKERanges `json:"ranges"`
+	SystemPool         GKEPool   `json:"systemPool"`
+	WorkerPool         *GKEPool  `json:"workerPool,omitempty"`
+	GPUPool            *GKEPool  `json:"gpuPool,omitempty"`
+	// for data, checkpoints and models; nil = none
+	Bucket      *GKEBucket   `json:"bucket,omitempty"`
+	Filestore   *Filestore   `json:"filestore,omitempty"`
+	Maintenance *Maintenance `json:"maintenance,omitempty"`
 	// roles of the job's identity in the project: "roles/storage.objectViewer"
 	JobRoles []string `json:"jobRoles,omitempty"`
 }
@@ -127,7 +129,9 @@ type EKS struct {
 	SystemGroup EKSGroup  `json:"systemGroup"`
 	WorkerGroup *EKSGroup `json:"workerGroup,omitempty"`
 	GPUGroup    *EKSGroup `json:"gpuGroup,omitempty"`
-	EFS         *EFS      `json:"efs,omitempty"`
+	// for data, checkpoints and models; nil = none
+	Bucket *Bucket `json:"bucket,omitempty"`
+	EFS    *EFS    `json:"efs,omitempty"`
 	// an S3 bucket that the job may read
 	CodeBucket bool `json:"codeBucket"`
 	// ARNs of IAM policies of the job's role: "arn:aws:iam::123456789012:policy/data"

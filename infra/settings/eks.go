@@ -61,6 +61,9 @@ func (e *EKS) check(s *Settings, in Input, p *Problems) {
 		e.GPUGroup.checkGPUs(s, at+"gpuGroup", true, p)
 		s.checkSpot(at+"gpuGroup.spot", e.GPUGroup.Spot, p)
 	}
+	if e.Bucket != nil {
+		e.Bucket.checkAmazon(e.Region, p)
+	}
 	if e.EFS != nil {
 		p.oneOf(at+"efs.throughputMode", e.EFS.ThroughputMode, "elastic", "bursting")
 		p.Check(e.EFS.UID == nil || *e.EFS.UID >= 0, at+"efs.uid", "%d: expected 0 or more", deref(e.EFS.UID))

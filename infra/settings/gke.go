@@ -45,6 +45,9 @@ func (g *GKE) check(s *Settings, p *Problems) {
 		s.checkSpot(at+"gpuPool.spot", g.GPUPool.Spot, p)
 	}
 	g.checkRanges(p)
+	if g.Bucket != nil {
+		g.Bucket.check(s, p)
+	}
 	if g.Filestore != nil {
 		g.Filestore.check(g, p)
 	}
