@@ -111,9 +111,9 @@ func (s *Settings) settleBucket() {
 	})
 }
 
-// placed matches the beginning of a place in an argument: "bucket://main.py" and
-// "--data=bucket://mnist".
-var placed = regexp.MustCompile(`(^|=)` + inBucket)
+// placed matches the beginnings of places in an argument: "bucket://main.py" and
+// "--data=bucket://mnist,bucket://other", but not another scheme.
+var placed = regexp.MustCompile(`(^|[^-+.0-9A-Za-z])` + inBucket)
 
 // settleBucketDirs keeps the checkpoints and the model of a job without a volume in the bucket.
 func (s *Settings) settleBucketDirs(given func(flag string) bool) (checkpoints string) {
@@ -214,8 +214,9 @@ func (b *Bucket) check(at string, p *Problems) {
 func (b *GKEBucket) check(s *Settings, p *Problems) {
 	const at = "gke.bucket"
 	b.Bucket.check(at, p)
-	p.Check(isGoogleRegion.MatchString(b.Location) || slices.Contains(multiRegions, b.Location) ||
-		b.Location == "", at+".location", "%s: expected a region, as us-central1, or %s", b.Location, list(multiRegions))
+	of, _ := Region(s.GKE.Location) // which has its own check
+	p.Check(b.Location == of || isGoogleRegion.MatchString(b.Location) || slices.Contains(multiRegions, b.Location),
+		at+".location", "%s: expected a region, as us-central1, or %s", b.Location, list(multiRegions))
 	key := isGoogleKey.FindStringSubmatch(b.KMSKey)
 	p.Check(b.KMSKey == "" || key != nil, at+".kmsKey", "%s: expected a key, as "+
 		"projects/PROJECT/locations/us-central1/keyRings/RING/cryptoKeys/KEY", b.KMSKey)
