@@ -149,7 +149,10 @@ func (e *Estimate) amazon(s *settings.Settings) {
 	if s.EKS.SupportType == "EXTENDED" {
 		e.Unknown = append(e.Unknown, "a version in extended support, 0.60 $/h instead of 0.10")
 	}
-	if s.EKS.Bucket != nil {
+	switch {
+	case s.EKS.Bucket != nil && s.EKS.CodeBucket:
+		e.Unknown = append(e.Unknown, "buckets, by use")
+	case s.EKS.Bucket != nil || s.EKS.CodeBucket:
 		e.Unknown = append(e.Unknown, "bucket, by use")
 	}
 	if s.EKS.EFS != nil {
