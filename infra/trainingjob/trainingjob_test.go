@@ -267,12 +267,13 @@ func TestBucketOfAccount(t *testing.T) {
 	const assumed, real = "elasticdl-x-data-000000000000", "elasticdl-x-data-123456789012"
 	for _, preview := range []bool{true, false} {
 		all := record(t, preview, func(a *Args) {
+			a.Image = nil // so that a preview knows all
 			a.Cluster.Bucket = &infra.Bucket{Store: settings.Store{Scheme: "s3", Name: real}, Assumed: assumed}
 			a.Job.TrainingData = "s3://" + assumed + "/mnist/train?region=us-west-2"
 			a.Job.CheckpointDir, a.Job.Envs = "s3://"+assumed+"/c", map[string]string{"D": "s3://" + assumed + "/d"}
 			a.Job.CheckpointSteps = 10
 		})
-		text := fmt.Sprint(all)
+		text := fmt.Sprint(graph.Find(all, kindConfigMap, "test-mnist").Inputs)
 		for _, want := range []string{"s3://" + real + "/mnist/train?region=us-west-2", "s3://" + real + "/c",
 			"s3://" + real + "/d"} {
 			if !strings.Contains(text, want) || strings.Contains(text, assumed) {
