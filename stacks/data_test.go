@@ -106,11 +106,11 @@ func TestDataInBucket(t *testing.T) {
 			e.unchangedAfterRefresh("the data is there")
 
 			// what is asked of the bucket is changed in place
-			e.set("elasticdl:"+test.name+".bucket.keepDeletedDays", 0)
+			e.set("elasticdl:"+test.name+".bucket.keepDeletedDays", 7)
 			if did := e.up(); len(did) == 0 || len(did.only("replace ")) > 0 || len(did.only("delete ")) > 0 {
-				t.Errorf("nothing is kept:\n%s", did)
+				t.Errorf("deleted objects are kept:\n%s", did)
 			}
-			e.unchangedAfterRefresh("nothing is kept")
+			e.unchangedAfterRefresh("deleted objects are kept")
 			e.set("elasticdl:"+test.name+".bucket", nil)
 			if did, err := e.tryPreview(); err == nil || !strings.Contains(err.Error(), "the stack has no bucket") {
 				t.Errorf("the job has nowhere to read from: %v\n%s", err, did)

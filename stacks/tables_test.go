@@ -378,7 +378,7 @@ var eksChanges = map[string][]trial{
 	"group.labels":       groups.try(inEKS("workerGroup.labels", change{"disk": "fast"})),
 
 	"bucket.access":          elsewhereKept.try(inEKS("bucket.access", "read")),
-	"bucket.keepDeletedDays": try(inEKS("bucket.keepDeletedDays", 30), inEKS("bucket.keepDeletedDays", 0)),
+	"bucket.keepDeletedDays": try(inEKS("bucket.keepDeletedDays", 30)),
 	"bucket.kmsKey":          try(inEKS("bucket.kmsKey", "arn:aws:kms:us-west-2:123456789012:key/0-a")),
 
 	"efs.throughputMode": filesEKS.try(inEKS("efs.throughputMode", "bursting")),

@@ -84,7 +84,7 @@ func TestStore(t *testing.T) {
 	config := shipped(t, CloudEKS)
 	set(t, config, "eks.bucket", "{}")
 	s, err := parsed(t, config)
-	if err != nil || s.EKS.Bucket.ReadOnly() || s.EKS.Bucket.KeepDeletedDays != 7 {
+	if err != nil || s.EKS.Bucket.ReadOnly() || s.EKS.Bucket.KeepDeletedDays != 0 {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	was := s.Job.TrainingData

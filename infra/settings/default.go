@@ -28,7 +28,7 @@ func defaults(cloud, arch string) *Settings {
 			SystemPool: GKEPool{MachineType: "e2-standard-4", MinNodes: 1, MaxNodes: 2, DiskGB: 100},
 			WorkerPool: &GKEPool{DiskGB: 100},
 			GPUPool:    &GKEPool{DiskGB: 100, GPUDriver: "DEFAULT"},
-			Bucket:     &GKEBucket{Bucket: Bucket{Access: accessWrite, KeepDeletedDays: leastKept}},
+			Bucket:     &GKEBucket{Bucket: Bucket{Access: accessWrite}},
 			Filestore:  &Filestore{Tier: "BASIC_HDD", CapacityGB: 1024, Share: "data"},
 		}
 	case CloudEKS:
@@ -39,7 +39,7 @@ func defaults(cloud, arch string) *Settings {
 				MaxNodes: 2, DiskGB: 100},
 			WorkerGroup: &EKSGroup{DiskGB: 100},
 			GPUGroup:    &EKSGroup{DiskGB: 100},
-			Bucket:      &Bucket{Access: accessWrite, KeepDeletedDays: leastKept},
+			Bucket:      &Bucket{Access: accessWrite},
 			EFS:         &EFS{ThroughputMode: "elastic"},
 			CodeBucket:  true, LogRetentionDays: 30,
 		}
