@@ -34,6 +34,8 @@ type Cluster struct {
 
 	// storage for data that all pods share; nil = none
 	Volume *Volume
+	// for data, checkpoints and models of the job; nil = none
+	Bucket *Bucket
 	// registry of the stack's images: "us-central1-docker.pkg.dev/p/elasticdl"; zero Output = none
 	Registry pulumi.StringOutput
 	// how to log in to the registry; nil = no login is needed
@@ -93,6 +95,17 @@ type Volume struct {
 	Source core.PersistentVolumeSource
 	// values of the placeholders: see [Register]
 	Holes map[string]pulumi.StringInput
+}
+
+// Bucket is a bucket of the stack.
+type Bucket struct {
+	settings.Store
+	// Assumed is the name that the settings have for the bucket, which do not know the account.
+	Assumed string
+	// ID is unknown until the bucket exists.
+	ID pulumi.StringInput
+	// Ready lists the bucket and its own settings.
+	Ready []pulumi.Resource
 }
 
 // OnDemand has what a claim asks of the cluster.

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/apitype"
+
+	"github.com/elasticdl/elasticdl/test/provider"
 )
 
 const bringsData = "command:local:Command dataset"
@@ -24,6 +26,9 @@ func TestData(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			e := start(t, test.name)
+			if test.name != "minikube" {
+				e.withFiles()
+			}
 			e.up()
 			first := e.brought()
 			if want := "dataset mnist --to=claim:" + test.claim +
@@ -59,6 +64,57 @@ func TestData(t *testing.T) {
 			// Data that is removed from the stack's file is kept on the volume.
 			e.set("elasticdl:data", nil)
 			e.expect("no data", e.up(), "delete "+bringsData)
+		})
+	}
+}
+
+// Data of a bucket is written by this machine as soon as the bucket is there; the job and its
+// checkpoints are in the same bucket, whose name has the account.
+func TestDataInBucket(t *testing.T) {
+	for _, test := range []struct{ name, bucket, query string }{
+		{"gke", "gs://elasticdl-gke-data-" + provider.GoogleProject, ""},
+		{"eks", "s3://elasticdl-eks-data-" + provider.AmazonAccount, "?region=" + provider.AmazonRegion},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			e := start(t, test.name)
+			e.up()
+			first := e.brought()
+			if want := "dataset mnist --to=" + test.bucket + "/mnist" + test.query; strings.TrimSpace(first.said) != want {
+				t.Errorf("brought by %q, want %q", first.said, want)
+			}
+			e.comesBefore("dataset", "test-mnist-master")
+			shown := e.outputs()
+			j := e.job()
+			for _, pair := range [][2]string{{fmt.Sprint(shown["bucket"]), test.bucket},
+				{j.TrainingData, test.bucket + "/mnist/train" + test.query},
+				{j.CheckpointDir, test.bucket + "/elasticdl-test-mnist/checkpoints" + test.query},
+				{j.Output, test.bucket + "/elasticdl-test-mnist/model" + test.query}} {
+				if pair[0] != pair[1] {
+					t.Errorf("%s, want %s", pair[0], pair[1])
+				}
+			}
+			if claim, ok := shown["claim"]; ok {
+				t.Errorf("there is no volume, and the claim is %v", claim)
+			}
+			e.set("elasticdl:image.base", "debian:stable")
+			if did := fmt.Sprint(e.up()); strings.Contains(did, bringsData) {
+				t.Errorf("a new image brings the data again:\n%s", did)
+			}
+			e.set("elasticdl:data.path", "bucket://other/mnist")
+			e.expect("another directory", e.up(), "replace "+bringsData)
+			e.unchangedAfterRefresh("the data is there")
+
+			// what is asked of the bucket is changed in place
+			e.set("elasticdl:"+test.name+".bucket.keepDeletedDays", 7)
+			if did := e.up(); len(did) == 0 || len(did.only("replace ")) > 0 || len(did.only("delete ")) > 0 {
+				t.Errorf("deleted objects are kept:\n%s", did)
+			}
+			e.unchangedAfterRefresh("deleted objects are kept")
+			e.set("elasticdl:"+test.name+".bucket", nil)
+			if did, err := e.tryPreview(); err == nil || !strings.Contains(err.Error(), "the stack has no bucket") {
+				t.Errorf("the job has nowhere to read from: %v\n%s", err, did)
+			}
 		})
 	}
 }

@@ -22,6 +22,7 @@ func TestChangesOfEKS(t *testing.T) {
 	const group, template, cluster = "aws:eks/nodeGroup:NodeGroup",
 		"aws:ec2/launchTemplate:LaunchTemplate", "aws:eks/cluster:Cluster"
 	e := start(t, "eks")
+	e.withFiles()
 	e.up()
 	preview := func() steps {
 		t.Helper()

@@ -431,3 +431,22 @@ func (e *engine) cleared() {
 		}
 	}
 }
+
+// withFiles gives a stack on Google or Amazon a volume in place of its bucket, as the examples have.
+func (e *engine) withFiles() {
+	e.Helper()
+	cloud := e.stack.Name()
+	files := map[string]map[string]any{
+		"gke": {"filestore": map[string]any{"tier": "BASIC_HDD", "capacityGb": 1024, "share": "data"}},
+		"eks": {"efs": map[string]any{"throughputMode": "elastic"}},
+	}[cloud]
+	for section, value := range files {
+		e.set("elasticdl:"+cloud+"."+section, value)
+	}
+	claim := map[string]string{"gke": "fileserver-claim", "eks": "efs-claim"}[cloud]
+	for path, value := range map[string]any{cloud + ".bucket": nil, "data.path": "mnist",
+		"job.trainingData": "/data/mnist/train", "job.validationData": "/data/mnist/test",
+		"job.volumes": []any{map[string]any{"claimName": claim, "mountPath": "/data"}}} {
+		e.set("elasticdl:"+path, value)
+	}
+}

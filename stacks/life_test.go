@@ -34,8 +34,15 @@ const remembers = "update elasticdl:platform:Platform platform"
 
 // Each shipped stack works from its first `pulumi up` to its end.
 func TestLife(t *testing.T) {
+	gpus := map[string]any{"elasticdl:gke.gpuPool": map[string]any{"machineType": "n1-standard-4",
+		"accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2, "spot": true}}
+	otherGPUs := map[string]any{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4",
+		"elasticdl:gke.gpuPool.machineType": "g2-standard-4"}
+	replacesGPUs := []string{"replace gcp:container/nodePool:NodePool gpu", remembers}
 	for _, test := range []struct {
 		name string
+		// data, checkpoints and models are on a volume, as in the examples, and not in a bucket
+		files bool
 		// settings that the file has as a comment
 		with map[string]any
 		// settings of other hardware
@@ -45,28 +52,37 @@ func TestLife(t *testing.T) {
 		// what `pulumi destroy` keeps unless protection is turned off
 		keeps []string
 	}{
-		{"gke", map[string]any{"elasticdl:gke.gpuPool": map[string]any{"machineType": "n1-standard-4",
-			"accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2, "spot": true}},
-			map[string]any{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4",
-				"elasticdl:gke.gpuPool.machineType": "g2-standard-4"},
-			[]string{"replace gcp:container/nodePool:NodePool gpu", remembers}, []string{"filestore", "registry"}},
-		{"eks", nil, map[string]any{"elasticdl:eks.workerGroup.instanceTypes": []any{"m6i.xlarge"}},
+		{"gke", false, gpus, otherGPUs, replacesGPUs, []string{"data", "registry"}},
+		{"gke", true, gpus, otherGPUs, replacesGPUs, []string{"filestore", "registry"}},
+		{"eks", false, nil, map[string]any{"elasticdl:eks.workerGroup.instanceTypes": []any{"m6i.xlarge"}},
 			[]string{"replace aws:eks/nodeGroup:NodeGroup worker", remembers}, []string{"data", "code", "images"}},
-		{"minikube", nil, nil, nil, nil},
-		{"existing", nil, nil, nil, []string{"claim"}},
+		{"minikube", true, nil, nil, nil, nil},
+		{"existing", true, nil, nil, nil, []string{"claim"}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		name := test.name
+		if onVolume := test.files && test.name == "gke"; onVolume {
+			name += " with files"
+		}
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := start(t, test.name)
 			e.cloud.AccountWithoutGPUs = true // a new AWS account
-			e.golden(e.up())
+			if name == test.name {
+				e.golden(e.up())
+			} else {
+				e.withFiles()
+				e.up()
+			}
 			e.unchanged("nothing has changed")
 			e.keepsSecrets()
 			e.usesItsProvider()
 			e.scales()
 			e.drifts()
 			e.trainsLonger()
-			if test.name == "gke" {
+			switch name {
+			case "gke":
+				e.replacesNoStorage("data", map[string]any{"elasticdl:gke.bucket.location": "us-east1"})
+			case "gke with files":
 				e.replacesNoStorage("filestore",
 					map[string]any{"elasticdl:gke.filestore.tier": "BASIC_SSD",
 						"elasticdl:gke.filestore.capacityGb": 2560})
@@ -88,7 +104,7 @@ func TestLife(t *testing.T) {
 				e.set("elasticdl:protectStorage", false)
 				e.up()
 			}
-			if test.name == "gke" {
+			if name == "gke with files" {
 				e.replacesStorage()
 			}
 			e.destroy()
@@ -157,7 +173,11 @@ func (e *engine) keepsSecrets() {
 			e.Errorf("credentials of\n%s", kubeconfig)
 		}
 	}
-	for _, name := range []string{"namespace", "claim", "master", "dashboard", "logs"} {
+	storage := "bucket"
+	if _, ok := shown["claim"]; ok {
+		storage = "claim"
+	}
+	for _, name := range []string{"namespace", storage, "master", "dashboard", "logs"} {
 		if v, _ := shown[name].(string); v == "" || v == secret {
 			e.Errorf("output %s: %v", name, shown[name])
 		}

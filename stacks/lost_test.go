@@ -17,6 +17,8 @@ import (
 func TestLostBesideProtected(t *testing.T) {
 	t.Parallel()
 	e := start(t, "eks")
+	e.withFiles()
+	e.set("elasticdl:eks.bucket", map[string]any{})
 	e.up()
 	there := e.cloud.Left()
 	up := func(when string, opts ...optup.Option) {

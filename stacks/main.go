@@ -104,7 +104,12 @@ func (w world) run(ctx *pulumi.Context) error {
 		return err
 	}
 	ctx.Export("namespace", pulumi.String(on.Namespace))
-	ctx.Export("claim", pulumi.String(on.Claim))
+	if on.Claim != "" {
+		ctx.Export("claim", pulumi.String(on.Claim))
+	}
+	if b := cluster.Bucket; b != nil {
+		ctx.Export("bucket", pulumi.Sprintf("%s://%s", b.Scheme, b.ID))
+	}
 	return train(ctx, s, cluster, on)
 }
 

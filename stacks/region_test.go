@@ -13,6 +13,8 @@ import (
 func TestRegion(t *testing.T) {
 	t.Parallel()
 	e := start(t, "gke")
+	e.withFiles()
+	e.set("elasticdl:gke.bucket", map[string]any{})
 	for path, value := range map[string]any{
 		"location": "us-central1", "filestore.location": "us-central1-a",
 		"systemPool": map[string]any{"machineType": "e2-standard-4", "minNodes": 1},
@@ -42,6 +44,7 @@ func TestRegion(t *testing.T) {
 		"update gcp:artifactregistry/repository:Repository registry labels.team",
 		"update gcp:container/cluster:Cluster cluster maintenancePolicy.maintenanceExclusions[0] resourceLabels.team",
 		"update gcp:filestore/instance:Instance filestore labels.team",
+		"update gcp:storage/bucket:Bucket data labels.team",
 		"update "+pools+"system autoscaling.totalMinNodeCount",
 		"update "+pools+"workers autoscaling.totalMaxNodeCount",
 	)

@@ -240,8 +240,13 @@ func settingsOf(t *testing.T, file string) map[string]row {
 var (
 	regional = base{"regional", change{"elasticdl:gke.location": "us-central1",
 		"elasticdl:gke.nodeZones":           []any{"us-central1-a", "us-central1-b", "us-central1-c"},
-		"elasticdl:gke.systemPool.minNodes": 3, "elasticdl:gke.systemPool.maxNodes": 4,
-		"elasticdl:gke.filestore.location": "us-central1-a"}}
+		"elasticdl:gke.systemPool.minNodes": 3, "elasticdl:gke.systemPool.maxNodes": 4}}
+	// the job's results are in another bucket
+	elsewhereKept = base{"results elsewhere", change{"elasticdl:job.checkpointDir": "gs://mine/c",
+		"elasticdl:job.output": "gs://mine/m"}}
+	filesGKE = base{"Filestore", merge(onVolume("fileserver-claim"), change{"elasticdl:gke.filestore": change{
+		"tier": "BASIC_HDD", "capacityGb": 1024, "share": "data"}})}
+	filesEKS  = base{"EFS", merge(onVolume("efs-claim"), change{"elasticdl:eks.efs": change{"throughputMode": "elastic"}})}
 	elsewhere = base{"a VPC that is there",
 		change{"elasticdl:eks.vpc.cidr": nil, "elasticdl:eks.vpc.zones": nil, "elasticdl:eks.vpc.natPerZone": nil,
 			"elasticdl:eks.vpc.id": "vpc-0123456789abcdef0", "elasticdl:eks.vpc.privateSubnets": subnets("a", "b")}}
@@ -251,8 +256,29 @@ var (
 	withGPUs    = base{"GPUs and a chosen range",
 		change{"elasticdl:gke.gpuPool": change{"machineType": "n1-standard-4",
 			"accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2},
-			"elasticdl:gke.filestore.range": "10.60.0.0/29"}}
+			"elasticdl:gke.filestore": change{"tier": "BASIC_HDD", "capacityGb": 1024, "share": "data",
+				"range": "10.60.0.0/29"}}}
 )
+
+// onVolume returns the settings of a stack whose job has its data on a volume.
+func onVolume(claim string) change {
+	return change{"elasticdl:data.path": "mnist", "elasticdl:job.trainingData": "/data/mnist/train",
+		"elasticdl:job.validationData": "/data/mnist/test",
+		"elasticdl:job.volumes":        []any{change{"claimName": claim, "mountPath": "/data"}}}
+}
+
+func merge(all ...change) change {
+	one := change{}
+	for _, c := range all {
+		maps.Copy(one, c)
+	}
+	return one
+}
+
+// noJob takes a section of a cloud away together with the job.
+func noJob(section string) change {
+	return change{"elasticdl:" + section: nil, "elasticdl:data": nil, "elasticdl:job": nil, "elasticdl:image": nil}
+}
 
 // inGKE and inEKS return a change of one setting of a section.
 func inGKE(path string, value any) change { return change{"elasticdl:gke." + path: value} }
@@ -270,8 +296,9 @@ func subnets(zones ...string) (ids []any) {
 }
 
 var gkeChanges = map[string][]trial{
-	"location": try(inGKE("location", "us-central1-b"),
+	"location": append(filesGKE.try(inGKE("location", "us-central1-b"),
 		change{"elasticdl:gke.location": "us-central1-b", "elasticdl:gke.filestore.location": "us-central1-c"}),
+		try(inGKE("location", "us-central1-b"), inGKE("location", "us-east1-b"))...),
 	"nodeZones": regional.try(inGKE("nodeZones", []any{"us-central1-a", "us-central1-b"}),
 		inGKE("nodeZones", []any{"us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f"}),
 		inGKE("nodeZones", nil)),
@@ -290,10 +317,10 @@ var gkeChanges = map[string][]trial{
 			"end": "2026-12-05T08:00:00Z", "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU"}})),
 	"maintenance.exclusions": try(inGKE("maintenance.exclusions",
 		[]any{change{"name": "year-end", "start": "2026-12-20T00:00:00Z", "end": "2027-01-04T00:00:00Z"}})),
-	"labels":   try(change{"elasticdl:labels": change{"team": "vision"}}),
-	"jobRoles": try(inGKE("jobRoles", []any{"roles/storage.objectViewer"})),
-	"filestore": try(inGKE("filestore", nil),
-		change{"elasticdl:gke.filestore": nil, "elasticdl:data": nil, "elasticdl:job": nil, "elasticdl:image": nil}),
+	"labels":    try(change{"elasticdl:labels": change{"team": "vision"}}),
+	"jobRoles":  try(inGKE("jobRoles", []any{"roles/storage.objectViewer"})),
+	"bucket":    try(inGKE("bucket", nil), noJob("gke.bucket")),
+	"filestore": filesGKE.try(inGKE("filestore", nil), noJob("gke.filestore")),
 
 	"pool.machineType": try(inGKE("workerPool.machineType", "n1-standard-4")),
 	"pool.minNodes":    try(inGKE("systemPool.minNodes", 2), inGKE("workerPool.maxNodes", 4)),
@@ -304,11 +331,17 @@ var gkeChanges = map[string][]trial{
 	"pool.gpuDriver": withGPUs.try(inGKE("gpuPool.gpuDriver", "LATEST")),
 	"pool.labels":    try(inGKE("workerPool.labels", change{"disk": "fast"})),
 
-	"filestore.tier": try(change{"elasticdl:gke.filestore.tier": "BASIC_SSD",
+	"bucket.access":          elsewhereKept.try(inGKE("bucket.access", "read")),
+	"bucket.keepDeletedDays": try(inGKE("bucket.keepDeletedDays", 30)),
+	"bucket.location":        try(inGKE("bucket.location", "us")),
+	"bucket.kmsKey": try(inGKE("bucket.kmsKey",
+		"projects/p/locations/us-central1/keyRings/r/cryptoKeys/k")),
+
+	"filestore.tier": filesGKE.try(change{"elasticdl:gke.filestore.tier": "BASIC_SSD",
 		"elasticdl:gke.filestore.capacityGb": 2560}),
-	"filestore.capacityGb": try(inGKE("filestore.capacityGb", 2048)),
-	"filestore.share":      try(inGKE("filestore.share", "other")),
-	"filestore.location":   try(inGKE("filestore.location", "us-central1-b")),
+	"filestore.capacityGb": filesGKE.try(inGKE("filestore.capacityGb", 2048)),
+	"filestore.share":      filesGKE.try(inGKE("filestore.share", "other")),
+	"filestore.location":   filesGKE.try(inGKE("filestore.location", "us-central1-b")),
 	"filestore.range":      withGPUs.try(inGKE("filestore.range", "10.61.0.0/29"), inGKE("filestore.range", nil)),
 }
 
@@ -325,11 +358,11 @@ var eksChanges = map[string][]trial{
 	"publicAccess":       try(change{"elasticdl:eks.publicAccess": false, "elasticdl:eks.authorizedNetworks": nil}),
 	"authorizedNetworks": try(inEKS("authorizedNetworks", []any{change{"cidr": "192.0.2.0/24"}})),
 	"admins":             try(inEKS("admins", []any{"arn:aws:iam::123456789012:role/admin"})),
-	"efs": try(inEKS("efs", nil), change{"elasticdl:eks.efs": nil, "elasticdl:data": nil,
-		"elasticdl:job": nil, "elasticdl:image": nil}),
-	"codeBucket":       try(inEKS("codeBucket", false)),
-	"jobPolicies":      try(inEKS("jobPolicies", []any{"arn:aws:iam::123456789012:policy/data"})),
-	"logRetentionDays": try(inEKS("logRetentionDays", 7)),
+	"bucket":             try(inEKS("bucket", nil), noJob("eks.bucket")),
+	"efs":                filesEKS.try(inEKS("efs", nil), noJob("eks.efs")),
+	"codeBucket":         try(inEKS("codeBucket", false)),
+	"jobPolicies":        try(inEKS("jobPolicies", []any{"arn:aws:iam::123456789012:policy/data"})),
+	"logRetentionDays":   try(inEKS("logRetentionDays", 7)),
 	"labelNodes": try(inEKS("labelNodes", true), change{"elasticdl:eks.labelNodes": true,
 		"elasticdl:labels.team": "vision"}),
 
@@ -344,8 +377,12 @@ var eksChanges = map[string][]trial{
 	"group.gpus":         groups.try(inEKS("gpuGroup.gpus", 2)),
 	"group.labels":       groups.try(inEKS("workerGroup.labels", change{"disk": "fast"})),
 
-	"efs.throughputMode": try(inEKS("efs.throughputMode", "bursting")),
-	"efs.uid":            try(inEKS("efs.uid", 1000)),
+	"bucket.access":          elsewhereKept.try(inEKS("bucket.access", "read")),
+	"bucket.keepDeletedDays": try(inEKS("bucket.keepDeletedDays", 30)),
+	"bucket.kmsKey":          try(inEKS("bucket.kmsKey", "arn:aws:kms:us-west-2:123456789012:key/0-a")),
+
+	"efs.throughputMode": filesEKS.try(inEKS("efs.throughputMode", "bursting")),
+	"efs.uid":            filesEKS.try(inEKS("efs.uid", 1000)),
 }
 
 var minikubeChanges = map[string][]trial{

@@ -1,17 +1,18 @@
-// Package dataset copies a public data set to the volume of a stack, by `elasticdl dataset
-// --to=claim:…`, so that the job, which is created after it, has its data.
+// Package dataset copies a public data set to the volume or the bucket of a stack, by `elasticdl
+// dataset --to=…`, so that the job, which is created after it, has its data. A pod writes to the
+// volume; this machine writes to the bucket, with the credentials that Pulumi has.
 //
 // Laws:
 //
-//  1. The data is copied once. It is copied again only if the data set, its source, its path or the
-//     volume changes. A new image, kubeconfig or elasticdl copies nothing.
+//  1. The data is copied once. It is copied again only if the data set, its source, its path, or the
+//     volume or bucket changes. A new image, kubeconfig or elasticdl copies nothing.
 //  2. The data is complete or absent, and files that exist already stay unchanged; so the next
 //     `pulumi up` retries a copy that failed.
 //  3. The kubeconfig may contain a key: it is a secret of the state, and is passed by the
 //     environment into a file that only its owner can read and that is deleted at the end. It is in
 //     no command's arguments.
 //
-// Deleting the command deletes no data: the data belongs to the volume.
+// Deleting the command deletes no data: the data belongs to the volume or the bucket.
 package dataset
 
 import (
@@ -36,21 +37,30 @@ const Name = "dataset"
 const bring = `t=$(mktemp) && trap 'rm -f "$t"' EXIT && trap 'exit 1' HUP INT TERM && printf '%s\n' "$CREDENTIALS" >"$t" && unset CREDENTIALS &&
 ` + own + ` --kubeconfig="$t"`
 
+const toBucket = `"$ELASTICDL" dataset "$DATASET" --to="$TO"`
+
 const own = `"$ELASTICDL" dataset "$DATASET" --to="$TO" --namespace="$NAMESPACE" --image_name="$IMAGE"`
 
 // patience is the time limit for a node to start, an image to be pulled, and the data to be copied.
 const patience = "30m"
 
 // New registers the command that copies the data set of s.Data to the platform's claim, through a
-// pod of the job's image.
+// pod of the job's image, or to the bucket.
 func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *platform.Platform,
 	job *trainingjob.Args, opts ...pulumi.ResourceOption) (*local.Command, error) {
-	args, err := command(s, cluster, on, job)
+	c, err := begin(s)
 	if err != nil {
 		return nil, fmt.Errorf("data.dataset=%s: %w", s.Data.Dataset, err)
 	}
+	var args *local.CommandArgs
+	ready := on.Ready
+	if dir, ok := s.Data.InBucket(); ok {
+		args, ready = c.toBucket(s, cluster.Bucket, dir), cluster.Bucket.Ready
+	} else {
+		args = c.toClaim(s, cluster, on, job)
+	}
 	return local.NewCommand(ctx, Name, args, append(opts,
-		pulumi.DependsOn(on.Ready),
+		pulumi.DependsOn(ready),
 		pulumi.Timeouts(&pulumi.CustomTimeouts{Create: patience}),
 		// The environment does not trigger a copy. When a trigger replaces the command, the copy
 		// uses the current environment.
@@ -58,8 +68,15 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *
 	)...)
 }
 
-func command(s *settings.Settings, cluster *infra.Cluster, on *platform.Platform,
-	job *trainingjob.Args) (*local.CommandArgs, error) {
+// command is a command line whose values are in its environment.
+type command struct {
+	environment pulumi.StringMap
+	// directory, relative to the program's, or URL of the data set's files; "" = the public mirrors
+	source string
+}
+
+// begin returns what the commands have in common.
+func begin(s *settings.Settings) (*command, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
@@ -68,40 +85,62 @@ func command(s *settings.Settings, cluster *infra.Cluster, on *platform.Platform
 	if err != nil {
 		return nil, err
 	}
-	image, policy := job.Image, job.PullPolicy
-	if image == nil {
-		image, policy = pulumi.String(cmp.Or(job.Job.AgentImage, job.Job.Image)), job.Job.ImagePullPolicy
-	}
-	environment := pulumi.StringMap{
-		"ELASTICDL": pulumi.String(elasticdl), "DATASET": pulumi.String(s.Data.Dataset),
-		"TO": pulumi.Sprintf("claim:%s/%s", on.Claim, s.Data.Path), "NAMESPACE": pulumi.String(on.Namespace),
-		"IMAGE": image,
-	}
-	line, source := own, s.Data.Source
-	if !cluster.Local() {
-		environment["CREDENTIALS"] = pulumi.ToSecret(cluster.Kubeconfig).(pulumi.StringOutput)
-		line = bring
-	}
-	optional := func(name, flag, value string) {
-		if value != "" {
-			environment[name] = pulumi.String(value)
-			line += fmt.Sprintf(` --%s="$%s"`, flag, name)
-		}
-	}
+	source := s.Data.Source
 	if source != "" && !s.Data.Remote() {
 		if source, err = infra.LocalPath(s, source); err != nil {
 			return nil, err
 		}
 	}
-	optional("SOURCE", "source", source)
-	optional("CONTEXT", "context", cluster.Context)
-	optional("PULL_POLICY", "image_pull_policy", policy)
+	return &command{pulumi.StringMap{"ELASTICDL": pulumi.String(elasticdl),
+		"DATASET": pulumi.String(s.Data.Dataset)}, source}, nil
+}
+
+// optional returns a flag with its value in the environment, or nothing if the value is empty.
+func (c *command) optional(name, flag, value string) string {
+	if value == "" {
+		return ""
+	}
+	c.environment[name] = pulumi.String(value)
+	return fmt.Sprintf(` --%s="$%s"`, flag, name)
+}
+
+// toClaim returns the command that writes through a pod.
+func (c *command) toClaim(s *settings.Settings, cluster *infra.Cluster, on *platform.Platform,
+	job *trainingjob.Args) *local.CommandArgs {
+	image, policy := job.Image, job.PullPolicy
+	if image == nil {
+		image, policy = pulumi.String(cmp.Or(job.Job.AgentImage, job.Job.Image)), job.Job.ImagePullPolicy
+	}
+	c.environment["TO"] = pulumi.Sprintf("claim:%s/%s", on.Claim, s.Data.Path)
+	c.environment["NAMESPACE"], c.environment["IMAGE"] = pulumi.String(on.Namespace), image
+	line := own
+	if !cluster.Local() {
+		c.environment["CREDENTIALS"] = pulumi.ToSecret(cluster.Kubeconfig).(pulumi.StringOutput)
+		line = bring
+	}
+	line += c.optional("SOURCE", "source", c.source) + c.optional("CONTEXT", "context", cluster.Context) +
+		c.optional("PULL_POLICY", "image_pull_policy", policy)
+	return c.args(s, line, cluster.Volume.ID)
+}
+
+// toBucket returns the command that writes from this machine. A profile of Amazon is the provider's:
+// another identity may have no access to the bucket.
+func (c *command) toBucket(s *settings.Settings, bucket *infra.Bucket, dir string) *local.CommandArgs {
+	c.environment["TO"] = pulumi.String(bucket.URL(dir))
+	if s.EKS != nil && s.EKS.Profile != "" {
+		c.environment["AWS_PROFILE"] = pulumi.String(s.EKS.Profile)
+	}
+	return c.args(s, toBucket+c.optional("SOURCE", "source", c.source), bucket.ID)
+}
+
+// args returns the command of a line that copies to storage with an ID.
+func (c *command) args(s *settings.Settings, line string, storage pulumi.StringInput) *local.CommandArgs {
 	return &local.CommandArgs{
 		// without an update command, an update would run the create command
 		Create: pulumi.String(line + " >&2"), Update: pulumi.String(":"),
-		Environment: environment,
+		Environment: c.environment,
 		Triggers: pulumi.Array{pulumi.String(s.Data.Dataset), pulumi.String(s.Data.Path),
-			pulumi.String(source), cluster.Volume.ID},
+			pulumi.String(c.source), storage},
 		Logging: local.LoggingStderr, AddPreviousOutputInEnv: pulumi.Bool(false),
-	}, nil
+	}
 }

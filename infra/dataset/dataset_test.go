@@ -48,6 +48,14 @@ func record(t *testing.T, preview bool, s *settings.Settings, context string, of
 		}
 		cluster := &infra.Cluster{Context: context, Kubeconfig: world.Kubeconfig,
 			Volume: &infra.Volume{ID: world.Volume}}
+		if _, ok := s.Data.InBucket(); ok {
+			var bucket pulumi.CustomResourceState
+			if err := ctx.RegisterResource("test:index:Bucket", "data", pulumi.Map{}, &bucket); err != nil {
+				return err
+			}
+			cluster.Volume, cluster.Bucket = nil, &infra.Bucket{ID: bucket.ID(), Ready: []pulumi.Resource{&bucket},
+				Store: settings.Store{Scheme: "s3", Name: "stack-data", Query: "region=us-west-2"}}
+		}
 		on := &platform.Platform{Namespace: "team", Claim: "efs-claim", Ready: []pulumi.Resource{&world}}
 		if of == nil {
 			of = &trainingjob.Args{Image: world.Image, PullPolicy: "Never"}
@@ -190,5 +198,29 @@ func TestTriggers(t *testing.T) {
 	}
 	if !strings.Contains(was, "fs-1") {
 		t.Errorf("another volume gets nothing: %s", was)
+	}
+}
+
+// Data of a bucket is written by this machine, as soon as the bucket is there: without a pod, an image
+// and credentials of the cluster, and by the identity that Pulumi has.
+func TestToBucket(t *testing.T) {
+	s := configured()
+	s.Data.Path, s.Data.Source = "bucket://data/mnist", "https://example.com/digits"
+	s.EKS = &settings.EKS{Profile: "me"}
+	preview := graph.Find(record(t, true, s, "mine", nil), kindCommand, Name)
+	all := record(t, false, s, "mine", nil)
+	said, _, err := run(t, all, "create", `for a; do printf '[%s]' "$a"; done; echo "$AWS_PROFILE.$CREDENTIALS.$IMAGE."`)
+	if want := "[dataset][mnist][--to=s3://stack-data/data/mnist?region=us-west-2][--source=https://example.com/digits]" +
+		"me...\n"; err != nil || said != want {
+		t.Errorf("%q, %v, want %q", said, err, want)
+	}
+	made := graph.Find(all, kindCommand, Name)
+	if !slices.Equal(made.Options.DependsOn, []string{"test:index:Bucket data"}) ||
+		!slices.Equal(preview.Options.DependsOn, made.Options.DependsOn) {
+		t.Errorf("it waits for %v", made.Options.DependsOn)
+	}
+	if got := fmt.Sprint(made.Inputs["triggers"]); !strings.Contains(got, "data-id") ||
+		!strings.Contains(got, "bucket://data/mnist") {
+		t.Errorf("another bucket gets nothing: %s", got)
 	}
 }

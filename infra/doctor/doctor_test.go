@@ -187,6 +187,22 @@ func TestExamine(t *testing.T) {
 	}
 }
 
+// A stack with a bucket needs a role more, and one without does not.
+func TestRoleOfBucket(t *testing.T) {
+	bucket := *inGoogle.GKE
+	bucket.Bucket = &settings.GKEBucket{}
+	for _, s := range []*settings.GKE{inGoogle.GKE, &bucket} {
+		found := false
+		m := machine(with(google, "gcloud projects get-iam-policy", "roles/viewer"), ofGoogle...)
+		for _, f := range Examine(m, "gke", &settings.Settings{GKE: s}, nil) {
+			found = found || f.Name == "roles" && strings.Contains(f.Text, "roles/storage.admin")
+		}
+		if found != (s.Bucket != nil) {
+			t.Errorf("%+v: the role is missed: %t", s.Bucket, found)
+		}
+	}
+}
+
 // A question that nobody answers is never ok: without any answers only programs and settings are.
 func TestNoAnswers(t *testing.T) {
 	for name, s := range map[string]*settings.Settings{"gke": inGoogle, "eks": inAmazon, "existing": inCluster} {

@@ -1,9 +1,10 @@
-// Package eks creates a cluster on Amazon EKS: network, control plane, groups of nodes, shared
-// files, a bucket for code and a registry of images.
+// Package eks creates a cluster on Amazon EKS: network, control plane, groups of nodes, a bucket for
+// data and one for code, shared files and a registry of images.
 //
 //	VPC ──> control plane ──> vpc-cni, kube-proxy, pod identity ──┐
 //	 │           └──> access entries                              ├──> groups of nodes ──> coredns,
-//	 └──> EFS ──> a mount target per zone, open to the cluster ───┘                    EFS driver
+//	 └──> EFS ──> a mount target per zone, open to the cluster ───┤                    EFS driver
+//	bucket for data ──────────────────────────────────────────────┘
 //
 // An arrow points to the resource that is created later; deletion runs in reverse. So nodes, and
 // the pods on them, end while their files are still mounted; the network plugin and the network's
@@ -37,7 +38,7 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 		return nil, err
 	}
 	for _, step := range []func() error{
-		p.addNetwork, p.addCluster, p.addAccess, p.addFiles, p.addNodes, p.addCode, p.addRegistry,
+		p.addNetwork, p.addCluster, p.addAccess, p.addFiles, p.addData, p.addNodes, p.addJobRole, p.addRegistry,
 	} {
 		if err := step(); err != nil {
 			return nil, err
@@ -75,7 +76,10 @@ type parts struct {
 	cluster *eks.Cluster
 	// the shared file system, or nil
 	volume *infra.Volume
-	// the mounts of the volume; nodes are deleted before them
+	// the bucket for data, or nil
+	bucket *infra.Bucket
+	data   *untyped
+	// the mounts of the volume, and the bucket; nodes are deleted before them
 	mounted  []pulumi.Resource
 	registry pulumi.StringOutput
 	ready    []pulumi.Resource
@@ -94,7 +98,7 @@ func (p *parts) result() *infra.Cluster {
 		// The ARN stays the same when a cluster of the same name is created again, although its
 		// objects are lost. Endpoints are never used twice.
 		ID: p.cluster.Endpoint, Kubeconfig: p.kubeconfig(), Context: p.name,
-		Resource: p.cluster, Ready: p.ready, Volume: p.volume,
+		Resource: p.cluster, Ready: p.ready, Volume: p.volume, Bucket: p.bucket,
 		Registry:    p.registry,
 		Login:       &settings.Login{User: "AWS", Command: "aws ecr get-login-password --region " + p.e.Region},
 		NetPolicies: true,

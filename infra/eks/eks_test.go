@@ -49,6 +49,7 @@ func own() *settings.Settings {
 			GPUGroup: &settings.EKSGroup{InstanceTypes: []string{"g4dn.xlarge"}, MaxNodes: 4,
 				DesiredNodes: 2, DiskGB: 200, GPUs: 1},
 			EFS:        &settings.EFS{UID: new(65532)},
+			Bucket:     &settings.Bucket{Access: "write", KeepDeletedDays: 7},
 			CodeBucket: true, JobPolicies: []string{"arn:aws:iam::123456789012:policy/training/data"},
 		},
 	}
@@ -62,7 +63,7 @@ func existing() *settings.Settings {
 		PublicSubnets: []string{"subnet-d"}}
 	s.EKS.PublicAccess, s.EKS.AuthorizedNetworks = false, nil
 	s.EKS.Admins = []string{caller, "arn:aws:iam::" + account + ":user/ann"}
-	s.EKS.WorkerGroup, s.EKS.GPUGroup, s.EKS.CodeBucket = nil, nil, false
+	s.EKS.WorkerGroup, s.EKS.GPUGroup, s.EKS.CodeBucket, s.EKS.Bucket = nil, nil, false, nil
 	s.EKS.SupportType = "EXTENDED"
 	s.EKS.EFS = &settings.EFS{ThroughputMode: "bursting"}
 	return s

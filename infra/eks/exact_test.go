@@ -86,4 +86,38 @@ var moreLaws = []law{
 		set(v.named(attachType, "node-AmazonEC2ContainerRegistryPullOnly")[0], "policyArn",
 			"arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryPowerUser")
 	}},
+
+	{"E25 the job's role may use the bucket for data, and no other bucket", func(v *view) (wrong []string) {
+		if v.s.Job == nil || v.s.EKS.Bucket == nil {
+			return count(v.of(bucketType), 0)
+		}
+		may := v.named(inlineType, "job-data")[0]
+		wrong = append(count(v.of(inlineType), 2), v.wait(v.of(isType), may)...)
+		if v.preview {
+			return wrong
+		}
+		wrong = append(wrong, is(may, "role", "elasticdl-test-job")...)
+		return append(wrong, is(may, "policy", `{"Version":"2012-10-17","Statement":[`+
+			`{"Effect":"Allow","Action":["s3:GetObject","s3:PutObject","s3:DeleteObject","s3:AbortMultipartUpload"],`+
+			`"Resource":["arn:aws:s3:::elasticdl-test-data-123456789012/*"]},`+
+			`{"Effect":"Allow","Action":["s3:ListBucket"],"Resource":["arn:aws:s3:::elasticdl-test-data-123456789012"]}]}`)...)
+	}, func(v *view) {
+		set(v.named(inlineType, "job-data")[0], "policy",
+			strings.ReplaceAll(text(v.named(inlineType, "job-data")[0], "policy"), "elasticdl-test-data-123456789012", "*"))
+	}},
+
+	{"E26 nodes are deleted before the bucket to which their pods write, and what is deleted there expires",
+		func(v *view) (wrong []string) {
+			if v.s.EKS.Bucket == nil {
+				return count(v.of(expiryType), 0)
+			}
+			b, e := v.named(bucketType, "data")[0], v.named(expiryType, "data")[0]
+			wrong = append(v.wait(v.of(groupType), b), is(b, "bucket", "elasticdl-test-data-123456789012")...)
+			wrong = append(wrong, is(e, "rules[0].abortIncompleteMultipartUpload.daysAfterInitiation", "1")...)
+			wrong = append(wrong, is(e, "rules[1].noncurrentVersionExpiration.noncurrentDays", "7")...)
+			wrong = append(wrong, is(v.named("aws:s3/bucketVersioningV2:BucketVersioningV2", "data")[0],
+				"versioningConfiguration.status", "Enabled")...)
+			// no rule may delete what a job still has
+			return append(wrong, append(is(e, "rules[0].expiration", "<none>"), is(e, "rules[1].expiration", "<none>")...)...)
+		}, func(v *view) { set(v.named(expiryType, "data")[0], "rules[1].expiration", map[string]any{"days": 30}) }},
 }

@@ -76,6 +76,8 @@ const (
 	logType     = "aws:cloudwatch/logGroup:LogGroup"
 	repoType    = "aws:ecr/repository:Repository"
 	bucketType  = "aws:s3/bucketV2:BucketV2"
+	expiryType  = "aws:s3/bucketLifecycleConfigurationV2:BucketLifecycleConfigurationV2"
+	inlineType  = "aws:iam/rolePolicy:RolePolicy"
 )
 
 var laws = []law{
@@ -429,7 +431,7 @@ var laws = []law{
 		wrong = append(wrong, is(driver, "podIdentityAssociations[0].serviceAccount", "efs-csi-controller-sa")...)
 		wrong = append(wrong, is(driver, "serviceAccountRoleArn", "<none>")...)
 		wrong = append(wrong, count(v.of("aws:iam/openIdConnectProvider:OpenIdConnectProvider"), 0)...)
-		if v.s.Job == nil || !v.s.EKS.CodeBucket && len(v.s.EKS.JobPolicies) == 0 {
+		if e := v.s.EKS; v.s.Job == nil || !e.CodeBucket && e.Bucket == nil && len(e.JobPolicies) == 0 {
 			return append(wrong, count(v.of(isType), 0)...)
 		}
 		var got []string
@@ -446,17 +448,17 @@ var laws = []law{
 		return wrong
 	}, func(v *view) { set(v.named(isType, "job")[0], "serviceAccount", "elasticdl") }},
 
-	{"E19 the job may read the bucket, and nodes may not", func(v *view) (wrong []string) {
+	{"E19 the job may read the code, and nodes may not", func(v *view) (wrong []string) {
 		for _, a := range v.of(attachType) {
 			if strings.Contains(text(a, "policyArn"), "S3") && !strings.HasPrefix(a.Name, "job-") {
 				wrong = append(wrong, text(a, "policyArn")+" is a node's")
 			}
 		}
-		policies := v.of("aws:iam/rolePolicy:RolePolicy")
 		if v.s.Job == nil || !v.s.EKS.CodeBucket {
-			return append(wrong, count(policies, 0)...)
+			return append(wrong, count(v.of(inlineType), 0)...)
 		}
-		if wrong = append(wrong, count(policies, 1)...); v.preview || len(wrong) > 0 {
+		policies := v.named(inlineType, "job")
+		if v.preview {
 			return wrong
 		}
 		wrong = append(wrong, is(policies[0], "role", "elasticdl-test-job")...)

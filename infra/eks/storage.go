@@ -10,13 +10,11 @@ import (
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ecr"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/efs"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
-	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/iam"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/vpc"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
-	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 const nfs = 2049
@@ -119,92 +117,6 @@ func (p *parts) driver(nodes []pulumi.Resource, more ...pulumi.ResourceOption) (
 			&eks.AddonPodIdentityAssociationArgs{ServiceAccount: pulumi.String("efs-csi-controller-sa"),
 				RoleArn: role.Arn},
 		}}, append(more, after(nodes, attached))...)
-}
-
-// addCode creates the bucket for training code, and the role of the job's pods, which may read it.
-// Nodes may not.
-func (p *parts) addCode() error {
-	var bucket *untyped
-	if p.e.CodeBucket {
-		var err error
-		if bucket, err = p.bucket("code"); err != nil {
-			return err
-		}
-		p.ctx.Export("codeBucket", bucket.ID())
-	}
-	if p.s.Job == nil || bucket == nil && len(p.e.JobPolicies) == 0 {
-		return nil
-	}
-	role, err := p.newRole("job", trusts(pods))
-	if err != nil {
-		return err
-	}
-	rights, err := p.attach(role, "job", p.e.JobPolicies)
-	if err != nil {
-		return err
-	}
-	if bucket != nil {
-		may, err := p.mayRead(role, bucket)
-		if err != nil {
-			return err
-		}
-		rights = append(rights, may)
-	}
-	is, err := eks.NewPodIdentityAssociation(p.ctx, "job", &eks.PodIdentityAssociationArgs{
-		ClusterName: p.cluster.Name, Namespace: pulumi.String(p.s.Platform.Namespace),
-		ServiceAccount: pulumi.String(manifest.AccountName(p.s.Job)),
-		RoleArn:        role.Arn, Tags: p.tags(p.name),
-	}, p.options(after(rights)))
-	// pods that start before the association have no role
-	p.ready = append(p.ready, is)
-	return err
-}
-
-// mayRead lets the job's role read a bucket.
-func (p *parts) mayRead(role *iam.Role, bucket *untyped) (pulumi.Resource, error) {
-	return iam.NewRolePolicy(p.ctx, "job",
-		&iam.RolePolicyArgs{Role: role.Name, Policy: bucket.Arn.ApplyT(func(arn string) string {
-			return document(
-				statement{Effect: "Allow", Action: []string{"s3:GetObject"}, Resource: []string{arn + "/*"}},
-				statement{Effect: "Allow", Action: []string{"s3:ListBucket"}, Resource: []string{arn}},
-			)
-		}).(pulumi.StringOutput)}, p.options())
-}
-
-// bucket creates a bucket that is private, encrypted and versioned.
-func (p *parts) bucket(name string) (*untyped, error) {
-	// protects also the bucket's settings, so that a bucket that is kept stays private
-	kept := pulumi.Protect(p.s.ProtectStorage)
-	bucket, err := p.register("aws:s3/bucketV2:BucketV2", name, pulumi.Map{
-		// bucket names are global
-		"bucket":       pulumi.String(p.s.Name(50, name) + "-" + p.account),
-		"forceDestroy": pulumi.Bool(!p.s.ProtectStorage),
-		"tags":         p.tags(p.name + "-" + name),
-	}, kept, pulumi.DeleteBeforeReplace(true))
-	if err != nil {
-		return nil, err
-	}
-	for _, of := range []struct {
-		token  string
-		inputs pulumi.Map
-	}{
-		{"aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock", pulumi.Map{
-			"blockPublicAcls": pulumi.Bool(true), "blockPublicPolicy": pulumi.Bool(true),
-			"ignorePublicAcls": pulumi.Bool(true), "restrictPublicBuckets": pulumi.Bool(true),
-		}},
-		{"aws:s3/bucketServerSideEncryptionConfigurationV2:BucketServerSideEncryptionConfigurationV2", pulumi.Map{
-			"rules": pulumi.Array{pulumi.Map{"applyServerSideEncryptionByDefault": pulumi.Map{
-				"sseAlgorithm": pulumi.String("AES256")}}},
-		}},
-		{"aws:s3/bucketVersioningV2:BucketVersioningV2",
-			pulumi.Map{"versioningConfiguration": pulumi.Map{"status": pulumi.String("Enabled")}}},
-	} {
-		of.inputs["bucket"] = bucket.ID()
-		if _, err := p.register(of.token, name, of.inputs, kept); err != nil {
-			return nil, err
-		}
-	}
-	return bucket, nil
 }
 
 // addRegistry creates the repository to which the stack's image is pushed. The registry's name is

@@ -1,11 +1,11 @@
 // Package gke creates a cluster on Google Kubernetes Engine, and the Google resources that a
-// training job needs: a network, node pools, a Filestore instance, a registry of images, and the
-// identities of the nodes and of the job.
+// training job needs: a network, node pools, a bucket, a Filestore instance, a registry of images,
+// and the identities of the nodes and of the job.
 //
 //	services ─┬─> network ─> NAT ──────────┐
 //	          ├─> node account, its roles ─┼─> cluster ─┬─> system pool ─> GPU pool
 //	          ├─> registry ────────────────┘      ┌─────┼─> worker pool
-//	          └─> Filestore ──────────────────────┘     └─> who may act as the job's account
+//	          └─> bucket, Filestore ──────────────┘     └─> who may act as the job's account
 //
 // An arrow points to the resource that is created later; deletion runs in reverse: nodes are
 // deleted before the volume that their pods have mounted, and before what they need to pull images.
@@ -17,6 +17,7 @@
 //  2. No name is longer than Google allows, whatever the stack is called. A resource that is
 //     replaced under the same name is deleted first.
 //  3. Roles are granted one by one ([projects.IAMMember]), so that bindings of others are kept.
+//  4. The bucket is never public, and the job's account has a role on this bucket alone.
 package gke
 
 import (
@@ -44,7 +45,7 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 		return nil, err
 	}
 	for _, step := range []func() error{
-		p.addServices, p.addNetwork, p.addNodeAccount, p.addRegistry, p.addFiles,
+		p.addServices, p.addNetwork, p.addNodeAccount, p.addRegistry, p.addBucket, p.addFiles,
 		p.addCluster, p.addNodes, p.addJobAccount,
 	} {
 		if err := step(); err != nil {
@@ -71,7 +72,9 @@ type parts struct {
 	registry *artifactregistry.Repository
 	// or nil
 	volume *filestore.Instance
-	// the volume; nodes are deleted before it
+	// or nil
+	bucket *infra.Bucket
+	// the volume and the bucket; nodes are deleted before them
 	mounted []pulumi.Resource
 	cluster *controlPlane
 	ready   []pulumi.Resource
@@ -90,7 +93,7 @@ func (p *parts) result() *infra.Cluster {
 		Resource: p.cluster, Ready: p.ready,
 		Registry: pulumi.Sprintf("%s-docker.pkg.dev/%s/%s", region(p.g.Location), p.g.Project, p.registry.RepositoryId),
 		Login:    &settings.Login{User: "oauth2accesstoken", Command: "gcloud auth print-access-token"},
-		Identity: p.identity, NetPolicies: true,
+		Identity: p.identity, NetPolicies: true, Bucket: p.bucket,
 	}
 	p.place(c)
 	if p.volume != nil {

@@ -51,6 +51,8 @@ func configured() *settings.Settings {
 			WorkerPool: &settings.GKEPool{MachineType: "n1-standard-8", MinNodes: 3, MaxNodes: 6},
 			GPUPool: &settings.GKEPool{MachineType: "n1-standard-4", MaxNodes: 2,
 				Accelerator: "nvidia-tesla-t4", GPUs: 1, Labels: map[string]string{"team": "vision"}},
+			Bucket: &settings.GKEBucket{Location: "us-central1",
+				Bucket: settings.Bucket{Access: "write", KeepDeletedDays: 7}},
 			Filestore: &settings.Filestore{Tier: "BASIC_HDD", CapacityGB: 1024, Share: "data",
 				Location: "us-central1-c"},
 			Maintenance: &settings.Maintenance{DailyStart: "03:00", Exclusions: []settings.MaintenanceExclusion{

@@ -2,6 +2,7 @@ package gke
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/projects"
@@ -30,7 +31,11 @@ var nodeRoles = []string{
 }
 
 func (p *parts) addServices() error {
-	for _, api := range apis {
+	all := apis
+	if p.g.Bucket != nil {
+		all = append(slices.Clone(apis), "storage")
+	}
+	for _, api := range all {
 		s, err := projects.NewService(p.ctx, api, &projects.ServiceArgs{
 			Project: pulumi.String(p.g.Project), Service: pulumi.String(api + ".googleapis.com"),
 			DisableOnDestroy: pulumi.Bool(false), // other users of the project may need it
@@ -77,6 +82,11 @@ func (p *parts) addJobAccount() error {
 			return err
 		}
 		p.ready = append(p.ready, m)
+	}
+	if p.bucket != nil {
+		if err := p.openBucket(account); err != nil {
+			return err
+		}
 	}
 	m, err := serviceaccount.NewIAMMember(p.ctx, "job-workloadIdentityUser", &serviceaccount.IAMMemberArgs{
 		ServiceAccountId: account.Name,

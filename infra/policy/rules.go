@@ -18,9 +18,10 @@ var Rules = []Rule{
 	},
 	{
 		Name: "open-bucket", Forbids: "a bucket that may become public",
-		Why:    "one wrong ACL publishes the training code",
-		Remedy: "Block all four ways of public access (S3), or enforce publicAccessPrevention (Cloud Storage)",
-		judge:  openBucket,
+		Why: "one wrong ACL publishes code, data and models",
+		Remedy: "Block all four ways of public access (S3), or enforce publicAccessPrevention, without ACLs " +
+			"of objects (Cloud Storage)",
+		judge: openBucket,
 	},
 	{
 		Name:    "missing-bucket-guard",

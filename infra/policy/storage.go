@@ -26,6 +26,9 @@ func openBucket(r Resource, _ []Resource) (problems []string) {
 		if !is(at(r.Inputs, "publicAccessPrevention"), "enforced") {
 			problems = append(problems, "publicAccessPrevention is not enforced")
 		}
+		if !is(at(r.Inputs, "uniformBucketLevelAccess"), true) {
+			problems = append(problems, "uniformBucketLevelAccess is not true")
+		}
 	}
 	return problems
 }

@@ -125,6 +125,9 @@ func (e *Estimate) google(s *settings.Settings) {
 		e.add("Cloud NAT, a node", googleNATNode, min(nodes.Idle, most), min(nodes.Now, most), min(nodes.Most, most))
 		e.add("Cloud NAT, an address", googleNATIP, 1, 1, 1)
 	}
+	if s.GKE.Bucket != nil {
+		e.Unknown = append(e.Unknown, "bucket, by use")
+	}
 	if f := s.GKE.Filestore; f != nil && f.Tier == "BASIC_HDD" {
 		e.add(fmt.Sprintf("Filestore, %s, %d GiB", f.Tier, f.CapacityGB), basicHDD*float64(f.CapacityGB), 1, 1, 1)
 	} else if f != nil {
@@ -155,6 +158,12 @@ func onGoogle(s *settings.Settings) map[string][]group {
 func (e *Estimate) amazon(s *settings.Settings) {
 	if s.EKS.SupportType == "EXTENDED" {
 		e.Unknown = append(e.Unknown, "a version in extended support, 0.60 $/h instead of 0.10")
+	}
+	switch {
+	case s.EKS.Bucket != nil && s.EKS.CodeBucket:
+		e.Unknown = append(e.Unknown, "buckets, by use")
+	case s.EKS.Bucket != nil || s.EKS.CodeBucket:
+		e.Unknown = append(e.Unknown, "bucket, by use")
 	}
 	if s.EKS.EFS != nil {
 		e.Unknown = append(e.Unknown, "EFS, by use")

@@ -118,8 +118,28 @@ func TestTablesAreOf(t *testing.T) {
 	}
 }
 
+// A stack as shipped costs less than a quarter of a dollar an hour on Google when no job runs, without
+// what is billed by use, and a volume costs more than the rest.
+func TestIdle(t *testing.T) {
+	e := Of(stack(t, "gke", nil))
+	if e.Idle() >= 0.25 || fmt.Sprint(e.Unknown) != "[bucket, by use]" {
+		t.Errorf("idle: %s", e)
+	}
+	files := Of(stack(t, "gke", withFiles))
+	if d := files.Idle() - e.Idle(); math.Abs(d-0.281) > 0.001 {
+		t.Errorf("Filestore costs %f", d)
+	}
+}
+
+// withFiles gives a stack on Google a volume.
+func withFiles(config map[string]any) {
+	config["elasticdl:gke"].(map[string]any)["filestore"] = map[string]any{"tier": "BASIC_HDD", "capacityGb": 1024,
+		"share": "data"}
+}
+
 // An estimate follows the settings: nodes of pools, with their disks and GPUs, and the job.
 func TestOf(t *testing.T) {
+	const byUse = "bucket, by use"
 	shipped := Of(stack(t, "gke", nil))
 	section := func(config map[string]any, name string) map[string]any {
 		return config["elasticdl:"+name].(map[string]any)
@@ -130,20 +150,26 @@ func TestOf(t *testing.T) {
 		idle, now, most float64
 		unknown         string
 	}{
-		"no file system": {func(c map[string]any) {
-			delete(section(c, "gke"), "filestore")
-			delete(c, "elasticdl:data")
+		"no job": {func(c map[string]any) {
 			delete(c, "elasticdl:job")
+			delete(c, "elasticdl:data")
 			delete(c, "elasticdl:image")
-		}, -0.281, shipped.Idle() - shipped.Now() - 0.281, -0.281, ""},
+		}, 0, shipped.Idle() - shipped.Now(), 0, byUse},
+		"a file system": {withFiles, 0.281, 0.281, 0.281, byUse},
+		"no bucket": {func(c map[string]any) {
+			delete(section(c, "gke"), "bucket")
+			delete(c, "elasticdl:job")
+			delete(c, "elasticdl:data")
+			delete(c, "elasticdl:image")
+		}, 0, shipped.Idle() - shipped.Now(), 0, ""},
 		"more disk": {func(c map[string]any) {
 			section(c, "gke")["systemPool"].(map[string]any)["diskGb"] = 780
-		}, 0.1, 0.1, 0.2, ""},
-		"a larger job": {func(c map[string]any) { section(c, "job")["numWorkers"] = 400 }, 0, 0, 0, ""},
+		}, 0.1, 0.1, 0.2, byUse},
+		"a larger job": {func(c map[string]any) { section(c, "job")["numWorkers"] = 400 }, 0, 0.3882, 0, byUse},
 		"GPUs": {func(c map[string]any) {
 			section(c, "gke")["gpuPool"] = map[string]any{"machineType": "n1-standard-4",
 				"accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 1}
-		}, 0, 0, 0.35 + 0.19 + 0.0137 + 0.0014, ""},
+		}, 0, 0, 0.35 + 0.19 + 0.0137 + 0.0014, byUse},
 		"GPUs without a price": {func(c map[string]any) {
 			section(c, "gke")["gpuPool"] = map[string]any{"machineType": "n1-standard-4",
 				"accelerator": "nvidia-new-1", "gpus": 1, "maxNodes": 1}
@@ -151,19 +177,18 @@ func TestOf(t *testing.T) {
 		"no pool of workers": {func(c map[string]any) {
 			delete(section(c, "gke"), "workerPool")
 			section(c, "gke")["systemPool"].(map[string]any)["maxNodes"] = 9
-		}, 0, -3*0.3868 + 6*0.1408 + 3*0.0014, math.NaN(), ""},
+		}, 0, -2*0.3868 + 4*0.07385 + 2*0.0014, math.NaN(), byUse},
 		"many nodes": {func(c map[string]any) {
 			section(c, "gke")["workerPool"].(map[string]any)["maxNodes"] = 1000
-		}, 0, 0, 997*0.386849 + 0.044 - 5*0.0014, ""},
+		}, 0, 0, 997*0.386849 + 0.044 - 5*0.0014, byUse},
 		"spot": {func(c map[string]any) { section(c, "gke")["workerPool"].(map[string]any)["spot"] = true },
-			0, math.NaN(), -3 * (0.38 - 0.134), ""},
+			0, math.NaN(), -3 * (0.38 - 0.134), byUse},
 		"an unknown machine": {func(c map[string]any) {
 			section(c, "gke")["workerPool"].(map[string]any)["machineType"] = "z9-standard-8"
 		}, 0, math.NaN(), math.NaN(), "z9-standard-8"},
 		"an unknown file system": {func(c map[string]any) {
-			f := section(c, "gke")["filestore"].(map[string]any)
-			f["tier"], f["capacityGb"] = "REGIONAL", 1024
-		}, -0.281, -0.281, -0.281, "Filestore REGIONAL"},
+			section(c, "gke")["filestore"] = map[string]any{"tier": "REGIONAL", "capacityGb": 1024}
+		}, 0, 0, 0, byUse + ", Filestore REGIONAL"},
 	} {
 		e := Of(stack(t, "gke", test.change))
 		for name, pair := range map[string][3]float64{"idle": {e.Idle(), shipped.Idle(), test.idle},

@@ -23,9 +23,11 @@ type GKE struct {
 	WorkerPool         *GKEPool  `json:"workerPool,omitempty"`
 	GPUPool            *GKEPool  `json:"gpuPool,omitempty"`
 	// more pools, which workers choose by job.worker.pool
-	Pools       []GKENamedPool `json:"pools,omitempty"`
-	Filestore   *Filestore     `json:"filestore,omitempty"`
-	Maintenance *Maintenance   `json:"maintenance,omitempty"`
+	Pools []GKENamedPool `json:"pools,omitempty"`
+	// for data, checkpoints and models; nil = none
+	Bucket      *GKEBucket   `json:"bucket,omitempty"`
+	Filestore   *Filestore   `json:"filestore,omitempty"`
+	Maintenance *Maintenance `json:"maintenance,omitempty"`
 	// roles of the job's identity in the project: "roles/storage.objectViewer"
 	JobRoles []string `json:"jobRoles,omitempty"`
 }
@@ -148,7 +150,9 @@ type EKS struct {
 	GPUGroup    *EKSGroup `json:"gpuGroup,omitempty"`
 	// more pools, which workers choose by job.worker.pool
 	Pools []EKSPool `json:"pools,omitempty"`
-	EFS   *EFS      `json:"efs,omitempty"`
+	// for data, checkpoints and models; nil = none
+	Bucket *Bucket `json:"bucket,omitempty"`
+	EFS    *EFS    `json:"efs,omitempty"`
 	// an S3 bucket that the job may read
 	CodeBucket bool `json:"codeBucket"`
 	// ARNs of IAM policies of the job's role: "arn:aws:iam::123456789012:policy/data"

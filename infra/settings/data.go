@@ -31,9 +31,10 @@ func (d *Data) check(s *Settings, in Input, p *Problems) {
 	p.Check(d.Dataset != "", at+"dataset", "missing: a data set that `elasticdl dataset --help` names, as mnist")
 	p.Check(isDataset.MatchString(d.Dataset), at+"dataset",
 		"%s: expected a data set that `elasticdl dataset --help` names, as mnist", d.Dataset)
-	local := filepath.IsLocal(d.Path) && path.Clean(d.Path) == d.Path && d.Path != "."
-	p.Check(local || d.Path == d.Dataset, at+"path",
-		"%s: expected a directory on the claim, as mnist or data/mnist", d.Path)
+	dir, toBucket := d.InBucket()
+	local := filepath.IsLocal(dir) && path.Clean(dir) == dir && dir != "."
+	p.Check(local && !strings.Contains(dir, "?") || d.Path == d.Dataset, at+"path",
+		"%s: expected a directory on the claim, as mnist or data/mnist, or in the bucket, as bucket://mnist", d.Path)
 	switch {
 	case d.Source == "":
 	case d.Remote():
@@ -47,6 +48,21 @@ func (d *Data) check(s *Settings, in Input, p *Problems) {
 	}
 	p.Check(d.Command != "" || s.Image != nil && s.Image.Command == "", at+"command",
 		"missing: the elasticdl binary, or leave this out for the one on PATH")
+	if toBucket {
+		if section, b := s.bucket(); b == nil {
+			noBucket(at+"path", d.Path, s.Cloud, section, "a directory on the claim, as mnist", p)
+		}
+		return
+	}
+	d.checkPod(s, p)
+}
+
+// InBucket returns the directory of the data, and whether it is in the stack's bucket and not on its
+// claim.
+func (d *Data) InBucket() (dir string, ok bool) { return strings.CutPrefix(d.Path, inBucket) }
+
+// checkPod checks that data can be copied to the claim, by a pod.
+func (d *Data) checkPod(s *Settings, p *Problems) {
 	if section, claim := s.storage(); claim == "" {
 		// a job that mounts it has the problem reported already
 		p.Check(s.mounts(section), "data",

@@ -29,6 +29,7 @@ func defaults(cloud, arch string) *Settings {
 			SystemPool: GKEPool{MachineType: "e2-standard-4", MinNodes: 1, MaxNodes: 2, DiskGB: 100},
 			WorkerPool: &GKEPool{DiskGB: 100},
 			GPUPool:    &GKEPool{DiskGB: 100, GPUDriver: "DEFAULT"},
+			Bucket:     &GKEBucket{Bucket: Bucket{Access: accessWrite}},
 			Filestore:  &Filestore{Tier: "BASIC_HDD", CapacityGB: 1024, Share: "data"},
 		}
 	case CloudEKS:
@@ -39,6 +40,7 @@ func defaults(cloud, arch string) *Settings {
 				MaxNodes: 2, DiskGB: 100},
 			WorkerGroup: &EKSGroup{DiskGB: 100},
 			GPUGroup:    &EKSGroup{DiskGB: 100},
+			Bucket:      &Bucket{Access: accessWrite},
 			EFS:         &EFS{ThroughputMode: "elastic"},
 			CodeBucket:  true, LogRetentionDays: 30,
 		}
@@ -68,6 +70,9 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 		// one node in each zone, and one more for upgrades
 		if !given("gke.systemPool.maxNodes") {
 			g.SystemPool.MaxNodes = max(g.SystemPool.MaxNodes, g.Zones())
+		}
+		if b := g.Bucket; b != nil && b.Location == "" {
+			b.Location, _ = Region(g.Location)
 		}
 		if f := g.Filestore; f != nil && f.Location == "" {
 			switch r, zone := Region(g.Location); {
@@ -99,6 +104,9 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 		}
 	}
 	if d := s.Data; d != nil {
+		if _, claim := s.storage(); claim == "" && d.Path == "" && s.Store(NoAccount) != nil {
+			d.Path = inBucket + d.Dataset
+		}
 		d.Path = cmp.Or(d.Path, d.Dataset)
 		if s.Image != nil && !given("data.command") {
 			d.Command = s.Image.Command
@@ -118,9 +126,10 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 			j.NumWorkers = job.DefaultOf(job.Run).NumWorkers
 		}
 		j.Settle(flag)
+		s.settleBucket()
 		dir := ""
 		if j.Trains() {
-			dir = j.ClaimDir()
+			dir = s.settleBucketDirs(flag)
 		}
 		j.SettleCheckpoints(dir, flag)
 		if !j.Runs() {

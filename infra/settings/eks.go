@@ -46,6 +46,9 @@ func (e *EKS) check(s *Settings, in Input, p *Problems) {
 		p.Check(!slices.Contains(e.Admins[:i], arn), path, "%s occurs twice", arn)
 	}
 	e.checkPools(s, p)
+	if e.Bucket != nil {
+		e.Bucket.checkAmazon(e.Region, p)
+	}
 	if e.EFS != nil {
 		p.oneOf(at+"efs.throughputMode", e.EFS.ThroughputMode, "elastic", "bursting")
 		p.Check(e.EFS.UID == nil || *e.EFS.UID >= 0, at+"efs.uid", "%d: expected 0 or more", deref(e.EFS.UID))

@@ -29,6 +29,9 @@ func (g *GKE) check(s *Settings, p *Problems) {
 	checkAuthorized("gke", g.AuthorizedNetworks, 100, p, false)
 	g.checkPools(s, p)
 	g.checkRanges(p)
+	if g.Bucket != nil {
+		g.Bucket.check(s, p)
+	}
 	if g.Filestore != nil {
 		g.Filestore.check(g, p)
 	}

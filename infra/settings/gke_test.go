@@ -71,28 +71,28 @@ func TestGoogleQuotas(t *testing.T) {
 		with map[string]string
 		want string
 	}{
-		{"as shipped", nil, "CPUS 32, SSD_TOTAL_GB 250; CPUS_ALL_REGIONS 32"},
-		{"GPUs", withGPUs, "CPUS 40, SSD_TOTAL_GB 450, NVIDIA_T4_GPUS 2; CPUS_ALL_REGIONS 40, GPUS_ALL_REGIONS 2"},
+		{"as shipped", nil, "CPUS 28, SSD_TOTAL_GB 250; CPUS_ALL_REGIONS 28"},
+		{"GPUs", withGPUs, "CPUS 36, SSD_TOTAL_GB 450, NVIDIA_T4_GPUS 2; CPUS_ALL_REGIONS 36, GPUS_ALL_REGIONS 2"},
 		{"spot GPUs", map[string]string{"gke.gpuPool": "{machineType: g2-standard-24, accelerator: " +
 			"nvidia-l4, gpus: 2, maxNodes: 3, spot: true}"},
-			"CPUS 32, SSD_TOTAL_GB 550, CPUS_PER_VM_FAMILY (G2) 72, PREEMPTIBLE_NVIDIA_L4_GPUS 6; " +
-				"CPUS_ALL_REGIONS 104, GPUS_ALL_REGIONS 6"},
+			"CPUS 28, SSD_TOTAL_GB 550, CPUS_PER_VM_FAMILY (G2) 72, PREEMPTIBLE_NVIDIA_L4_GPUS 6; " +
+				"CPUS_ALL_REGIONS 100, GPUS_ALL_REGIONS 6"},
 		{"H200", map[string]string{"gke.gpuPool": "{machineType: a3-ultragpu-8g, accelerator: " +
 			"nvidia-h200-141gb, gpus: 8, maxNodes: 1}"},
-			"CPUS 32, SSD_TOTAL_GB 250, CPUS_PER_VM_FAMILY (A3) 224, HDB_TOTAL_GB 100, NVIDIA_H200_GPUS 8; " +
-				"CPUS_ALL_REGIONS 256, GPUS_ALL_REGIONS 8"},
+			"CPUS 28, SSD_TOTAL_GB 250, CPUS_PER_VM_FAMILY (A3) 224, HDB_TOTAL_GB 100, NVIDIA_H200_GPUS 8; " +
+				"CPUS_ALL_REGIONS 252, GPUS_ALL_REGIONS 8"},
 		{"large GPUs", map[string]string{"gke.gpuPool": "{machineType: a2-ultragpu-2g, accelerator: " +
 			"nvidia-a100-80gb, gpus: 2, maxNodes: 1}"},
-			"CPUS 32, SSD_TOTAL_GB 350, A2_CPUS 24, NVIDIA_A100_80GB_GPUS 2; CPUS_ALL_REGIONS 56, GPUS_ALL_REGIONS 2"},
+			"CPUS 28, SSD_TOTAL_GB 350, A2_CPUS 24, NVIDIA_A100_80GB_GPUS 2; CPUS_ALL_REGIONS 52, GPUS_ALL_REGIONS 2"},
 		{"a quota of the family", map[string]string{"gke.workerPool.machineType": "n2-standard-8"},
-			"CPUS 8, SSD_TOTAL_GB 250, N2_CPUS 24; CPUS_ALL_REGIONS 32"},
+			"CPUS 4, SSD_TOTAL_GB 250, N2_CPUS 24; CPUS_ALL_REGIONS 28"},
 		{"Hyperdisks", map[string]string{"gke.workerPool.machineType": "n4-standard-8"},
-			"CPUS 8, SSD_TOTAL_GB 100, CPUS_PER_VM_FAMILY (N4) 24, HDB_TOTAL_GB 150; CPUS_ALL_REGIONS 32"},
+			"CPUS 4, SSD_TOTAL_GB 100, CPUS_PER_VM_FAMILY (N4) 24, HDB_TOTAL_GB 150; CPUS_ALL_REGIONS 28"},
 		{"machines of one's own measure",
 			map[string]string{"gke.workerPool.machineType": "n2-custom-6-20480"},
-			"CPUS 8, SSD_TOTAL_GB 250, N2_CPUS 18; CPUS_ALL_REGIONS 26"},
+			"CPUS 4, SSD_TOTAL_GB 250, N2_CPUS 18; CPUS_ALL_REGIONS 22"},
 		{"addresses", map[string]string{"gke.privateNodes": "false"},
-			"CPUS 32, SSD_TOTAL_GB 250, IN_USE_ADDRESSES 5; CPUS_ALL_REGIONS 32"},
+			"CPUS 28, SSD_TOTAL_GB 250, IN_USE_ADDRESSES 5; CPUS_ALL_REGIONS 28"},
 		{"one pool, and shared cores",
 			map[string]string{"gke.workerPool": "",
 				"gke.systemPool": "{machineType: e2-medium, maxNodes: 1, diskGb: 30}"},

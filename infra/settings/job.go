@@ -27,6 +27,7 @@ func (s *Settings) checkJob(p *Problems) {
 		"%v: a job that deletes itself would be run again by the next `pulumi up`; remove it", j.TTL)
 	p.Check(j.Image != "" || s.Image != nil || j.Runs(), "job.image",
 		"missing: give the name of an existing image, or a section image, from whose source the stack builds one")
+	s.checkBucketJob(p)
 	is := *j
 	is.TTL = nil
 	if s.Image != nil {

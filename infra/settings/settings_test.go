@@ -37,11 +37,29 @@ func file(t testing.TB, path string) map[string]any {
 	return stack.Config
 }
 
-// stack returns the configuration of a stack of this repository, with the values that only its user
-// knows.
-func stack(t testing.TB, cloud string) map[string]any {
+// shipped returns the configuration of a stack of this repository, with the values that only its
+// user knows.
+func shipped(t testing.TB, cloud string) map[string]any {
 	t.Helper()
 	return completed(file(t, "../../stacks/Pulumi."+cloud+".yaml"))
+}
+
+// stack returns the same with a volume, which has the data, in addition to a bucket.
+func stack(t testing.TB, cloud string) map[string]any {
+	t.Helper()
+	config := shipped(t, cloud)
+	setAll(t, config, volumes[cloud])
+	return config
+}
+
+// volumes has the settings that give a stack the volume of the examples, by cloud.
+var volumes = map[string]map[string]string{
+	CloudGKE: {"gke.filestore": "{tier: BASIC_HDD, capacityGb: 1024, share: data}", "data.path": "mnist",
+		"job.volumes":      "[{claimName: fileserver-claim, mountPath: /data}]",
+		"job.trainingData": "/data/mnist/train", "job.validationData": "/data/mnist/test"},
+	CloudEKS: {"eks.efs": "{throughputMode: elastic}", "data.path": "mnist",
+		"job.volumes":      "[{claimName: efs-claim, mountPath: /data}]",
+		"job.trainingData": "/data/mnist/train", "job.validationData": "/data/mnist/test"},
 }
 
 func completed(config map[string]any) map[string]any {
@@ -132,7 +150,10 @@ func setAll(t testing.TB, config map[string]any, values map[string]string) {
 func TestStacks(t *testing.T) {
 	for _, cloud := range []string{CloudGKE, CloudEKS, CloudMinikube} {
 		t.Run(cloud, func(t *testing.T) {
-			s, err := parsed(t, stack(t, cloud))
+			if _, err := parsed(t, stack(t, cloud)); err != nil {
+				t.Errorf("with a volume: %v", err)
+			}
+			s, err := parsed(t, shipped(t, cloud))
 			if err != nil {
 				t.Fatal(err)
 			}

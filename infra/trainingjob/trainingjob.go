@@ -92,6 +92,9 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 // described returns the job with placeholders for values that are not known yet, and those values.
 func (a *Args) described() (*job.Job, map[string]pulumi.StringInput) {
 	j := Placed(a.Job, a.Cluster)
+	if b := a.Cluster.Bucket; b != nil {
+		j = settings.Located(j, b.Assumed, b.Name)
+	}
 	holes := make(map[string]pulumi.StringInput)
 	if a.Image != nil {
 		*settings.BuiltImage(j), holes[imageHole] = imageHole, a.Image

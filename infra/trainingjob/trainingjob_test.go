@@ -1,6 +1,7 @@
 package trainingjob
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/flags"
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
@@ -257,5 +259,26 @@ func TestRoleBeforeBinding(t *testing.T) {
 	binding := graph.Find(record(t, false, as), kinds+"RoleBinding", "test-mnist")
 	if !slices.Contains(binding.Options.DependsOn, kinds+"Role test-mnist") {
 		t.Errorf("the binding is made after %v only", binding.Options.DependsOn)
+	}
+}
+
+// The job reads from the bucket of the account, which the settings do not know.
+func TestBucketOfAccount(t *testing.T) {
+	const assumed, real = "elasticdl-x-data-000000000000", "elasticdl-x-data-123456789012"
+	for _, preview := range []bool{true, false} {
+		all := record(t, preview, func(a *Args) {
+			a.Image = nil // so that a preview knows all
+			a.Cluster.Bucket = &infra.Bucket{Store: settings.Store{Scheme: "s3", Name: real}, Assumed: assumed}
+			a.Job.TrainingData = "s3://" + assumed + "/mnist/train?region=us-west-2"
+			a.Job.CheckpointDir, a.Job.Envs = "s3://"+assumed+"/c", map[string]string{"D": "s3://" + assumed + "/d"}
+			a.Job.CheckpointSteps = 10
+		})
+		text := fmt.Sprint(graph.Find(all, kindConfigMap, "test-mnist").Inputs)
+		for _, want := range []string{"s3://" + real + "/mnist/train?region=us-west-2", "s3://" + real + "/c",
+			"s3://" + real + "/d"} {
+			if !strings.Contains(text, want) || strings.Contains(text, assumed) {
+				t.Errorf("expected %s:\n%s", want, text)
+			}
+		}
 	}
 }

@@ -25,6 +25,7 @@ const (
 	route         = "aws:ec2/route:Route"
 	ingressRule   = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
 	mountTarget   = "aws:efs/mountTarget:MountTarget"
+	bucketExpiry  = "aws:s3/bucketLifecycleConfigurationV2:BucketLifecycleConfigurationV2"
 	bucketVersion = "aws:s3/bucketVersioningV2:BucketVersioningV2"
 )
 
@@ -99,6 +100,7 @@ var amazon = map[string]Type{
 	bucketVersion: aws("aws_s3_bucket_versioning", Type{Make: makeVersioning, Fill: fillVersioning}),
 	"aws:s3/bucketServerSideEncryptionConfigurationV2:BucketServerSideEncryptionConfigurationV2": aws(
 		"aws_s3_bucket_server_side_encryption_configuration", Type{}),
+	bucketExpiry: aws("aws_s3_bucket_lifecycle_configuration", Type{Fill: fillExpiry}),
 	"aws:ecr/repository:Repository": aws("aws_ecr_repository", Type{
 		Name: "name", Make: makeECR, Fill: fillECR,
 		Delete: func(_ context.Context, r *Resource) error {

@@ -210,6 +210,14 @@ func fillVersioning(r *Resource) {
 	fill(r.Is, Props{"versioningConfiguration": Props{"mfaDelete": ""}})
 }
 
+// fillExpiry adds what Amazon returns for each rule.
+func fillExpiry(r *Resource) {
+	fill(r.Is, Props{"transitionDefaultMinimumObjectSize": "all_storage_classes_128K"})
+	for _, rule := range list(r.Is, "rules") {
+		fill(rule.(Props), Props{"prefix": "", "filter": Props{"prefix": ""}})
+	}
+}
+
 func fillECR(r *Resource) {
 	fill(r.Is, Props{
 		"encryptionConfigurations":   []any{Props{"encryptionType": "AES256", "kmsKey": ""}},

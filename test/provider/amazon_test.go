@@ -187,6 +187,8 @@ func TestAmazonFillsIn(t *testing.T) {
 		"aws:s3/bucketV2:BucketV2":        {"bucket": "b", "forceDestroy": true},
 		bucketVersion: {"bucket": "b",
 			"versioningConfiguration": Props{"status": "Enabled"}},
+		bucketExpiry: {"bucket": "b", "rules": []any{Props{"id": "old", "status": "Enabled", "filter": Props{},
+			"noncurrentVersionExpiration": Props{"noncurrentDays": 7}}}},
 		"aws:ecr/repository:Repository":           {"name": "r"},
 		"aws:ecr/lifecyclePolicy:LifecyclePolicy": {"repository": "r", "policy": trust},
 	} {

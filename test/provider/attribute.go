@@ -240,6 +240,7 @@ var named = map[string]struct {
 	"google_artifact_registry_repository.terraform_labels": {"pulumiLabels", false},
 	"google_compute_global_address.terraform_labels":       {"pulumiLabels", false},
 	"google_filestore_instance.terraform_labels":           {"pulumiLabels", false},
+	"google_storage_bucket.terraform_labels":               {"pulumiLabels", false},
 	// Pulumi keeps this a list, which it was before it had a limit.
 	"google_container_cluster.monitoring_config.advanced_datapath_observability_config": {
 		"advancedDatapathObservabilityConfigs", false,

@@ -96,6 +96,7 @@ var beta = []string{
 	"gcp:filestore/instance:Instance protocol",
 	"aws:eks/cluster:Cluster certificateAuthority", "aws:eks/cluster:Cluster defaultAddonsToRemoves",
 	"gcp:projects/service:Service checkIfServiceHasUsageOnDestroy",
+	"aws:s3/bucketLifecycleConfigurationV2:BucketLifecycleConfigurationV2 timeouts", // of the request
 }
 
 // The tables that are written by hand name attributes that exist, and that have the matching flags.

@@ -47,6 +47,10 @@ var google = map[string]Type{
 		Name: "repositoryId", Fill: fillLabels},
 	"gcp:filestore/instance:Instance": {Schema: "google_filestore_instance", Name: "name",
 		Make: makeFilestore, Fill: fillFilestore, Delete: noNodesLeft},
+	"gcp:storage/bucket:Bucket": {Schema: "google_storage_bucket", Name: "name", Global: true,
+		Make: makeGoogleBucket, Fill: fillGoogleBucket, Delete: deleteGoogleBucket},
+	"gcp:storage/bucketIAMMember:BucketIAMMember": {Schema: "google_storage_bucket_iam_member",
+		Fill: fillBucketMember},
 	"gcp:container/cluster:Cluster": {Schema: "google_container_cluster",
 		Name: "name", Make: makeGKE, Fill: fillGKE, Drift: driftGKE, Delete: deleteGKE},
 	"gcp:container/nodePool:NodePool": {Schema: "google_container_node_pool", Name: "name",
@@ -55,7 +59,7 @@ var google = map[string]Type{
 
 // services has the service that must be on in the project, by package of resources.
 var services = map[string]string{"compute": "compute", "container": "container", "filestore": "file",
-	"artifactregistry": "artifactregistry", "serviceaccount": "iam"}
+	"artifactregistry": "artifactregistry", "serviceaccount": "iam", "storage": "storage"}
 
 // googleID returns the ID of a resource in Google's form.
 func googleID(r *Resource) string {
@@ -83,6 +87,8 @@ func googleID(r *Resource) string {
 		return text(r.In, "cluster") + "/nodePools/" + name
 	case "gcp:filestore/instance:Instance":
 		return place("instances") + name
+	case "gcp:storage/bucket:Bucket":
+		return name
 	case "gcp:artifactregistry/repository:Repository":
 		return place("repositories") + text(r.In, "repositoryId")
 	}
@@ -134,6 +140,23 @@ func makeFilestore(_ context.Context, r *Resource, _ Op) (Props, error) {
 		return nil, errors.New("400: expected one network")
 	}
 	return nil, nil
+}
+
+func makeGoogleBucket(_ context.Context, r *Resource, _ Op) (Props, error) {
+	name := text(r.In, "name")
+	if len(name) > 63 || strings.Contains(name, "google") {
+		return nil, fmt.Errorf("400: Invalid bucket name: '%s'", name)
+	}
+	return Props{"url": "gs://" + name, "selfLink": "https://www.googleapis.com/storage/v1/b/" + name,
+		"project": GoogleProject, "projectNumber": 42.0}, nil
+}
+
+// deleteGoogleBucket refuses to delete a bucket with objects, or one to which pods still write.
+func deleteGoogleBucket(ctx context.Context, r *Resource) error {
+	if err := emptied(r, "forceDestroy", "409: the bucket is not empty"); err != nil {
+		return err
+	}
+	return noNodesLeft(ctx, r)
 }
 
 func makeGKE(_ context.Context, r *Resource, op Op) (Props, error) {

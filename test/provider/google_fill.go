@@ -210,3 +210,14 @@ func driftPool(r *Resource) {
 	}
 	r.Is["version"] = laterGKE
 }
+
+// fillGoogleBucket returns the location in capital letters, and what Google sets on its own.
+func fillGoogleBucket(r *Resource) {
+	fillLabels(r)
+	r.Is["location"] = strings.ToUpper(text(r.Is, "location"))
+	fill(r.Is, Props{"softDeletePolicy": Props{"effectiveTime": "2026-11-22T00:00:00Z"}, "rpo": "",
+		"storageClass": "STANDARD", "versioning": Props{"enabled": false}})
+}
+
+// fillBucketMember returns the long name of the bucket, as Google's provider does.
+func fillBucketMember(r *Resource) { r.Is["bucket"] = "b/" + last(text(r.In, "bucket")) }

@@ -46,6 +46,10 @@ var suppress = map[string]func(resource Props, state, now any) bool{
 	"google_artifact_registry_repository.cleanup_policies.condition.newer_than": sameDuration,
 	"google_artifact_registry_repository.cleanup_policies.condition.older_than": sameDuration,
 
+	"google_storage_bucket.location":          sameCase,
+	"google_storage_bucket_iam_member.member": sameCase,
+	"google_storage_bucket_iam_member.bucket": sameLast,
+
 	"google_artifact_registry_repository_iam_member.repository": sameLast,
 	"google_project_iam_member.project":                         sameLast,
 	"google_project_service.project":                            sameLast,

@@ -52,6 +52,10 @@ END
   [ "$(cat)" = UFJJVkFURS1LRVk= ] || fail "push $last: unauthorized" 1
   echo "$last@sha256:$(printf '%064d' "$(cat "$FAKE_MINIKUBE-images/$(echo "$last" | tr / _)")")" ;;
 "elasticdl dataset "*)
+  case $all in
+  *" --to="[gs][s3]://*" --"*) fail "$all: a bucket needs no cluster" 1 ;;
+  *" --to="[gs][s3]://*) echo "$all" >&2; exit 0 ;;
+  esac
   case $all in *" --context=kind-"*) echo "$all" >&2; exit 0 ;; esac # by the kubeconfig of the machine
   kubeconfig=$(expr "$all" : '.*--kubeconfig=\([^ ]*\)')
   case "$(ls -l "$kubeconfig")" in -rw-------*) ;; *) fail "others may read $kubeconfig" 1 ;; esac

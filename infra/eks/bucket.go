@@ -1,0 +1,165 @@
+package eks
+
+import (
+	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
+	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/iam"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
+)
+
+// addData creates the bucket for the job's data, checkpoints and models.
+func (p *parts) addData() error {
+	b := p.e.Bucket
+	if b == nil {
+		return nil
+	}
+	store := p.s.Store(p.account)
+	bucket, of, err := p.addBucket("data", store.Name, b.KMSKey, b.KeepDeletedDays > 0)
+	if err != nil {
+		return err
+	}
+	// uploads that were never completed are in no listing, and are billed
+	rules := pulumi.Array{pulumi.Map{
+		"id": pulumi.String("incomplete-uploads"), "status": pulumi.String("Enabled"), "filter": pulumi.Map{},
+		"abortIncompleteMultipartUpload": pulumi.Map{"daysAfterInitiation": pulumi.Int(1)},
+	}}
+	if b.KeepDeletedDays > 0 {
+		rules = append(rules, pulumi.Map{
+			"id": pulumi.String("deleted-objects"), "status": pulumi.String("Enabled"), "filter": pulumi.Map{},
+			"noncurrentVersionExpiration": pulumi.Map{"noncurrentDays": pulumi.Int(b.KeepDeletedDays)},
+		})
+	}
+	expiry, err := p.register("aws:s3/bucketLifecycleConfigurationV2:BucketLifecycleConfigurationV2", "data",
+		pulumi.Map{"bucket": bucket.ID(), "rules": rules}, pulumi.Protect(p.s.ProtectStorage), after(of))
+	p.data = bucket
+	p.bucket = &infra.Bucket{Store: *store, Assumed: p.s.Store(settings.NoAccount).Name, ID: bucket.ID(),
+		Ready: append(of, bucket, expiry)}
+	p.mounted = append(p.mounted, bucket)
+	return err
+}
+
+// addJobRole creates the bucket for training code, and the role of the job's pods, which may read it
+// and use the bucket for data. Nodes may do neither.
+func (p *parts) addJobRole() error {
+	var code *untyped
+	if p.e.CodeBucket {
+		var err error
+		if code, _, err = p.addBucket("code", p.s.Name(50, "code")+"-"+p.account, "", true); err != nil {
+			return err
+		}
+		p.ctx.Export("codeBucket", code.ID())
+	}
+	if p.s.Job == nil || code == nil && p.data == nil && len(p.e.JobPolicies) == 0 {
+		return nil
+	}
+	role, err := p.newRole("job", trusts(pods))
+	if err != nil {
+		return err
+	}
+	rights, err := p.attach(role, "job", p.e.JobPolicies)
+	if err != nil {
+		return err
+	}
+	for _, of := range []struct {
+		name   string
+		bucket *untyped
+		of     *settings.Bucket
+	}{{"job", code, &settings.Bucket{Access: "read"}}, {"job-data", p.data, p.e.Bucket}} {
+		if of.bucket == nil {
+			continue
+		}
+		may, err := p.open(of.name, role, of.bucket, of.of)
+		if err != nil {
+			return err
+		}
+		rights = append(rights, may)
+	}
+	is, err := eks.NewPodIdentityAssociation(p.ctx, "job", &eks.PodIdentityAssociationArgs{
+		ClusterName: p.cluster.Name, Namespace: pulumi.String(p.s.Platform.Namespace),
+		ServiceAccount: pulumi.String(manifest.AccountName(p.s.Job)),
+		RoleArn:        role.Arn, Tags: p.tags(p.name),
+	}, p.options(after(rights)))
+	// pods that start before the association have no role
+	p.ready = append(p.ready, is)
+	return err
+}
+
+// open lets a role use a bucket, and the key that encrypts its objects.
+func (p *parts) open(name string, role *iam.Role, bucket *untyped, of *settings.Bucket) (pulumi.Resource, error) {
+	policy := bucket.Arn.ApplyT(func(arn string) string { return bucketPolicy(arn, of) }).(pulumi.StringOutput)
+	return iam.NewRolePolicy(p.ctx, name, &iam.RolePolicyArgs{Role: role.Name, Policy: policy}, p.options())
+}
+
+// bucketPolicy returns the rights of the job in a bucket.
+func bucketPolicy(arn string, b *settings.Bucket) string {
+	objects, key := []string{"s3:GetObject"}, []string{"kms:Decrypt"}
+	if !b.ReadOnly() {
+		objects = append(objects, "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
+		key = append(key, "kms:GenerateDataKey")
+	}
+	all := []statement{
+		{Effect: "Allow", Action: objects, Resource: []string{arn + "/*"}},
+		{Effect: "Allow", Action: []string{"s3:ListBucket"}, Resource: []string{arn}},
+	}
+	if b.KMSKey != "" {
+		all = append(all, statement{Effect: "Allow", Action: key, Resource: []string{b.KMSKey}})
+	}
+	return document(all...)
+}
+
+// addBucket creates a bucket that is private and encrypted, and returns its own settings, too. The
+// name of the bucket is global. With versions, deleted and overwritten objects can be restored.
+func (p *parts) addBucket(name, global, key string, versions bool) (*untyped, []pulumi.Resource, error) {
+	// protects also the bucket's settings, so that a bucket that is kept stays private
+	kept := pulumi.Protect(p.s.ProtectStorage)
+	bucket, err := p.register("aws:s3/bucketV2:BucketV2", name, pulumi.Map{
+		"bucket":       pulumi.String(global),
+		"forceDestroy": pulumi.Bool(!p.s.ProtectStorage),
+		"tags":         p.tags(p.name + "-" + name),
+	}, kept, pulumi.DeleteBeforeReplace(true))
+	if err != nil {
+		return nil, nil, err
+	}
+	status := "Suspended"
+	if versions {
+		status = "Enabled"
+	}
+	var all []pulumi.Resource
+	for _, of := range []struct {
+		token  string
+		inputs pulumi.Map
+	}{
+		{"aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock", pulumi.Map{
+			"blockPublicAcls": pulumi.Bool(true), "blockPublicPolicy": pulumi.Bool(true),
+			"ignorePublicAcls": pulumi.Bool(true), "restrictPublicBuckets": pulumi.Bool(true),
+		}},
+		{"aws:s3/bucketServerSideEncryptionConfigurationV2:BucketServerSideEncryptionConfigurationV2",
+			pulumi.Map{"rules": pulumi.Array{encryption(key)}}},
+		{"aws:s3/bucketVersioningV2:BucketVersioningV2",
+			pulumi.Map{"versioningConfiguration": pulumi.Map{"status": pulumi.String(status)}}},
+	} {
+		of.inputs["bucket"] = bucket.ID()
+		r, err := p.register(of.token, name, of.inputs, kept)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, r)
+	}
+	return bucket, all, nil
+}
+
+// encryption returns how the objects of a bucket are encrypted: by a key of KMS, or by Amazon's own.
+func encryption(key string) pulumi.Map {
+	if key == "" {
+		return pulumi.Map{"applyServerSideEncryptionByDefault": pulumi.Map{"sseAlgorithm": pulumi.String("AES256")}}
+	}
+	return pulumi.Map{
+		"applyServerSideEncryptionByDefault": pulumi.Map{"sseAlgorithm": pulumi.String("aws:kms"),
+			"kmsMasterKeyId": pulumi.String(key)},
+		// one request of KMS serves many objects
+		"bucketKeyEnabled": pulumi.Bool(true),
+	}
+}

@@ -1,0 +1,48 @@
+package eks
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/elasticdl/elasticdl/infra/settings"
+)
+
+// What the settings say of the bucket: a job that only reads, nothing kept, a key of the account.
+func TestBucketSettings(t *testing.T) {
+	const key = "arn:aws:kms:us-west-2:123456789012:key/0-a"
+	s := own()
+	s.EKS.Bucket = &settings.Bucket{Access: "read", KMSKey: key}
+	s.EKS.CodeBucket, s.EKS.JobPolicies = false, nil
+	v, err := record(s, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	may := v.named(inlineType, "job-data")[0]
+	encrypted := v.named("aws:s3/bucketServerSideEncryptionConfigurationV2:BucketServerSideEncryptionConfigurationV2",
+		"data")[0]
+	versions := v.named("aws:s3/bucketVersioningV2:BucketVersioningV2", "data")[0]
+	for _, wrong := range [][]string{
+		is(may, "policy", `{"Version":"2012-10-17","Statement":[`+
+			`{"Effect":"Allow","Action":["s3:GetObject"],"Resource":["arn:aws:s3:::elasticdl-test-data-123456789012/*"]},`+
+			`{"Effect":"Allow","Action":["s3:ListBucket"],"Resource":["arn:aws:s3:::elasticdl-test-data-123456789012"]},`+
+			`{"Effect":"Allow","Action":["kms:Decrypt"],"Resource":["`+key+`"]}]}`),
+		is(encrypted, "rules[0].applyServerSideEncryptionByDefault.sseAlgorithm", "aws:kms"),
+		is(encrypted, "rules[0].applyServerSideEncryptionByDefault.kmsMasterKeyId", key),
+		is(encrypted, "rules[0].bucketKeyEnabled", "true"),
+		is(versions, "versioningConfiguration.status", "Suspended"),
+		is(v.named(expiryType, "data")[0], "rules[1]", "<none>"),
+		count(v.of(isType), 1), v.missing,
+	} {
+		for _, problem := range wrong {
+			t.Error(problem)
+		}
+	}
+	if c := v.cluster; c.Bucket.URL("m") != "s3://elasticdl-test-data-123456789012/m?region=us-west-2" ||
+		c.Bucket.Assumed != "elasticdl-test-data-"+settings.NoAccount || len(c.Bucket.Ready) != 5 {
+		t.Errorf("%+v", c.Bucket)
+	}
+	if write := bucketPolicy("arn:aws:s3:::b", &settings.Bucket{KMSKey: key}); !strings.Contains(write,
+		`"Action":["kms:Decrypt","kms:GenerateDataKey"],"Resource":["`+key+`"]`) {
+		t.Error(write)
+	}
+}

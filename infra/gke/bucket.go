@@ -1,0 +1,56 @@
+package gke
+
+import (
+	"strings"
+
+	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/serviceaccount"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
+)
+
+// day has the seconds of a day.
+const day = 24 * 60 * 60
+
+// addBucket creates the bucket for the job's data, checkpoints and models.
+func (p *parts) addBucket() error {
+	b := p.g.Bucket
+	if b == nil {
+		return nil
+	}
+	store := p.s.Store(settings.NoAccount)
+	args := pulumi.Map{
+		"name": pulumi.String(store.Name),
+		// Google returns capital letters, and another location would replace the bucket
+		"location":                 pulumi.String(strings.ToUpper(b.Location)),
+		"uniformBucketLevelAccess": pulumi.Bool(true), // no object has an ACL of its own
+		"publicAccessPrevention":   pulumi.String("enforced"),
+		"softDeletePolicy":         pulumi.Map{"retentionDurationSeconds": pulumi.Int(b.KeepDeletedDays * day)},
+		"forceDestroy":             pulumi.Bool(!p.s.ProtectStorage),
+		"labels":                   p.labels(),
+	}
+	if b.KMSKey != "" {
+		args["encryption"] = pulumi.Map{"defaultKmsKeyName": pulumi.String(b.KMSKey)}
+	}
+	bucket := new(computed)
+	err := p.register("gcp:storage/bucket:Bucket", "data", args, bucket,
+		p.named(pulumi.DependsOn(p.services), pulumi.Protect(p.s.ProtectStorage)))
+	p.bucket = &infra.Bucket{Store: *store, Assumed: store.Name, ID: bucket.ID(), Ready: []pulumi.Resource{bucket}}
+	p.mounted = append(p.mounted, bucket)
+	return err
+}
+
+// openBucket grants the job's account a role on the bucket.
+func (p *parts) openBucket(account *serviceaccount.Account) error {
+	role := "objectUser"
+	if p.g.Bucket.ReadOnly() {
+		role = "objectViewer"
+	}
+	member := new(pulumi.CustomResourceState)
+	err := p.register("gcp:storage/bucketIAMMember:BucketIAMMember", "job-data", pulumi.Map{
+		"bucket": p.bucket.ID, "role": pulumi.String("roles/storage." + role), "member": account.Member,
+	}, member, p.options())
+	p.ready = append(p.ready, member)
+	return err
+}

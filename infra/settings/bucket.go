@@ -1,0 +1,238 @@
+package settings
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+)
+
+// inBucket begins a place in the stack's bucket: "bucket://mnist/train".
+const inBucket = "bucket://"
+
+// Bucket is a bucket of the stack for data, checkpoints and models.
+type Bucket struct {
+	// what the job may do in it: write, or read
+	Access string `json:"access,omitempty"`
+	// days for which deleted and overwritten objects can be restored: 7 to 90; 0 = none
+	KeepDeletedDays int `json:"keepDeletedDays"`
+	// key of the cloud that encrypts the objects; "" = one that the cloud manages
+	KMSKey string `json:"kmsKey,omitempty"`
+}
+
+// GKEBucket is a bucket of Google.
+type GKEBucket struct {
+	Bucket
+	// a region, or us, eu or asia; "" = the region of the cluster
+	Location string `json:"location,omitempty"`
+}
+
+// ReadOnly reports whether the job may only read.
+func (b *Bucket) ReadOnly() bool { return b.Access == accessRead }
+
+const (
+	accessWrite = "write"
+	accessRead  = "read"
+)
+
+// NoAccount stands for the number of the Amazon account in names of buckets: the settings do not
+// know it. The package of the cloud looks it up: see [Located].
+const NoAccount = "000000000000"
+
+// Store is the place of a bucket in URLs.
+type Store struct {
+	// gs or s3
+	Scheme string
+	Name   string
+	// parameters of the client: "region=us-west-2"; "" = none
+	Query string
+}
+
+// URL returns the URL of a place in the bucket: "s3://NAME/mnist?region=us-west-2".
+func (b *Store) URL(path string) string {
+	url := b.plain(path)
+	if b.Query != "" {
+		url += "?" + b.Query
+	}
+	return url
+}
+
+// plain returns a URL without parameters, for clients of others.
+func (b *Store) plain(path string) string { return b.Scheme + "://" + b.Name + "/" + path }
+
+// Store returns the place of the stack's bucket; nil = it has none. Account is the number of the
+// Amazon account, or [NoAccount].
+func (s *Settings) Store(account string) *Store {
+	switch {
+	case s.GKE != nil && s.GKE.Bucket != nil:
+		return &Store{Scheme: "gs", Name: s.Name(maxBucket, "data", s.GKE.Project)}
+	case s.EKS != nil && s.EKS.Bucket != nil:
+		return &Store{Scheme: "s3", Name: s.Name(maxBucket, "data", account), Query: "region=" + s.EKS.Region}
+	}
+	return nil
+}
+
+// maxBucket is the greatest length of the name of a bucket. Names are global, hence the project or
+// the account in them.
+const maxBucket = 63
+
+// Located returns a job whose places in the bucket of one name are in the bucket of another.
+func Located(j *job.Job, from, to string) *job.Job {
+	if from == to {
+		return j
+	}
+	moved := *j
+	eachPlace(&moved, func(_, at string, _ bool) string {
+		return strings.ReplaceAll(at, "://"+from+"/", "://"+to+"/")
+	})
+	return &moved
+}
+
+// settleBucket replaces the places in the stack's bucket by their URLs. The code of a program, which
+// elasticdl fetches, and the directories of a job have the parameters of the client; other arguments
+// and variables of a program, which it may read by any library, do not.
+func (s *Settings) settleBucket() {
+	store := s.Store(NoAccount)
+	if store == nil {
+		return
+	}
+	eachPlace(s.Job, func(_, at string, own bool) string {
+		path, ok := strings.CutPrefix(at, inBucket)
+		switch {
+		case ok && own:
+			return store.URL(path)
+		case own:
+			return at
+		}
+		return placed.ReplaceAllString(at, "${1}"+store.plain(""))
+	})
+}
+
+// placed matches the beginnings of places in an argument: "bucket://main.py" and
+// "--data=bucket://mnist,bucket://other", but not another scheme.
+var placed = regexp.MustCompile(`(^|[^-+.0-9A-Za-z])` + inBucket)
+
+// settleBucketDirs keeps the checkpoints and the model of a job without a volume in the bucket.
+func (s *Settings) settleBucketDirs(given func(flag string) bool) (checkpoints string) {
+	store := s.Store(NoAccount)
+	j := s.Job
+	if _, b := s.bucket(); store == nil || b.ReadOnly() || !j.Trains() || j.ClaimDir() != "" {
+		return j.ClaimDir()
+	}
+	if !given("output") {
+		j.Output = store.URL("elasticdl-" + j.Name + "/model")
+	}
+	return store.URL("elasticdl-" + j.Name + "/checkpoints")
+}
+
+// eachPlace replaces every field of a job that may name a place in a bucket by what f returns for
+// its path and value. Own reports whether elasticdl reads the whole value as a place.
+func eachPlace(j *job.Job, f func(path, at string, own bool) string) {
+	for _, field := range []struct {
+		path string
+		of   *string
+	}{
+		{"trainingData", &j.TrainingData}, {"validationData", &j.ValidationData},
+		{"predictionData", &j.PredictionData}, {"predictionOutputs", &j.PredictionOutputs},
+		{"output", &j.Output}, {"checkpointDir", &j.CheckpointDir},
+		{"checkpointDirForInit", &j.CheckpointDirForInit}, {"tensorboardLogDir", &j.TensorBoardLogDir},
+	} {
+		*field.of = f("job."+field.path, *field.of, true)
+	}
+	j.Command = slices.Clone(j.Command)
+	for i := range j.Command {
+		j.Command[i] = f("job.command", j.Command[i], i == 0)
+	}
+	j.Envs = maps.Clone(j.Envs)
+	for name, value := range j.Envs {
+		j.Envs[name] = f(Join("job.envs", name), value, false)
+	}
+}
+
+// bucket returns the section of the stack's bucket, and the bucket; nil = it has none.
+func (s *Settings) bucket() (section string, b *Bucket) {
+	switch {
+	case s.GKE != nil:
+		if section = "gke.bucket"; s.GKE.Bucket != nil {
+			b = &s.GKE.Bucket.Bucket
+		}
+	case s.EKS != nil:
+		section, b = "eks.bucket", s.EKS.Bucket
+	}
+	return section, b
+}
+
+// checkBucketJob refuses places in a bucket that the stack does not have, and results of a job that
+// may only read.
+func (s *Settings) checkBucketJob(p *Problems) {
+	section, b := s.bucket()
+	results := []string{"job.output", "job.checkpointDir", "job.predictionOutputs", "job.tensorboardLogDir"}
+	store := s.Store(NoAccount)
+	is := *s.Job
+	eachPlace(&is, func(path, at string, _ bool) string {
+		switch {
+		case b == nil && placed.MatchString(at):
+			noBucket(path, at, s.Cloud, section, "s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", p)
+		case b != nil && b.ReadOnly() && slices.Contains(results, path):
+			p.Check(!strings.HasPrefix(at, store.plain("")), path,
+				"%s: the job writes there, and %s.access is read: expected write there, or another place", at, section)
+		}
+		return at
+	})
+}
+
+// noBucket reports a place in the bucket of a stack that has none.
+func noBucket(path, at, cloud, section, expected string, p *Problems) {
+	if section == "" {
+		p.Check(false, path, "%s: a stack on %s has no bucket: expected %s", at, cloud, expected)
+		return
+	}
+	p.Check(false, path, "%s: the stack has no bucket: give it one, %s: {}; or expected %s", at, section, expected)
+}
+
+var (
+	isGoogleKey  = regexp.MustCompile(`^projects/[^/]+/locations/([^/]+)/keyRings/[^/]+/cryptoKeys/[^/]+$`)
+	isAmazonKey  = regexp.MustCompile(`^arn:aws[-a-z]*:kms:([-a-z0-9]+):[0-9]{12}:key/[-0-9a-z]+$`)
+	multiRegions = []string{"us", "eu", "asia"}
+)
+
+// Limits of the time for which deleted objects are kept: those of Google.
+const (
+	leastKept = 7
+	mostKept  = 90
+)
+
+func (b *Bucket) check(at string, p *Problems) {
+	p.oneOf(at+".access", b.Access, accessWrite, accessRead)
+	p.Check(b.KeepDeletedDays == 0 || b.KeepDeletedDays >= leastKept && b.KeepDeletedDays <= mostKept,
+		at+".keepDeletedDays", "%d: expected %d to %d, or 0 to keep none", b.KeepDeletedDays, leastKept, mostKept)
+}
+
+func (b *GKEBucket) check(s *Settings, p *Problems) {
+	const at = "gke.bucket"
+	b.Bucket.check(at, p)
+	of, _ := Region(s.GKE.Location) // which has its own check
+	p.Check(b.Location == of || isGoogleRegion.MatchString(b.Location) || slices.Contains(multiRegions, b.Location),
+		at+".location", "%s: expected a region, as us-central1, or %s", b.Location, list(multiRegions))
+	key := isGoogleKey.FindStringSubmatch(b.KMSKey)
+	p.Check(b.KMSKey == "" || key != nil, at+".kmsKey", "%s: expected a key, as "+
+		"projects/PROJECT/locations/us-central1/keyRings/RING/cryptoKeys/KEY", b.KMSKey)
+	p.Check(key == nil || key[1] == b.Location, at+".kmsKey", "%s: expected a key in %s, where the bucket is",
+		b.KMSKey, b.Location)
+	name := s.Store(NoAccount).Name
+	p.Check(!strings.Contains(name, "google"), at, "its name would be %s, and Google refuses names with "+
+		"\"google\": give the stack another name", name)
+}
+
+func (b *Bucket) checkAmazon(region string, p *Problems) {
+	const at = "eks.bucket"
+	b.check(at, p)
+	key := isAmazonKey.FindStringSubmatch(b.KMSKey)
+	p.Check(b.KMSKey == "" || key != nil, at+".kmsKey", "%s: expected the ARN of a key, as %s", b.KMSKey,
+		fmt.Sprintf("arn:aws:kms:%s:123456789012:key/ID", region))
+	p.Check(key == nil || key[1] == region, at+".kmsKey", "%s: expected a key in %s, where the bucket is",
+		b.KMSKey, region)
+}

@@ -1,0 +1,105 @@
+package settings
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+)
+
+// Places in the stack's bucket become URLs: with the parameters of the client where elasticdl reads
+// them, and without in arguments and variables of a program.
+func TestBucketPlaces(t *testing.T) {
+	for cloud, want := range map[string]struct{ root, query string }{
+		CloudGKE: {"gs://elasticdl-test-data-my-project/", ""},
+		CloudEKS: {"s3://elasticdl-test-data-" + NoAccount + "/", "?region=us-west-2"},
+	} {
+		s, err := parsed(t, shipped(t, cloud))
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := s.Job
+		got := []string{j.TrainingData, j.ValidationData, j.CheckpointDir, j.Output}
+		for i, at := range []string{"mnist/train", "mnist/test", "elasticdl-test-mnist/checkpoints",
+			"elasticdl-test-mnist/model"} {
+			if got[i] != want.root+at+want.query {
+				t.Errorf("%s: %s, want %s of %s with %q", cloud, got[i], at, want.root, want.query)
+			}
+		}
+		if j.CheckpointInterval.Duration != job.CheckpointEvery || s.Data.Path != "bucket://mnist" || len(s.Notes) > 0 {
+			t.Errorf("%s: %v, %s, %v", cloud, j.CheckpointInterval, s.Data.Path, s.Notes)
+		}
+		config := shipped(t, cloud)
+		setAll(t, config, map[string]string{"job": "{name: j, type: run, image: 'pytorch:1', " +
+			"command: [bucket://code/main.py, --data=bucket://mnist, bucket://out, --url=gs://a/b], " +
+			"envs: {DATA: bucket://mnist, LIST: 'a,bucket://b,other-bucket://c'}}", "image": ""})
+		if s, err = parsed(t, config); err != nil {
+			t.Fatal(err)
+		}
+		all := fmt.Sprint(s.Job.Command, s.Job.Envs, s.Job.Output, s.Job.CheckpointDir)
+		if said := fmt.Sprintf("[%scode/main.py%s --data=%smnist %sout --url=gs://a/b] map[DATA:%smnist "+
+			"LIST:a,%sb,other-bucket://c]", want.root, want.query, want.root, want.root, want.root, want.root); all != said {
+			t.Errorf("%s:\n got %s\nwant %s", cloud, all, said)
+		}
+	}
+}
+
+// What a job keeps is on its volume if it has one, and nowhere if it may only read the bucket.
+func TestBucketResults(t *testing.T) {
+	for name, test := range map[string]struct {
+		config      map[string]any
+		with        map[string]string
+		dir, output string
+		data        string
+	}{
+		"a volume": {stack(t, CloudGKE), nil, "/data/elasticdl-test-mnist/checkpoints", "", "mnist"},
+		"data without a path, and a volume": {stack(t, CloudGKE), map[string]string{"data.path": ""},
+			"/data/elasticdl-test-mnist/checkpoints", "", "mnist"},
+		"data without a path": {shipped(t, CloudGKE), map[string]string{"data.path": ""},
+			"gs://elasticdl-test-data-my-project/elasticdl-test-mnist/checkpoints",
+			"gs://elasticdl-test-data-my-project/elasticdl-test-mnist/model", "bucket://mnist"},
+		"read only": {shipped(t, CloudGKE), map[string]string{"gke.bucket.access": "read"}, "", "", "bucket://mnist"},
+		"no checkpoints, another model": {shipped(t, CloudGKE), map[string]string{"job.checkpointSteps": "0",
+			"job.output": "gs://mine/model"}, "", "gs://mine/model", "bucket://mnist"},
+		"a job that reads a model": {shipped(t, CloudGKE), map[string]string{"job": "{name: j, type: evaluate, " +
+			"modelDef: mnist.mnist_mlp.custom_model, validationData: bucket://v, " +
+			"checkpointDirForInit: bucket://elasticdl-test-mnist/checkpoints}"}, "", "", "bucket://mnist"},
+	} {
+		setAll(t, test.config, test.with)
+		s, err := parsed(t, test.config)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if s.Job.CheckpointDir != test.dir || s.Job.Output != test.output || s.Data.Path != test.data {
+			t.Errorf("%s: %q, %q, %q", name, s.Job.CheckpointDir, s.Job.Output, s.Data.Path)
+		}
+	}
+}
+
+// A bucket that is not given has its defaults in an empty section, and its place is moved to the
+// account that the cloud's package looks up. No name is longer than clouds accept.
+func TestStore(t *testing.T) {
+	config := shipped(t, CloudEKS)
+	set(t, config, "eks.bucket", "{}")
+	s, err := parsed(t, config)
+	if err != nil || s.EKS.Bucket.ReadOnly() || s.EKS.Bucket.KeepDeletedDays != 0 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	was := s.Job.TrainingData
+	to := s.Store("123456789012").Name
+	moved := Located(s.Job, s.Store(NoAccount).Name, to)
+	if want := "s3://elasticdl-test-data-123456789012/mnist/train?region=us-west-2"; moved.TrainingData != want ||
+		s.Job.TrainingData != was || strings.Contains(fmt.Sprint(*moved), NoAccount) {
+		t.Errorf("%s, and before %s", moved.TrainingData, s.Job.TrainingData)
+	}
+	s.Stack = strings.Repeat("Long_", 20)
+	if name := s.Store("123456789012").Name; len(name) > 63 || name == s.Store(NoAccount).Name {
+		t.Error(name)
+	}
+	s.EKS.Bucket = nil
+	if s.Store(NoAccount) != nil {
+		t.Error("a bucket that is not there")
+	}
+}
