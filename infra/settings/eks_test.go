@@ -1,11 +1,9 @@
 package settings
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -61,88 +59,49 @@ func requests(spec core.PodSpec) room {
 	return r
 }
 
-// The job of the shipped stack fits on its nodes, wherever the scheduler places each pod: with the
-// initial and with the greatest number of workers. The nodes fit into the quota of a new account.
+// The job of the shipped stack fits on the nodes of its pools, with the initial and with the greatest
+// number of workers. The nodes of the initial number fit into the quota of a new account.
 func TestShippedJobFits(t *testing.T) {
-	s, err := parsed(t, stack(t, CloudEKS))
+	s, err := parsed(t, shipped(t, CloudEKS))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, q := range s.EKS.Quotas() {
-		if q.First > q.NewAccount {
-			t.Errorf("a new account has %d vCPUs: %+v", q.NewAccount, q)
-		}
-	}
-	// The requests of Amazon's addons, by their manifests: aws-node 25m + 25m, kube-proxy 100m,
-	// coredns 100m and 70Mi; the agents of Pod Identity and EFS, and the controllers of EFS,
-	// request nothing.
-	daemons := []room{{50, 0, 1}, {100, 0, 1}, {0, 0, 1}, {0, 0, 1}}
-	pods := []room{{100, 70, 1}, {100, 70, 1}, {0, 0, 1}, {0, 0, 1}}
 	s.Job.Image = "registry.example/test-mnist:1" // the stack builds one
 	all, err := manifest.Submit(s.Job)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods = append(pods, requests(all.Job.Spec.Template.Spec), requests(all.Master.Spec))
+	p, err := manifest.Pod(s.Job, manifest.PodSpec{ID: pod.ID{Role: pod.Worker}, Incarnation: 1}, meta.OwnerReference{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if s.Job.MaxWorkers <= s.Job.NumWorkers {
 		t.Errorf("the job cannot grow: %d workers, at most %d", s.Job.NumWorkers, s.Job.MaxWorkers)
 	}
-	for i := range s.Job.MaxWorkers {
-		p, err := manifest.Pod(s.Job, manifest.PodSpec{ID: pod.ID{Role: pod.Worker, Index: i},
-			Incarnation: 1}, meta.OwnerReference{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		pods = append(pods, requests(p.Spec))
+	pools := map[string]NamedGroup{}
+	for _, g := range s.EKS.NodePools() {
+		pools[g.Name] = g
 	}
-	var nodes []room
-	for _, g := range s.EKS.Groups() {
-		if g.Spot || g.Name == "gpu" {
-			t.Errorf("%s: a taint keeps pods off its nodes, which the test does not count", g.Name)
-		}
-		for range g.DesiredNodes {
-			node := allocatable(t, g.InstanceTypes[0])
-			for _, d := range daemons {
-				node = node.less(d)
-			}
-			nodes = append(nodes, node)
-		}
+	// In Auto Mode the agents of a node are no pods.
+	core := allocatable(t, pools[CorePool].InstanceTypes[0])
+	if left := core.less(requests(all.Job.Spec.Template.Spec)).less(requests(all.Master.Spec)); !left.holds(room{}) {
+		t.Errorf("master and launcher leave %+v of a node", left)
 	}
-	if stuck := misfit(nodes, pods, map[string]bool{}); stuck != "" {
-		t.Errorf("a pod may wait for ever: %s", stuck)
+	workers := pools[s.WorkersOn()]
+	node, per := allocatable(t, workers.InstanceTypes[0]), 0
+	for asks := requests(p.Spec); node.holds(asks); node = node.less(asks) {
+		per++
 	}
-}
-
-// misfit tries all placements of pods on nodes, and returns one in which a pod does not fit; "" =
-// none.
-func misfit(nodes, pods []room, seen map[string]bool) string {
-	if len(pods) == 0 {
-		return ""
+	need := func(n int) int { return (n + per - 1) / max(per, 1) }
+	if per == 0 || need(s.Job.MaxWorkers) > workers.MaxNodes {
+		t.Fatalf("%d workers on a node: %d do not fit on %d nodes", per, s.Job.MaxWorkers, workers.MaxNodes)
 	}
-	sorted := slices.SortedFunc(slices.Values(nodes), func(a, b room) int {
-		return a.cpu*1_000_000 + a.memory - b.cpu*1_000_000 - b.memory
-	})
-	key := fmt.Sprint(sorted, len(pods))
-	if seen[key] {
-		return ""
-	}
-	seen[key] = true
-	placed := false
-	for i := range sorted {
-		if !sorted[i].holds(pods[0]) {
-			continue
-		}
-		placed = true
-		next := slices.Clone(sorted)
-		next[i] = next[i].less(pods[0])
-		if stuck := misfit(next, pods[1:], seen); stuck != "" {
-			return stuck
+	cpus := AmazonCPUs(pools[CorePool].InstanceTypes[0]) + need(s.Job.NumWorkers)*AmazonCPUs(workers.InstanceTypes[0])
+	for _, q := range s.EKS.Quotas() {
+		if q.First > 0 || cpus > q.NewAccount {
+			t.Errorf("a new account has %d vCPUs, and the job needs %d: %+v", q.NewAccount, cpus, q)
 		}
 	}
-	if !placed {
-		return fmt.Sprintf("%+v on nodes with %+v", pods[0], sorted)
-	}
-	return ""
 }
 
 // Needs are summed by quota, including the nodes that EKS starts while it replaces others.
@@ -202,9 +161,9 @@ func TestGPUsOfTheShippedFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.EKS.GPUGroup == nil || s.EKS.GPUGroup.InstanceTypes[0] != "g4dn.xlarge" ||
-		s.Job.Worker.Limit["nvidia.com/gpu"] != "1" {
-		t.Errorf("GPUs are %+v, of a worker %+v", s.EKS.GPUGroup, s.Job.Worker)
+	if len(s.EKS.Pools) != 2 || s.EKS.Pools[1].InstanceTypes[0] != "g4dn.xlarge" ||
+		s.Job.Worker.Limit["nvidia.com/gpu"] != "1" || s.WorkersOn() != "" {
+		t.Errorf("GPUs are %+v, of a worker %+v", s.EKS.Pools, s.Job.Worker)
 	}
 }
 
@@ -219,8 +178,8 @@ func uncommented(t *testing.T, path string) map[string]any {
 	within := 0
 	for line := range strings.Lines(string(text)) {
 		switch {
-		case strings.HasPrefix(line, "    # gpuGroup:"):
-			within = 6
+		case strings.HasPrefix(line, "      # - name: cards"):
+			within = 4
 		case strings.Contains(line, "# limit: {nvidia.com/gpu: 1}"):
 			within = 1
 		}
