@@ -18,10 +18,10 @@ var Rules = []Rule{
 	},
 	{
 		Name: "open-bucket", Forbids: "a bucket that may become public",
-		Why:    "one wrong ACL publishes code, data and models",
+		Why: "one wrong ACL publishes code, data and models",
 		Remedy: "Block all four ways of public access (S3), or enforce publicAccessPrevention, without ACLs " +
 			"of objects (Cloud Storage)",
-		judge:  openBucket,
+		judge: openBucket,
 	},
 	{
 		Name:    "missing-bucket-guard",
