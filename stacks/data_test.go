@@ -80,7 +80,8 @@ func TestDataInBucket(t *testing.T) {
 			e := start(t, test.name)
 			e.up()
 			first := e.brought()
-			if want := "dataset mnist --to=" + test.bucket + "/mnist" + test.query; strings.TrimSpace(first.said) != want {
+			want := "dataset mnist --to=" + test.bucket + "/mnist" + test.query
+			if strings.TrimSpace(first.said) != want {
 				t.Errorf("brought by %q, want %q", first.said, want)
 			}
 			e.comesBefore("dataset", "test-mnist-master")

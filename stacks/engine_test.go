@@ -432,7 +432,7 @@ func (e *engine) cleared() {
 	}
 }
 
-// withFiles gives a stack on Google or Amazon a volume in place of its bucket, as the examples have.
+// withFiles gives a stack on Google or Amazon a volume instead of its bucket, as the examples have.
 func (e *engine) withFiles() {
 	e.Helper()
 	cloud := e.stack.Name()

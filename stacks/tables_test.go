@@ -246,7 +246,8 @@ var (
 		"elasticdl:job.output": "gs://mine/m"}}
 	filesGKE = base{"Filestore", merge(onVolume("fileserver-claim"), change{"elasticdl:gke.filestore": change{
 		"tier": "BASIC_HDD", "capacityGb": 1024, "share": "data"}})}
-	filesEKS  = base{"EFS", merge(onVolume("efs-claim"), change{"elasticdl:eks.efs": change{"throughputMode": "elastic"}})}
+	filesEKS = base{"EFS", merge(onVolume("efs-claim"),
+		change{"elasticdl:eks.efs": change{"throughputMode": "elastic"}})}
 	elsewhere = base{"a VPC that is there",
 		change{"elasticdl:eks.vpc.cidr": nil, "elasticdl:eks.vpc.zones": nil, "elasticdl:eks.vpc.natPerZone": nil,
 			"elasticdl:eks.vpc.id": "vpc-0123456789abcdef0", "elasticdl:eks.vpc.privateSubnets": subnets("a", "b")}}

@@ -4,8 +4,8 @@
 //
 // Laws:
 //
-//  1. The data is copied once. It is copied again only if the data set, its source, its path, or the
-//     volume or bucket changes. A new image, kubeconfig or elasticdl copies nothing.
+//  1. The data is copied once. It is copied again only if the data set, its source, its path, or
+//     the volume or bucket changes. A new image, kubeconfig or elasticdl copies nothing.
 //  2. The data is complete or absent, and files that exist already stay unchanged; so the next
 //     `pulumi up` retries a copy that failed.
 //  3. The kubeconfig may contain a key: it is a secret of the state, and is passed by the
@@ -123,8 +123,8 @@ func (c *command) toClaim(s *settings.Settings, cluster *infra.Cluster, on *plat
 	return c.args(s, line, cluster.Volume.ID)
 }
 
-// toBucket returns the command that writes from this machine. A profile of Amazon is the provider's:
-// another identity may have no access to the bucket.
+// toBucket returns the command that writes from this machine. A profile of Amazon is the
+// provider's: another identity may have no access to the bucket.
 func (c *command) toBucket(s *settings.Settings, bucket *infra.Bucket, dir string) *local.CommandArgs {
 	c.environment["TO"] = pulumi.String(bucket.URL(dir))
 	if s.EKS != nil && s.EKS.Profile != "" {

@@ -201,17 +201,18 @@ func TestTriggers(t *testing.T) {
 	}
 }
 
-// Data of a bucket is written by this machine, as soon as the bucket is there: without a pod, an image
-// and credentials of the cluster, and by the identity that Pulumi has.
+// Data of a bucket is written by this machine, as soon as the bucket exists: without a pod, an
+// image and credentials of the cluster, and by the identity that Pulumi has.
 func TestToBucket(t *testing.T) {
 	s := configured()
 	s.Data.Path, s.Data.Source = "bucket://data/mnist", "https://example.com/digits"
 	s.EKS = &settings.EKS{Profile: "me"}
 	preview := graph.Find(record(t, true, s, "mine", nil), kindCommand, Name)
 	all := record(t, false, s, "mine", nil)
-	said, _, err := run(t, all, "create", `for a; do printf '[%s]' "$a"; done; echo "$AWS_PROFILE.$CREDENTIALS.$IMAGE."`)
-	if want := "[dataset][mnist][--to=s3://stack-data/data/mnist?region=us-west-2][--source=https://example.com/digits]" +
-		"me...\n"; err != nil || said != want {
+	said, _, err := run(t, all, "create",
+		`for a; do printf '[%s]' "$a"; done; echo "$AWS_PROFILE.$CREDENTIALS.$IMAGE."`)
+	if want := "[dataset][mnist][--to=s3://stack-data/data/mnist?region=us-west-2]" +
+		"[--source=https://example.com/digits]me...\n"; err != nil || said != want {
 		t.Errorf("%q, %v, want %q", said, err, want)
 	}
 	made := graph.Find(all, kindCommand, Name)

@@ -41,8 +41,8 @@ func (p *parts) addData() error {
 	return err
 }
 
-// addJobRole creates the bucket for training code, and the role of the job's pods, which may read it
-// and use the bucket for data. Nodes may do neither.
+// addJobRole creates the bucket for training code, and the role of the job's pods, which may read
+// it and use the bucket for data. Nodes may do neither.
 func (p *parts) addJobRole() error {
 	var code *untyped
 	if p.e.CodeBucket {
@@ -151,7 +151,7 @@ func (p *parts) addBucket(name, global, key string, versions bool) (*untyped, []
 	return bucket, all, nil
 }
 
-// encryption returns how the objects of a bucket are encrypted: by a key of KMS, or by Amazon's own.
+// encryption returns the encryption of a bucket's objects: by a key of KMS, or by Amazon's own.
 func encryption(key string) pulumi.Map {
 	if key == "" {
 		return pulumi.Map{"applyServerSideEncryptionByDefault": pulumi.Map{"sseAlgorithm": pulumi.String("AES256")}}

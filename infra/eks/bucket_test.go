@@ -7,7 +7,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// What the settings say of the bucket: a job that only reads, nothing kept, a key of the account.
+// The bucket follows its settings: a job that only reads, no old versions, a key of the account.
 func TestBucketSettings(t *testing.T) {
 	const key = "arn:aws:kms:us-west-2:123456789012:key/0-a"
 	s := own()

@@ -1,5 +1,5 @@
-// Package eks creates a cluster on Amazon EKS: network, control plane, groups of nodes, a bucket for
-// data and one for code, shared files and a registry of images.
+// Package eks creates a cluster on Amazon EKS: network, control plane, groups of nodes, a bucket
+// for data and one for code, shared files and a registry of images.
 //
 //	VPC ──> control plane ──> vpc-cni, kube-proxy, pod identity ──┐
 //	 │           └──> access entries                              ├──> groups of nodes ──> coredns,

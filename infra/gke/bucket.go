@@ -48,7 +48,8 @@ func (p *parts) openBucket(account *serviceaccount.Account) error {
 		role = "objectViewer"
 	}
 	member := new(pulumi.CustomResourceState)
-	err := p.register("gcp:storage/bucketIAMMember:BucketIAMMember", "job-data", pulumi.Map{
+	// named by the role: another one is granted before this is taken away
+	err := p.register("gcp:storage/bucketIAMMember:BucketIAMMember", "job-data-"+role, pulumi.Map{
 		"bucket": p.bucket.ID, "role": pulumi.String("roles/storage." + role), "member": account.Member,
 	}, member, p.options())
 	p.ready = append(p.ready, member)

@@ -15,8 +15,8 @@ const (
 	typeBucketMember = "gcp:storage/bucketIAMMember:BucketIAMMember"
 )
 
-// No bucket is public, and none is deleted with data in it unless the stack says that storage may be
-// deleted. Nodes are deleted before the bucket to which their pods write.
+// No bucket is public, and none is deleted with data in it unless the stack says that storage may
+// be deleted. Nodes are deleted before the bucket to which their pods write.
 func TestBucket(t *testing.T) {
 	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		if s.GKE.Bucket == nil {
@@ -55,7 +55,7 @@ func TestBucket(t *testing.T) {
 // The job's account has one role, on the bucket of the stack and on no other, and no pod starts
 // before. Nodes have none.
 func TestBucketRole(t *testing.T) {
-	for access, role := range map[string]string{"write": "roles/storage.objectUser", "read": "roles/storage.objectViewer"} {
+	for access, role := range map[string]string{"write": "objectUser", "read": "objectViewer"} {
 		s := configured()
 		s.GKE.Bucket.Access, s.GKE.JobRoles = access, nil
 		all, c := record(t, s, false)
@@ -63,10 +63,10 @@ func TestBucketRole(t *testing.T) {
 		if len(members) != 1 {
 			t.Fatalf("%d members", len(members))
 		}
-		want(t, &members[0], "bucket=data-id", "role="+role,
+		want(t, &members[0], "bucket=data-id", "role=roles/storage."+role,
 			"member=serviceAccount:elasticdl-test-job@acme.iam.gserviceaccount.com")
 		object := find(t, all, "kubernetes:core/v1:ServiceAccount", "cluster")
-		if !slices.Contains(object.Options.DependsOn, typeBucketMember+" job-data") {
+		if !slices.Contains(object.Options.DependsOn, typeBucketMember+" job-data-"+role) {
 			t.Error("a pod starts before it may use the bucket")
 		}
 		for _, m := range of(all, typeRole) {

@@ -118,8 +118,8 @@ func TestTablesAreOf(t *testing.T) {
 	}
 }
 
-// A stack as shipped costs less than a quarter of a dollar an hour on Google when no job runs, without
-// what is billed by use, and a volume costs more than the rest.
+// A stack as shipped costs less than a quarter of a dollar an hour on Google when no job runs,
+// besides storage by use, and a volume costs more than the rest.
 func TestIdle(t *testing.T) {
 	e := Of(stack(t, "gke", nil))
 	if e.Idle() >= 0.25 || fmt.Sprint(e.Unknown) != "[bucket, by use]" {

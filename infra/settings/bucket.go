@@ -91,9 +91,9 @@ func Located(j *job.Job, from, to string) *job.Job {
 	return &moved
 }
 
-// settleBucket replaces the places in the stack's bucket by their URLs. The code of a program, which
-// elasticdl fetches, and the directories of a job have the parameters of the client; other arguments
-// and variables of a program, which it may read by any library, do not.
+// settleBucket replaces the places in the stack's bucket by their URLs. The code of a program,
+// which elasticdl fetches, and the directories of a job have the parameters of the client; other
+// arguments and variables of a program, which it may read by any library, do not.
 func (s *Settings) settleBucket() {
 	store := s.Store(NoAccount)
 	if store == nil {

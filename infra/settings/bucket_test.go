@@ -34,20 +34,22 @@ func TestBucketPlaces(t *testing.T) {
 		}
 		config := shipped(t, cloud)
 		setAll(t, config, map[string]string{"job": "{name: j, type: run, image: 'pytorch:1', " +
-			"command: [bucket://code/main.py, --data=bucket://mnist, bucket://out, --url=gs://a/b], " +
-			"envs: {DATA: bucket://mnist, LIST: 'a,bucket://b,other-bucket://c'}}", "image": ""})
+			"command: [bucket://code/main.py, --data=bucket://mnist, bucket://out, --url=gs://a/b], envs: " +
+			"{DATA: bucket://mnist, LIST: 'a,bucket://b,other-bucket://c'}}", "image": ""})
 		if s, err = parsed(t, config); err != nil {
 			t.Fatal(err)
 		}
 		all := fmt.Sprint(s.Job.Command, s.Job.Envs, s.Job.Output, s.Job.CheckpointDir)
+		r := want.root
 		if said := fmt.Sprintf("[%scode/main.py%s --data=%smnist %sout --url=gs://a/b] map[DATA:%smnist "+
-			"LIST:a,%sb,other-bucket://c]", want.root, want.query, want.root, want.root, want.root, want.root); all != said {
+			"LIST:a,%sb,other-bucket://c]", r, want.query, r, r, r, r); all != said {
 			t.Errorf("%s:\n got %s\nwant %s", cloud, all, said)
 		}
 	}
 }
 
-// What a job keeps is on its volume if it has one, and nowhere if it may only read the bucket.
+// Checkpoints and model of a job are on its volume if it has one, and nowhere if it may only read
+// the bucket.
 func TestBucketResults(t *testing.T) {
 	for name, test := range map[string]struct {
 		config      map[string]any
@@ -104,4 +106,44 @@ func TestStore(t *testing.T) {
 	if s.Store(NoAccount) != nil {
 		t.Error("a bucket that is not there")
 	}
+}
+
+// bucketMistakes are further mistakes: see mistakes.
+var bucketMistakes = []mistake{
+	{cloud: "gke", path: "gke.bucket.access", value: "all", want: "all: expected write or read"},
+	{cloud: "gke", path: "gke.bucket.keepDeletedDays", value: "3", want: "3: expected 7 to 90, or 0 to keep none"},
+	{cloud: "gke", path: "gke.bucket.keepDeletedDays", value: "91", want: "91: expected 7 to 90"},
+	{cloud: "gke", path: "gke.bucket.location", value: "us-central1-c",
+		want: "us-central1-c: expected a region, as us-central1, or us, eu or asia"},
+	{cloud: "gke", path: "gke.bucket.kmsKey", value: "my-key",
+		want: "my-key: expected a key, as projects/PROJECT/locations/us-central1/keyRings/RING/cryptoKeys/KEY"},
+	{cloud: "gke", path: "gke.bucket.kmsKey", value: "projects/p/locations/us/keyRings/r/cryptoKeys/k",
+		want: "expected a key in us-central1, where the bucket is"},
+	{cloud: "gke", path: "!gcp:project", value: "my-google-project", at: "gke.bucket",
+		want: `its name would be elasticdl-test-data-my-google-project, and Google refuses names with "google"`},
+	{cloud: "gke", path: "gke.bucket", at: "job.output", want: "bucket://m: the stack has no bucket: give it one, " +
+		"gke.bucket: {}; or expected s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
+		also: map[string]string{"job.output": "bucket://m"}},
+	{cloud: "gke", path: "gke.bucket", at: "job.envs.DATA", want: "bucket://m: the stack has no bucket",
+		also: map[string]string{"job.envs.DATA": "bucket://m"}},
+	{cloud: "gke", path: "gke.bucket.access", value: "read", at: "job.checkpointDir",
+		want: "gs://elasticdl-test-data-my-project/c: the job writes there, and gke.bucket.access is read",
+		also: map[string]string{"job.checkpointDir": "bucket://c"}},
+	{cloud: "gke", path: "job.checkpointDir", value: "bucket://mnist/train/c",
+		want: "gs://elasticdl-test-data-my-project/mnist/train/c: it is in trainingData",
+		also: map[string]string{"job.trainingData": "bucket://mnist/train"}},
+	{cloud: "minikube", path: "job.trainingData", value: "bucket://mnist/train",
+		want: "bucket://mnist/train: a stack on minikube has no bucket: expected s3://BUCKET/PREFIX"},
+	{cloud: "existing", path: "data.path", value: "bucket://mnist",
+		want: "bucket://mnist: a stack on existing has no bucket: expected a directory on the claim, as mnist"},
+	{cloud: "gke", path: "data.path", value: "bucket://../mnist", want: "bucket://../mnist: expected a directory"},
+	{cloud: "gke", path: "data.path", value: "bucket://mnist?region=x", want: "expected a directory"},
+	{cloud: "eks", path: "eks.bucket", at: "data.path", want: "bucket://mnist: the stack has no bucket: give it one, " +
+		"eks.bucket: {}; or expected a directory on the claim, as mnist",
+		also: map[string]string{"data.path": "bucket://mnist"}},
+	{cloud: "eks", path: "eks.bucket.kmsKey", value: "alias/mine",
+		want: "alias/mine: expected the ARN of a key, as arn:aws:kms:us-west-2:123456789012:key/ID"},
+	{cloud: "eks", path: "eks.bucket.kmsKey", value: "arn:aws:kms:eu-west-1:123456789012:key/0-a",
+		want: "expected a key in us-west-2, where the bucket is"},
+	{cloud: "eks", path: "eks.bucket.location", value: "us-west-2", want: "unknown field"},
 }

@@ -57,8 +57,8 @@ func (d *Data) check(s *Settings, in Input, p *Problems) {
 	d.checkPod(s, p)
 }
 
-// InBucket returns the directory of the data, and whether it is in the stack's bucket and not on its
-// claim.
+// InBucket returns the directory of the data, and whether it is in the stack's bucket and not on
+// its claim.
 func (d *Data) InBucket() (dir string, ok bool) { return strings.CutPrefix(d.Path, inBucket) }
 
 // checkPod checks that data can be copied to the claim, by a pod.

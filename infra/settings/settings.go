@@ -121,12 +121,13 @@ type Image struct {
 	Pin bool `json:"pin,omitempty"`
 }
 
-// Data is a public data set that the stack copies to its volume or its bucket, once, before the job.
+// Data is a public data set that the stack copies to its volume or its bucket, once, before the
+// job.
 type Data struct {
 	// a name that `elasticdl dataset` knows: mnist
 	Dataset string `json:"dataset"`
-	// directory on the stack's claim, or in its bucket, "bucket://mnist"; "" = the data set's name, on
-	// the claim if there is one
+	// directory on the stack's claim, or in its bucket: "bucket://mnist"; "" = the data set's name,
+	// on the claim if there is one
 	Path string `json:"path,omitempty"`
 	// directory, relative to Pulumi.yaml, or URL of its files; "" = the public mirrors
 	Source string `json:"source,omitempty"`
