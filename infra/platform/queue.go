@@ -96,7 +96,8 @@ func tolerations(of []job.Toleration) (all []any) {
 }
 
 // clusterQueueSpec returns a queue for one namespace. A job whose core waits preempts workers of
-// the namespace beyond a core, and the namespace takes back what others of its cohort have borrowed.
+// the namespace beyond a core, and the namespace takes back quota that others of its cohort have
+// borrowed.
 func clusterQueueSpec(in, flavor string, q *settings.Queue) map[string]any {
 	var covered, resources []any
 	for _, name := range slices.Sorted(maps.Keys(q.Quotas)) {
@@ -138,7 +139,7 @@ func release(in string, q *settings.Queue) pulumi.Map {
 	return pulumi.Map{
 		"name": pulumi.String(kueue), "namespace": pulumi.String(kueueNamespace),
 		"chart": pulumi.String(kueueChart), "version": pulumi.String(q.Version),
-		// one that is not ready in time is removed, so that the next `pulumi up` installs it anew
+		// one that is not ready in time is removed, so that the next `pulumi up` tries again
 		"atomic": pulumi.Bool(true), "timeout": pulumi.Int(600),
 		"values": pulumi.Map{
 			"controllerManager": pulumi.Map{"manager": pulumi.Map{"resources": pulumi.Map{
