@@ -4,10 +4,15 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/elasticdl/elasticdl/test/provider"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
@@ -16,6 +21,24 @@ import (
 var eightCPUs = map[string]any{"cpu": 8, "memory": "8Gi"}
 
 const localQueue = "kueue.x-k8s.io/v1beta2/LocalQueue elasticdl/training"
+
+// shippedQueue returns the queue that a comment of the shipped file has, nil if there is none.
+func shippedQueue(t *testing.T, name string) any {
+	t.Helper()
+	shipped, err := os.ReadFile(filepath.Join("stacks", "Pulumi."+name+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^    # queue: (\{.*\}) #`).FindSubmatch(shipped)
+	if found == nil && name == "minikube" {
+		return nil
+	}
+	var queue map[string]any
+	if found == nil || yaml.Unmarshal(found[1], &queue) != nil {
+		t.Fatalf("Pulumi.%s.yaml has no queue in a comment: %s", name, found)
+	}
+	return queue
+}
 
 // Kueue, a queue and the job in it, in one update. A change of a quota replaces nothing, and the
 // end of the stack deletes each before what it needs.
@@ -26,6 +49,11 @@ func TestQueue(t *testing.T) {
 			t.Parallel()
 			e := start(t, name)
 			e.set("elasticdl:protectStorage", false)
+			e.set("elasticdl:platform.queue", shippedQueue(t, name))
+			if did, err := e.tryPreview(); err != nil ||
+				name != "minikube" && !slices.Contains(did, "create kubernetes:helm.sh/v3:Release kueue") {
+				t.Errorf("the queue of the shipped file: %v: %s", err, did)
+			}
 			e.set("elasticdl:platform.queue", map[string]any{"quotas": map[string]any{"cpu": 64, "memory": "1024Mi"}})
 			e.refused("elasticdl:platform.queue.quotas.memory: 1024Mi: the job needs")
 			e.set("elasticdl:platform.queue.quotas.memory", "102400Mi")
@@ -64,7 +92,7 @@ func TestQueueOfOthers(t *testing.T) {
 	t.Parallel()
 	cloud := provider.Start(t)
 	e := startIn(t, cloud, "existing", "existing")
-	e.set("elasticdl:platform.queue", map[string]any{"clusterQueue": "team-a"})
+	e.set("elasticdl:platform.queue", shippedQueue(t, "existing"))
 	e.refused("platform.queue: the cluster has no Kueue: let the stack install it: platform.queue.install: true")
 	if err := cloud.Kubernetes.AddKueue("kind-mine"); err != nil {
 		t.Fatal(err)

@@ -40,14 +40,16 @@ func TestRelease(t *testing.T) {
 	if why := check(typeFor(queue), wrong); !strings.Contains(why, "clusterQueues") {
 		t.Errorf("an unknown field is accepted: %s", why)
 	}
-	for want, more := range map[string]Props{"": nil, "0.1.0: not found": {"version": "0.1.0"},
+	for want, more := range map[string]Props{"": nil,
+		"oci://registry.k8s.io/kueue/charts/kueue: 0.1.0: not found": {"version": "0.1.0"},
 		`chart "nothing" not found`: {"chart": "nothing"}} {
 		if why := check(releaseType, aRelease(more)); !strings.HasPrefix(why, want) || (why == "") != (want == "") {
 			t.Errorf("%v: %s, want %s", more, why, want)
 		}
 	}
 	create := func(kind string, in Props) error {
-		_, err := w.Kubernetes.Create(t.Context(), &pulumirpc.CreateRequest{Urn: urn(kind, "x"), Properties: value(t, in)})
+		_, err := w.Kubernetes.Create(t.Context(),
+			&pulumirpc.CreateRequest{Urn: urn(kind, "x"), Properties: value(t, in)})
 		return err
 	}
 	if err := w.previewed(queue); err != nil {
