@@ -4,19 +4,44 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/elasticdl/elasticdl/test/provider"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
+var eightCPUs = map[string]any{"cpu": 8, "memory": "8Gi"}
+
 const localQueue = "kueue.x-k8s.io/v1beta2/LocalQueue elasticdl/training"
 
-// Kueue, a queue and the job in it, in one update. A change of a quota replaces nothing, and the end
-// of the stack deletes each before what it needs.
+// shippedQueue returns the queue that a comment of the shipped file has, nil if there is none.
+func shippedQueue(t *testing.T, name string) any {
+	t.Helper()
+	shipped, err := os.ReadFile(filepath.Join("stacks", "Pulumi."+name+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^    # queue: (\{.*\}) #`).FindSubmatch(shipped)
+	if found == nil && name == "minikube" {
+		return nil
+	}
+	var queue map[string]any
+	if found == nil || yaml.Unmarshal(found[1], &queue) != nil {
+		t.Fatalf("Pulumi.%s.yaml has no queue in a comment: %s", name, found)
+	}
+	return queue
+}
+
+// Kueue, a queue and the job in it, in one update. A change of a quota replaces nothing, and the
+// end of the stack deletes each before what it needs.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"gke", "eks", "minikube"} {
@@ -24,6 +49,11 @@ func TestQueue(t *testing.T) {
 			t.Parallel()
 			e := start(t, name)
 			e.set("elasticdl:protectStorage", false)
+			e.set("elasticdl:platform.queue", shippedQueue(t, name))
+			if did, err := e.tryPreview(); err != nil ||
+				name != "minikube" && !slices.Contains(did, "create kubernetes:helm.sh/v3:Release kueue") {
+				t.Errorf("the queue of the shipped file: %v: %s", err, did)
+			}
 			e.set("elasticdl:platform.queue", map[string]any{"quotas": map[string]any{"cpu": 64, "memory": "1024Mi"}})
 			e.refused("elasticdl:platform.queue.quotas.memory: 1024Mi: the job needs")
 			e.set("elasticdl:platform.queue.quotas.memory", "102400Mi")
@@ -31,7 +61,8 @@ func TestQueue(t *testing.T) {
 			job := e.object(jobObject)
 			var j struct{ Queue, QueuePriorities string }
 			text, _ := at(e.object(specObject), "data", manifest.KeyJob).(string)
-			if err := json.Unmarshal([]byte(text), &j); err != nil || j.Queue != "training" || j.QueuePriorities != "workload" {
+			if err := json.Unmarshal([]byte(text), &j); err != nil || j.Queue != "training" ||
+				j.QueuePriorities != "workload" {
 				t.Errorf("the job is in queue %+v: %v", j, err)
 			}
 			if in := at(e.object(localQueue), "spec", "clusterQueue"); in != "elasticdl-training" {
@@ -55,13 +86,13 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// On a cluster that exists already the queue is one of its administrator, whose objects stay as
-// they are.
+// On a cluster that exists already the queue is one of its administrator, whose objects are left
+// unchanged.
 func TestQueueOfOthers(t *testing.T) {
 	t.Parallel()
 	cloud := provider.Start(t)
 	e := startIn(t, cloud, "existing", "existing")
-	e.set("elasticdl:platform.queue", map[string]any{"clusterQueue": "team-a"})
+	e.set("elasticdl:platform.queue", shippedQueue(t, "existing"))
 	e.refused("platform.queue: the cluster has no Kueue: let the stack install it: platform.queue.install: true")
 	if err := cloud.Kubernetes.AddKueue("kind-mine"); err != nil {
 		t.Fatal(err)
@@ -75,7 +106,7 @@ func TestQueueOfOthers(t *testing.T) {
 	there := cloud.Left()
 	e.set("elasticdl:platform.queue.install", true)
 	e.refused("platform.queue.clusterQueue: team-a: a Kueue that the stack installs has no queues yet")
-	e.set("elasticdl:platform.queue", map[string]any{"install": true, "quotas": map[string]any{"cpu": 8, "memory": "8Gi"}})
+	e.set("elasticdl:platform.queue", map[string]any{"install": true, "quotas": eightCPUs})
 	e.refused("Namespace kueue-system already exists", "platform.queue.install: false")
 	e.set("elasticdl:platform.queue", map[string]any{"clusterQueue": "team-a"})
 	e.up()
@@ -92,7 +123,7 @@ func TestQueueOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.expect("another ClusterQueue", e.up(), "replace kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue queue")
-	e.set("elasticdl:platform.queue", map[string]any{"quotas": map[string]any{"cpu": 8, "memory": "8Gi"}})
+	e.set("elasticdl:platform.queue", map[string]any{"quotas": eightCPUs})
 	e.up()
 	e.set("elasticdl:platform.queue", map[string]any{"clusterQueue": "elasticdl-training"})
 	e.refused("platform.queue.clusterQueue: ClusterQueue elasticdl-training is this stack's own")
@@ -115,7 +146,7 @@ func TestQueueOfAdopted(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := adopts(t, cloud, "minikube", "mine")
-	e.set("elasticdl:platform.queue", map[string]any{"install": true, "quotas": map[string]any{"cpu": 8, "memory": "8Gi"}})
+	e.set("elasticdl:platform.queue", map[string]any{"install": true, "quotas": eightCPUs})
 	e.up()
 	e.set("elasticdl:platform.queue.install", false)
 	e.refused("platform.queue.install: false: Kueue is this stack's own, and would be deleted with all queues")
@@ -150,6 +181,6 @@ func TestOneKueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := startIn(t, cloud, "existing", "existing")
-	e.set("elasticdl:platform.queue", map[string]any{"install": true, "quotas": map[string]any{"cpu": 8, "memory": "8Gi"}})
+	e.set("elasticdl:platform.queue", map[string]any{"install": true, "quotas": eightCPUs})
 	e.refused("platform.queue.install: true: the cluster has Kueue already, which is not of this stack")
 }

@@ -41,6 +41,12 @@ func (e *examination) cluster(s *settings.Settings) {
 	if shared := s.Platform.SharePriorityClasses; len(shared) < 2 {
 		create = append(create, "priorityclasses.scheduling.k8s.io")
 	}
+	if q := s.Platform.Queue; q != nil {
+		create = append(create, "localqueues.kueue.x-k8s.io")
+		if q.ClusterQueue == "" {
+			create = append(create, "clusterqueues.kueue.x-k8s.io")
+		}
+	}
 	var refused []string
 	for _, kind := range create {
 		// its exit status is 1 if the answer is no

@@ -89,6 +89,8 @@ var (
 		SystemGroup: settings.EKSGroup{InstanceTypes: []string{"m6i.large"}, DesiredNodes: 2, MaxNodes: 2}}}
 	inCluster = &settings.Settings{Existing: &settings.Existing{Volume: &settings.Claim{Name: "data-claim",
 		CapacityGB: 10, AccessMode: "ReadWriteMany"}}, Platform: settings.Platform{Namespace: "elasticdl"}}
+	inQueue = &settings.Settings{Existing: inCluster.Existing, Platform: settings.Platform{Namespace: "elasticdl",
+		Queue: &settings.Queue{ClusterQueue: "team-a"}}}
 )
 
 // A machine that has all is ready; of another one everything that is missing is reported, with a
@@ -163,6 +165,9 @@ func TestExamine(t *testing.T) {
 			"kubectl auth can-i create namespaces",
 			"no\n"), tools...), "existing", inCluster, nil,
 			[]string{"MISSING rights: you may not create pods/exec, namespaces", "note storage class"}},
+		"no right to a queue": {machine(with(cluster, "kubectl auth can-i create localqueues", "no\n",
+			"kubectl auth can-i create clusterqueues", "no\n"), tools...), "existing", inQueue, nil,
+			[]string{"MISSING rights: you may not create localqueues.kueue.x-k8s.io", "note storage class"}},
 		"rights that are not known": {machine(with(cluster, "kubectl auth can-i create secrets", "error: timeout"),
 			tools...), "existing", inCluster, nil, []string{"unknown rights: to create secrets: timeout"}},
 		"no class": {machine(with(cluster, "kubectl get storageclass", "nfs\n"), tools...), "existing", inCluster, nil,

@@ -35,8 +35,10 @@ func TestFirewallOfKueue(t *testing.T) {
 		for _, r := range rules {
 			source.Check(t, r)
 			want(t, &r, "sourceRanges[0]=172.16.0.32/28", "sourceRanges[1]", "allows[0].protocol=tcp",
-				"allows[0].ports[0]=8082", "allows[0].ports[1]=9443", "allows[0].ports[2]", "allows[1]", "direction=INGRESS")
-			if in := find(t, all, typeCluster, "cluster").Options.DependsOn; !slices.Contains(in, typeFirewall+" kueue") {
+				"allows[0].ports[0]=8082", "allows[0].ports[1]=9443", "allows[0].ports[2]", "allows[1]",
+				"direction=INGRESS")
+			in := find(t, all, typeCluster, "cluster").Options.DependsOn
+			if !slices.Contains(in, typeFirewall+" kueue") {
 				t.Errorf("the cluster is before the firewall: %v", in)
 			}
 		}

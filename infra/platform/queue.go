@@ -94,7 +94,8 @@ func tolerations(of []job.Toleration) (all []any) {
 }
 
 // clusterQueueSpec returns a queue for one namespace. A job whose core waits preempts workers of
-// the namespace beyond a core, and the namespace takes back what others of its cohort have borrowed.
+// the namespace beyond a core, and the namespace takes back quota that others of its cohort have
+// borrowed.
 func clusterQueueSpec(in, flavor string, q *settings.Queue) map[string]any {
 	var covered, resources []any
 	for _, name := range slices.Sorted(maps.Keys(q.Quotas)) {

@@ -90,8 +90,8 @@ func TestQueueOfOthers(t *testing.T) {
 		"theirs": {settings.Queue{ClusterQueue: "team-a"}, []string{"LocalQueue training"}},
 		"own": {settings.Queue{Quotas: map[string]string{"cpu": "1"}}, []string{"ClusterQueue research-training",
 			"LocalQueue training", "ResourceFlavor research-training"}},
-		"a flavor of others": {settings.Queue{Quotas: map[string]string{"cpu": "1"}, Flavor: &settings.Flavor{Name: "gpus"}},
-			[]string{"ClusterQueue research-training", "LocalQueue training"}},
+		"a flavor of others": {settings.Queue{Quotas: map[string]string{"cpu": "1"},
+			Flavor: &settings.Flavor{Name: "gpus"}}, []string{"ClusterQueue research-training", "LocalQueue training"}},
 	} {
 		all, _, err := record(t, queued(test.q), true)
 		if err != nil {
@@ -148,7 +148,8 @@ func TestReleaseOfTheSDK(t *testing.T) {
 	if r.Options.Provider != providerType+" kubernetes" || r.Options.DeletedWith != cloudCluster+" cluster" {
 		t.Errorf("%+v", r.Options)
 	}
-	r.Type = "kubernetes:v3:Release" // the SDK has helm.sh/v3 in its directory helm/v3
+	// the SDK has helm.sh/v3 in its directory helm/v3
+	r.Type = "kubernetes:v3:Release"
 	sdk.Of(t, "github.com/pulumi/pulumi-kubernetes/sdk/v4", "go/kubernetes/helm").Check(t, r)
 }
 
@@ -244,8 +245,9 @@ func TestCheckQueue(t *testing.T) {
 		change func(s *settings.Settings)
 		want   string
 	}{
-		"it fits":  {map[string]string{"cpu": "4.5", "memory": "1536Mi"}, nil, nil, ""},
-		"not cpus": {map[string]string{"cpu": "1", "memory": "100Gi"}, nil, nil, at + "cpu: 1: the job needs 4500m before"},
+		"it fits": {map[string]string{"cpu": "4.5", "memory": "1536Mi"}, nil, nil, ""},
+		"not cpus": {map[string]string{"cpu": "1", "memory": "100Gi"}, nil, nil,
+			at + "cpu: 1: the job needs 4500m before"},
 		"the workers that it needs": {map[string]string{"cpu": "8", "memory": "100Gi"},
 			[]string{"--num_workers=9", "--min_workers=5"}, nil, at + "cpu: 8: the job needs 8500m before it trains " +
 				"(1 master: 500m, 5 workers: 5, 3 parameter servers: 3), so that the queue never admits it"},
@@ -254,8 +256,8 @@ func TestCheckQueue(t *testing.T) {
 		"borrowed": {map[string]string{"cpu": "1", "memory": "100Gi"}, nil, func(s *settings.Settings) {
 			s.Platform.Queue.Cohort = "all"
 		}, ""},
-		"both": {map[string]string{"cpu": "1", "memory": "1Gi"}, nil, nil, at + "cpu: 1: the job needs 4500m before it " +
-			"trains (1 master: 500m, 1 worker: 1, 3 parameter servers: 3), so that the queue never admits it"},
+		"both": {map[string]string{"cpu": "1", "memory": "1Gi"}, nil, nil, at + "cpu: 1: the job needs 4500m before " +
+			"it trains (1 master: 500m, 1 worker: 1, 3 parameter servers: 3), so that the queue never admits it"},
 		"no quota for a resource": {map[string]string{"cpu": "9"}, nil, func(s *settings.Settings) {
 			s.Platform.Queue.Cohort = "all"
 		}, at + "memory: missing: pods of the job request it (1 master: 512Mi, "},
@@ -263,13 +265,14 @@ func TestCheckQueue(t *testing.T) {
 			nil, at[:len(at)-1] + `["nvidia.com/gpu"]: missing: pods of the job request it (1 worker: 1)`},
 		"pods":          {map[string]string{"cpu": "99", "memory": "1Ti", "pods": "2"}, nil, nil, at + "pods: 2: the job"},
 		"another queue": {map[string]string{"cpu": "1"}, []string{"--queue=night"}, nil, ""},
-		"of others":     {nil, nil, func(s *settings.Settings) { s.Platform.Queue.ClusterQueue = "team-a" }, ""},
+		"of others":     {nil, nil, func(s *settings.Settings) { s.Platform.Queue.ClusterQueue = "a" }, ""},
 		"no job":        {map[string]string{"cpu": "1"}, nil, func(s *settings.Settings) { s.Job = nil }, ""},
 		"no queue":      {map[string]string{"cpu": "1"}, nil, func(s *settings.Settings) { s.Platform.Queue = nil }, ""},
 	} {
 		s := queued(settings.Queue{Quotas: test.quotas})
-		s.Job = aJob(t, append([]string{"--queue=training", "--num_ps_pods=3", "--master_resource_request=cpu=500m,memory=512Mi",
-			"--worker_resource_request=cpu=1,memory=256Mi", "--ps_resource_request=cpu=1,memory=256Mi"}, test.flags...)...)
+		s.Job = aJob(t, append([]string{"--queue=training", "--num_ps_pods=3",
+			"--master_resource_request=cpu=500m,memory=512Mi", "--worker_resource_request=cpu=1,memory=256Mi",
+			"--ps_resource_request=cpu=1,memory=256Mi"}, test.flags...)...)
 		if test.change != nil {
 			test.change(s)
 		}

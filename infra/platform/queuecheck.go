@@ -28,8 +28,8 @@ func checkQueue(s *settings.Settings, p *settings.Problems) {
 		switch {
 		case !limited:
 			// pods are counted only where there is a quota for them
-			p.Check(name == string(core.ResourcePods), path, "missing: pods of the job request it (%s), and Kueue admits "+
-				"no pod that requests what its queue has no quota for", need.parts())
+			p.Check(name == string(core.ResourcePods), path, "missing: pods of the job request it (%s), and Kueue "+
+				"admits no pod that requests what its queue has no quota for", need.parts())
 		case err == nil && need.total.Cmp(quota) > 0:
 			p.Check(q.Cohort != "", path, "%s: the job needs %s before it trains (%s), so that the queue never admits "+
 				"it: expected a greater quota, fewer job.minWorkers or smaller requests, or a "+
@@ -38,7 +38,7 @@ func checkQueue(s *settings.Settings, p *settings.Problems) {
 	}
 }
 
-// demand is what the core of a job requests of a resource.
+// demand is the amount of a resource that the core of a job requests.
 type demand struct {
 	total resource.Quantity
 	of    []string
@@ -76,7 +76,7 @@ func plural(name string, n int) string {
 }
 
 // requests returns what a pod requests, as the scheduler and Kueue count it: the sum of its
-// containers, or an init container that requests more. What is only limited is requested, too.
+// containers, or an init container that requests more. A limit without a request is requested, too.
 func requests(p *core.PodSpec) core.ResourceList {
 	of := func(c *core.Container) core.ResourceList {
 		all := core.ResourceList{}

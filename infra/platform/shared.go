@@ -77,8 +77,9 @@ func checkShared(s *settings.Settings, cluster *infra.Cluster) error {
 // definition is the name of a definition of Kueue's.
 const definition = "clusterqueues.kueue.x-k8s.io"
 
-// checkKueue reports a Kueue that is not there although the stack does not install it, and what of
-// a queue belongs to others and is not there. What is the stack's own would be deleted.
+// checkKueue reports a Kueue that is not there although the stack does not install it, and objects
+// of others that the queue names and that are not there, or are the stack's own: the engine would
+// delete these.
 func checkKueue(q *settings.Queue, look func(kind schema.GroupVersionKind, in, name string) *infra.Found,
 	say func(format string, args ...any)) {
 	if q.Install { // it is not there yet: see alone

@@ -11,7 +11,7 @@ import (
 
 const quotas20 = "{quotas: {cpu: 20, memory: 80Gi}}"
 
-// What follows from a queue, on clusters of the stack and on those that exist already.
+// Values that follow from a queue, on clusters of the stack and on those that exist already.
 func TestQueueSettled(t *testing.T) {
 	for name, test := range map[string]struct {
 		cloud string

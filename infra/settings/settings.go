@@ -231,7 +231,8 @@ func Read(in Input, others ...Check) (*Settings, error) {
 	if slices.Contains(clouds, cloud) && tree[cloud] == nil {
 		tree[cloud] = map[string]any{}
 	}
-	if tree["platform"] == nil { // it has optional sections, whose defaults are for files that have them
+	// it has optional sections, whose defaults are for files that have these sections
+	if tree["platform"] == nil {
 		tree["platform"] = map[string]any{}
 	}
 	s := defaults(cloud, in.Arch)

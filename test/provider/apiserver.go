@@ -226,7 +226,8 @@ func managed(live Props, merge func(m *managedfields.FieldManager,
 	live *unstructured.Unstructured) (runtime.Object, error)) (Props, error) {
 	kind := schema.FromAPIVersionAndKind(text(live, "apiVersion"), text(live, "kind"))
 	types := fieldTypes()
-	if !scheme.Scheme.Recognizes(kind) { // the server knows such kinds by their definitions only
+	// the server knows other kinds by their definitions only
+	if !scheme.Scheme.Recognizes(kind) {
 		types = managedfields.NewDeducedTypeConverter()
 	}
 	m, err := managedfields.NewDefaultFieldManager(types, oneVersion{}, oneVersion{},

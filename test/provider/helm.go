@@ -97,8 +97,8 @@ func (k *Kubernetes) createRelease(q *pulumirpc.CreateRequest) (*pulumirpc.Creat
 			return nil, fmt.Errorf("namespaces %q not found", text(in, "namespace"))
 		case kind == "Namespace":
 		case there != nil:
-			return nil, fmt.Errorf("unable to continue with install: %s exists and cannot be imported into the current "+
-				"release: invalid ownership metadata", keyOf(o))
+			return nil, fmt.Errorf("unable to continue with install: %s exists and cannot be imported into the "+
+				"current release: invalid ownership metadata", keyOf(o))
 		default:
 			if err := server.make(o, "helm"); err != nil {
 				return nil, err
