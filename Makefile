@@ -333,7 +333,8 @@ cluster-tools:
 	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/kueue -ldflags '-s -w' -o $(abspath $(BUILD))/tools/ sigs.k8s.io/kueue/cmd/kueue
 	$(BUILD)/tools/kube kubectl kustomize $$($(GO) list -C tools/kubernetes/kueue -m -f '{{.Dir}}' sigs.k8s.io/kueue)/config/default >$(BUILD)/tools/kueue.yaml
 
-# The first build takes 2.5 minutes of a CPU. The resource definitions are those that the module ships.
+# The first build takes 2.5 minutes of a CPU. The resource definitions are those that the module
+# ships.
 karpenter:
 	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/karpenter -ldflags '-s -w' -o $(abspath $(BUILD))/tools/karpenter .
 	cd $$($(GO) list -C tools/kubernetes/karpenter -m -f '{{.Dir}}' sigs.k8s.io/karpenter) && \

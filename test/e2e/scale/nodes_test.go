@@ -54,7 +54,8 @@ const onPools = `--cluster_spec_json={
 //   - The job trains all the time, and each record is credited once and is in the model once.
 func TestNodesFollow(t *testing.T) {
 	k := provision(t, spotInstances)
-	s := open(t) // later: the pods are deleted before the pools
+	// After the pools, so that the pods are deleted before these.
+	s := open(t)
 	job := &play{name: "nodes", minibatches: 20_000, batch: 2, perTask: 8, each: time.Second,
 		hurry: make(chan struct{})}
 	began := time.Now()
@@ -150,7 +151,8 @@ func provision(t *testing.T, spot int) *provisioner {
 	if err := kubectl(t.Context(), "apply", "-f", pools); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // Karpenter deletes the nodes of deleted claims
+	// Karpenter deletes the claims of a deleted pool, and their nodes.
+	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		if err := kubectl(ctx, "delete", "-f", pools, "--cascade=foreground"); err != nil {
