@@ -11,7 +11,7 @@ ELASTICDL  := $(BUILD)/elasticdl
 # them, either.
 export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
 LINT       := $(GO) tool -modfile=tools/lint/go.mod
-MODULES    := . test/browser tools/lint tools/gen tools/kubernetes tools/kubernetes/kueue tools/pulumi tools/pulumi/language
+MODULES    := . test/browser tools/lint tools/gen tools/kubernetes tools/kubernetes/kueue tools/kubernetes/karpenter tools/pulumi tools/pulumi/language
 # `make test` leaves out packages that link Pulumi, whose SDKs take minutes to compile, and whole
 # jobs: test-infra and test-jobs have these.
 QUICK       = $$($(GO) list ./... | grep -vE '/elasticdl/(infra|stacks|test/(graph|local|provider))(/|$$)')
@@ -65,7 +65,7 @@ JOBS       ?= 20
 
 .PHONY: help build release demo demo-allreduce stacks doctor core everything test test-jobs losses campaign simulation test-infra check generate \
   bench bench-page bench-peers accuracy churn disturb hang fuzz vulnerabilities clean cc python3 \
-  cluster-up cluster-down cluster-tools pulumi-tools e2e seeds chromium test-page torch torch-debian torchft frameworks data-packages storage test-torch test-frameworks test-data others torch-job mypy tensorboard prometheus
+  cluster-up cluster-down cluster-tools karpenter pulumi-tools e2e seeds chromium test-page torch torch-debian torchft frameworks data-packages storage test-torch test-frameworks test-data others torch-job mypy tensorboard prometheus
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -309,7 +309,7 @@ on_cluster = if $(CLUSTER) status >/dev/null 2>&1; then echo "on the cluster tha
 E2E_FLAGS   = -cluster=$(ELASTICDL_CLUSTER) $(if $(filter 1,$(KEEP)),-keep) $(if $(filter command,$(firstword $(origin SEED))),-seed=$(SEED))
 
 # The tests of scale make a cluster of fake nodes for themselves.
-e2e: build cluster-tools pulumi-tools torch-debian ## the tutorials, faults of jobs, and the stacks on that cluster; elastic scheduling on fake nodes; ONLY=regexp, KEEP=1, SEED=of the kills
+e2e: build cluster-tools karpenter pulumi-tools torch-debian ## the tutorials, faults of jobs, and the stacks on that cluster; elastic scheduling on fake nodes, and nodes that Karpenter makes; ONLY=regexp, KEEP=1, SEED=of the kills
 	@$(on_cluster); \
 	$(GO) test -tags e2e -count=1 -v -timeout 60m $(if $(ONLY),-run '$(ONLY)') ./test/e2e -args $(E2E_FLAGS); \
 	$(GO) test -tags e2e -count=1 -v -timeout 40m -run '$(or $(ONLY),TestRealCluster)' ./stacks -args -cluster=$(ELASTICDL_CLUSTER)
@@ -333,6 +333,13 @@ cluster-tools:
 	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/kueue -ldflags '-s -w' -o $(abspath $(BUILD))/tools/ sigs.k8s.io/kueue/cmd/kueue
 	$(BUILD)/tools/kube kubectl kustomize $$($(GO) list -C tools/kubernetes/kueue -m -f '{{.Dir}}' sigs.k8s.io/kueue)/config/default >$(BUILD)/tools/kueue.yaml
 
+# The first build takes 2.5 minutes of a CPU. The resource definitions are those that the module
+# ships.
+karpenter:
+	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/karpenter -ldflags '-s -w' -o $(abspath $(BUILD))/tools/karpenter .
+	cd $$($(GO) list -C tools/kubernetes/karpenter -m -f '{{.Dir}}' sigs.k8s.io/karpenter) && \
+	  cat pkg/apis/crds/*.yaml kwok/apis/crds/*.yaml >$(abspath $(BUILD))/tools/karpenter.yaml
+
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@failed=; for f in $$(grep -rlE '^func Fuzz' --include='*_test.go' trainer cmd infra test); do \
 	  for target in $$(grep -oE '^func Fuzz[A-Za-z0-9_]+' "$$f" | cut -d' ' -f2); do \
@@ -344,7 +351,7 @@ vulnerabilities: ## known vulnerabilities in what each module calls, as vuln.go.
 	@failed=; look() { echo "$$@"; $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4 -C "$$@" || failed="$$failed $$1"; }; \
 	  look . ./...; look tools/gen ./...; look tools/kubernetes ./...; look tools/lint honnef.co/go/tools/cmd/staticcheck; \
 	  look tools/kubernetes/components ./coredns ./pause ./kube sigs.k8s.io/kwok/cmd/kwok; \
-	  look tools/kubernetes/kueue sigs.k8s.io/kueue/cmd/kueue; \
+	  look tools/kubernetes/kueue sigs.k8s.io/kueue/cmd/kueue; look tools/kubernetes/karpenter .; \
 	  look tools/pulumi github.com/pulumi/pulumi/pkg/v3/cmd/pulumi; look tools/pulumi/language github.com/pulumi/pulumi/sdk/v3/go/pulumi-language-go; \
 	  [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 

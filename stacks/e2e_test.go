@@ -31,6 +31,7 @@ func TestRealCluster(t *testing.T) {
 	t.Run("page", s.testPage)
 	t.Run("existing", s.testExisting)
 	t.Run("queue", s.testQueue)
+	t.Run("nodepools", s.testNodePools)
 }
 
 // The API server, which refuses unknown fields, accepts every object of every stack with every

@@ -16,7 +16,8 @@
 // processors are in use, and [Chart] draws the samples.
 //
 // [Server] makes checkpoints: the ledger has the copy of the model. A job with checkpoints has one
-// server. In a queue of Kueue, also Kueue is real: it admits and preempts the pods.
+// server. In a queue of Kueue, also Kueue is real: it admits and preempts the pods. Where nodes
+// follow a job, also Karpenter is real: it makes and deletes the nodes of a simulated cloud.
 //
 // The tests with the tag e2e need a cluster of tools/kubernetes; they start one if none is named:
 //

@@ -76,6 +76,8 @@ type play struct {
 	perTask int
 	// time of a minibatch
 	each time.Duration
+	// closed: minibatches take no time; nil: they take theirs
+	hurry chan struct{}
 	// directory of its checkpoints; "" = none
 	checkpoints string
 
@@ -199,7 +201,8 @@ func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
 	defer conn.Close()
 	client := wire.NewMasterClient(conn)
 	if id.Role == pod.Worker {
-		w := Worker{Self: self, Master: client, Ledger: job.ledger, Batch: int64(job.batch), Minibatch: job.each}
+		w := Worker{Self: self, Master: client, Ledger: job.ledger, Batch: int64(job.batch), Minibatch: job.each,
+			Hurry: job.hurry}
 		return w.Run(ctx)
 	}
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

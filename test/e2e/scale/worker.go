@@ -32,6 +32,8 @@ type Worker struct {
 	Ledger    *Ledger
 	Batch     int64         // number of records of a minibatch
 	Minibatch time.Duration // time of a minibatch
+	// Hurry is closed when minibatches take no time any more; nil = never.
+	Hurry <-chan struct{}
 
 	steps atomic.Int64
 	mu    sync.Mutex
@@ -121,7 +123,7 @@ func (w *Worker) train(ctx context.Context, t *wire.Task) error {
 	w.hold(&wire.LeaseProgress{Lease: t.Lease, Done: t.Done})
 	defer w.hold(nil)
 	for done, records := t.Done, t.End-t.Start; done < records; {
-		if err := sleep(ctx, w.Minibatch); err != nil {
+		if err := w.compute(ctx); err != nil {
 			return err
 		}
 		had, err := w.Ledger.push(w.Self.ModelGeneration(), t, done, min(done+w.Batch, records))
@@ -143,6 +145,18 @@ func (w *Worker) train(ctx context.Context, t *wire.Task) error {
 		return nil
 	}
 	return err
+}
+
+// compute takes the time of a minibatch. It returns the cause if ctx is done before.
+func (w *Worker) compute(ctx context.Context) error {
+	timer := time.NewTimer(w.Minibatch)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-w.Hurry:
+	case <-ctx.Done():
+	}
+	return context.Cause(ctx)
 }
 
 func (w *Worker) hold(l *wire.LeaseProgress) {

@@ -255,6 +255,8 @@ func (s *state) awaitComponent(ctx context.Context, name string, since time.Time
 		ask = lookup
 	case Kueue:
 		ask = s.kueueServes
+	case Karpenter:
+		ask = s.karpenterServes
 	}
 	for i := range s.Nodes {
 		switch name {

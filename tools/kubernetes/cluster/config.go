@@ -8,7 +8,8 @@
 // is also the API server's, one kube-proxy, one CoreDNS and one image registry. A fake node is an
 // object that kwok simulates: its pods are Running once bound, and deleted without delay. A cluster
 // of fake nodes needs no root rights and no packages, listens on 127.0.0.1 only, and does not
-// disturb other clusters. Kueue can be added to a cluster that runs, and removed again.
+// disturb other clusters. Kueue and Karpenter can be added to a cluster that runs, and removed
+// again; Karpenter listens on two ports of all addresses.
 //
 // # Laws
 //

@@ -11,9 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/elasticdl/elasticdl/tools/kubernetes/proc"
@@ -51,11 +49,7 @@ func RemoveKueue(ctx context.Context, dir string) error {
 			"validatingwebhookconfiguration/"+validatingWebhooks); err != nil {
 			return err
 		}
-		if err := s.endKueue(); err != nil {
-			return err
-		}
-		s.Processes = slices.DeleteFunc(s.Processes, func(p proc.Process) bool { return p.Name == Kueue })
-		return s.save()
+		return s.remove(Kueue)
 	})
 }
 
@@ -115,22 +109,13 @@ func (s *state) startKueue(ctx context.Context, parts *kueueParts) error {
 	if err := s.kubectl(ctx, nil, established...); err != nil {
 		return err
 	}
-	if err := s.endKueue(); err != nil {
+	if err := s.end(Kueue); err != nil {
 		return err
 	}
 	if err := s.run(s.kueue()); err != nil {
 		return err
 	}
 	return s.await(ctx, "Kueue", []string{Kueue, "apiserver"}, s.kueueServes)
-}
-
-// endKueue kills the manager if it runs.
-func (s *state) endKueue() error {
-	p, ok := s.process(Kueue)
-	if !ok || p.State() == proc.Ended {
-		return nil
-	}
-	return s.signal(Kueue, syscall.SIGKILL, proc.Ended)
 }
 
 // kueueServes returns nil if Kueue is ready, which includes its webhooks.
@@ -160,7 +145,7 @@ func (s *state) writeKueue(config []byte) error {
 	if err := os.MkdirAll(s.kueueFile(kueueCerts), 0o755); err != nil {
 		return err
 	}
-	if err := s.endKueue(); err != nil { // the program of a process cannot be overwritten
+	if err := s.end(Kueue); err != nil { // the program of a process cannot be overwritten
 		return err
 	}
 	for to, from := range map[string]string{

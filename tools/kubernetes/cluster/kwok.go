@@ -19,8 +19,9 @@ import (
 //go:embed kwok.yaml
 var stages []byte
 
-// fakeLabel is the label of the nodes that kwok simulates.
-const fakeLabel = "elastic.dev/fake"
+// fakeLabel is the label, with the value fakeValue, of the nodes that kwok simulates. Karpenter's
+// provider "kwok" gives it to the nodes that it creates.
+const fakeLabel, fakeValue = "kwok.x-k8s.io/node", "fake"
 
 func fakeName(i int) string { return fmt.Sprintf("fake-%d", i) }
 
@@ -28,7 +29,7 @@ func (s *state) kwok() proc.Command {
 	return s.command("kwok", "kwok",
 		"--config="+s.path("kwok.yaml"),
 		"--kubeconfig="+s.path("admin.kubeconfig"),
-		"--manage-nodes-with-label-selector="+fakeLabel+"=true",
+		"--manage-nodes-with-label-selector="+fakeLabel+"="+fakeValue,
 		fmt.Sprintf("--node-lease-duration-seconds=%d", s.graceSeconds()),
 		"--node-ip=127.0.0.1",
 		"--cidr=10.128.0.0/12",
@@ -49,7 +50,7 @@ func (s *state) fakeNode(i int) (*core.Node, error) {
 	now := meta.Now()
 	return &core.Node{
 		ObjectMeta: meta.ObjectMeta{Name: fakeName(i), Labels: map[string]string{
-			fakeLabel: "true", core.LabelHostname: fakeName(i), core.LabelOSStable: "linux",
+			fakeLabel: fakeValue, core.LabelHostname: fakeName(i), core.LabelOSStable: "linux",
 			core.LabelArchStable: "amd64",
 		}},
 		Status: core.NodeStatus{

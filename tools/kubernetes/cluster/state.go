@@ -28,8 +28,10 @@ type state struct {
 	// it was started completely
 	Up bool `json:"up"`
 	// addresses of Kueue, nil if it was never started
-	Queues    *queues        `json:"queues,omitempty"`
-	Processes []proc.Process `json:"processes"`
+	Queues *queues `json:"queues,omitempty"`
+	// ports of Karpenter, nil if it was never started
+	Provisioner *provisioner   `json:"provisioner,omitempty"`
+	Processes   []proc.Process `json:"processes"`
 }
 
 // record is the machine's record of the cluster with real nodes. It is written before any change of
@@ -135,6 +137,24 @@ func (s *state) run(command proc.Command) error {
 	} else {
 		s.Processes = append(s.Processes, p)
 	}
+	return s.save()
+}
+
+// end kills a component if it runs.
+func (s *state) end(name string) error {
+	p, ok := s.process(name)
+	if !ok || p.State() == proc.Ended {
+		return nil
+	}
+	return s.signal(name, syscall.SIGKILL, proc.Ended)
+}
+
+// remove ends a component, which is then no part of the cluster.
+func (s *state) remove(name string) error {
+	if err := s.end(name); err != nil {
+		return err
+	}
+	s.Processes = slices.DeleteFunc(s.Processes, func(p proc.Process) bool { return p.Name == name })
 	return s.save()
 }
 

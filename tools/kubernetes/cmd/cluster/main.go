@@ -7,9 +7,11 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,6 +32,8 @@ const usage = `usage: cluster COMMAND [--dir DIR] [flags]
   resume COMPONENT    let it continue
   add kueue [--fair-sharing]    start Kueue, which admits pods of namespaces labelled elastic.dev/queued=true
   remove kueue        end it, and delete its webhooks
+  add karpenter [--spot=N]      start Karpenter, which makes fake nodes by its NodePools; N spot instances at most
+  remove karpenter    end it; delete its NodePools before, because only Karpenter deletes their nodes
   slots N             give each real node N of the resource elastic.dev/slot, which means nothing and can be scarce
   kill-kubelet NODE, start-kubelet NODE, kill-apiserver, start-apiserver    the same by other names
 
@@ -56,6 +60,7 @@ func run(ctx context.Context, args []string) error {
 	var c cluster.Config
 	var listen string
 	var fair bool
+	var spot int
 	flags.StringVar(&c.Dir, "dir",
 		cmp.Or(os.Getenv("ELASTICDL_CLUSTER"), filepath.Join("build", "cluster")), "folder of the cluster")
 	switch command {
@@ -67,7 +72,8 @@ func run(ctx context.Context, args []string) error {
 		flags.StringVar(&c.KwokCPU, "kwok-cpu", "8", "CPUs of each fake node")
 		flags.StringVar(&c.KwokMemory, "kwok-memory", "32Gi", "memory of each fake node")
 	case "add":
-		flags.BoolVar(&fair, "fair-sharing", false, "preempt by the shares of queues in their cohort")
+		flags.BoolVar(&fair, "fair-sharing", false, "kueue: preempt by the shares of queues in their cohort")
+		flags.IntVar(&spot, "spot", -1, "karpenter: spot instances that its cloud has; -1 for any number")
 	case "registry":
 		flags.StringVar(&listen, "listen", "", "address")
 	case "help", "-h", "--help":
@@ -88,10 +94,16 @@ func run(ctx context.Context, args []string) error {
 		"kill": cluster.Kill, "pause": cluster.Pause, "resume": cluster.Resume,
 		"start": func(dir, component string) error { return cluster.Start(ctx, dir, component) },
 		"add": func(dir, component string) error {
-			return optional(component, func() error { return cluster.AddKueue(ctx, dir, fair) })
+			return optional(component, map[string]func() error{
+				cluster.Kueue:     func() error { return cluster.AddKueue(ctx, dir, fair) },
+				cluster.Karpenter: func() error { return cluster.AddKarpenter(ctx, dir, spot) },
+			})
 		},
 		"remove": func(dir, component string) error {
-			return optional(component, func() error { return cluster.RemoveKueue(ctx, dir) })
+			return optional(component, map[string]func() error{
+				cluster.Kueue:     func() error { return cluster.RemoveKueue(ctx, dir) },
+				cluster.Karpenter: func() error { return cluster.RemoveKarpenter(dir) },
+			})
 		},
 	}[command]
 	if about != nil {
@@ -128,12 +140,13 @@ func run(ctx context.Context, args []string) error {
 	return fmt.Errorf("%q is no command\n%s", command, usage)
 }
 
-// optional calls do if the component is one that can be added and removed.
-func optional(component string, do func() error) error {
-	if component != cluster.Kueue {
-		return fmt.Errorf("%q is no optional component, expected %s", component, cluster.Kueue)
+// optional calls the function of a component that can be added and removed.
+func optional(component string, do map[string]func() error) error {
+	if do[component] == nil {
+		return fmt.Errorf("%q is no optional component, expected one of: %s", component,
+			strings.Join(slices.Sorted(maps.Keys(do)), ", "))
 	}
-	return do()
+	return do[component]()
 }
 
 // parse parses flags before and after names, and returns the names.
