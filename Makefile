@@ -335,10 +335,14 @@ cluster-tools:
 
 # The first build takes 2.5 minutes of a CPU. The resource definitions are those that the module
 # ships.
+# The version that the stacks install: a test compares.
+KARPENTER_AWS := github.com/aws/karpenter-provider-aws@v1.14.1
 karpenter:
 	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/karpenter -ldflags '-s -w' -o $(abspath $(BUILD))/tools/karpenter .
 	cd $$($(GO) list -C tools/kubernetes/karpenter -m -f '{{.Dir}}' sigs.k8s.io/karpenter) && \
 	  cat pkg/apis/crds/*.yaml kwok/apis/crds/*.yaml >$(abspath $(BUILD))/tools/karpenter.yaml
+	cat $$($(GO) mod download -json $(KARPENTER_AWS) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/pkg/apis/crds/karpenter.k8s.aws_ec2nodeclasses.yaml \
+	  >>$(BUILD)/tools/karpenter.yaml
 
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@failed=; for f in $$(grep -rlE '^func Fuzz' --include='*_test.go' trainer cmd infra test); do \

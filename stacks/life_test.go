@@ -54,8 +54,8 @@ func TestLife(t *testing.T) {
 	}{
 		{"gke", false, gpus, otherGPUs, replacesGPUs, []string{"data", "registry"}},
 		{"gke", true, gpus, otherGPUs, replacesGPUs, []string{"filestore", "registry"}},
-		{"eks", false, nil, map[string]any{"elasticdl:eks.workerGroup.instanceTypes": []any{"m6i.xlarge"}},
-			[]string{"replace aws:eks/nodeGroup:NodeGroup worker", remembers}, []string{"data", "code", "images"}},
+		{"eks", false, nil, map[string]any{"elasticdl:eks.pools": []any{workers(change{"instanceTypes": []any{"m6i.xlarge"}})}},
+			[]string{"update kubernetes:karpenter.sh/v1:NodePool pool-workers", remembers}, []string{"data", "code", "images"}},
 		{"minikube", true, nil, nil, nil, nil},
 		{"existing", true, nil, nil, nil, []string{"claim"}},
 	} {

@@ -79,6 +79,7 @@ func (e *engine) follow(how string) {
 func TestGroupsToAutoMode(t *testing.T) {
 	t.Parallel()
 	e := start(t, "eks")
+	e.manage()
 	e.up()
 	const cluster = "aws:eks/cluster:Cluster"
 	e.follow("auto")

@@ -251,15 +251,22 @@ var (
 	elsewhere = base{"a VPC that is there",
 		change{"elasticdl:eks.vpc.cidr": nil, "elasticdl:eks.vpc.zones": nil, "elasticdl:eks.vpc.natPerZone": nil,
 			"elasticdl:eks.vpc.id": "vpc-0123456789abcdef0", "elasticdl:eks.vpc.privateSubnets": subnets("a", "b")}}
-	groups = base{"groups of all kinds", change{"elasticdl:eks.workerGroup.desiredNodes": 3,
-		"elasticdl:eks.gpuGroup": change{"instanceTypes": []any{"g6f.xlarge"}, "gpus": 1, "maxNodes": 2}}}
-	publicNodes = base{"public nodes", change{"elasticdl:gke.privateNodes": false}}
-	withGPUs    = base{"GPUs and a chosen range",
+	groups = base{"groups of all kinds", merge(managed, change{"elasticdl:eks.workerGroup.desiredNodes": 3,
+		"elasticdl:eks.gpuGroup": change{"instanceTypes": []any{"g6f.xlarge"}, "gpus": 1, "maxNodes": 2}})}
+	elsewhereManaged = base{"groups in a VPC that is there", merge(managed, elsewhere.set)}
+	publicNodes      = base{"public nodes", change{"elasticdl:gke.privateNodes": false}}
+	withGPUs         = base{"GPUs and a chosen range",
 		change{"elasticdl:gke.gpuPool": change{"machineType": "n1-standard-4",
 			"accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2},
 			"elasticdl:gke.filestore": change{"tier": "BASIC_HDD", "capacityGb": 1024, "share": "data",
 				"range": "10.60.0.0/29"}}}
 )
+
+// managed has the settings of a stack on EKS with managed node groups.
+var managed = change{"elasticdl:eks.nodes": "groups", "elasticdl:eks.pools": nil,
+	"elasticdl:eks.systemGroup.minNodes": 1, "elasticdl:eks.systemGroup.desiredNodes": 1,
+	"elasticdl:eks.workerGroup": change{"instanceTypes": []any{"m6i.large"}, "minNodes": 0, "desiredNodes": 1,
+		"maxNodes": 3}, "elasticdl:job.maxWorkers": 3}
 
 // onVolume returns the settings of a stack whose job has its data on a volume.
 func onVolume(claim string) change {
@@ -350,11 +357,13 @@ var eksChanges = map[string][]trial{
 	"version":     try(inEKS("version", "1.36")),
 	"supportType": try(inEKS("supportType", "EXTENDED")),
 	"vpc.cidr":    try(inEKS("vpc.cidr", "10.1.0.0/16")),
-	"vpc.zones": try(inEKS("vpc.zones", []any{"us-west-2a", "us-west-2b", "us-west-2c"}),
+	"vpc.zones": append(try(inEKS("vpc.zones", []any{"us-west-2a", "us-west-2b", "us-west-2c"}),
 		inEKS("vpc.zones", []any{"us-west-2a", "us-west-2c"}), inEKS("vpc.zones", []any{"us-west-2b", "us-west-2a"})),
-	"vpc.natPerZone":     try(inEKS("vpc.natPerZone", true)),
-	"vpc.id":             elsewhere.try(inEKS("vpc.id", "vpc-0fedcba9876543210")),
-	"vpc.privateSubnets": elsewhere.try(inEKS("vpc.privateSubnets", subnets("a", "b", "c"))),
+		groups.try(inEKS("vpc.zones", []any{"us-west-2a", "us-west-2b", "us-west-2c"}))...),
+	"vpc.natPerZone": try(inEKS("vpc.natPerZone", true)),
+	"vpc.id":         elsewhere.try(inEKS("vpc.id", "vpc-0fedcba9876543210")),
+	"vpc.privateSubnets": append(elsewhere.try(inEKS("vpc.privateSubnets", subnets("a", "b", "c"))),
+		elsewhereManaged.try(inEKS("vpc.privateSubnets", subnets("a", "b", "c")))...),
 	"vpc.publicSubnets":  elsewhere.try(inEKS("vpc.publicSubnets", subnets("d"))),
 	"publicAccess":       try(change{"elasticdl:eks.publicAccess": false, "elasticdl:eks.authorizedNetworks": nil}),
 	"authorizedNetworks": try(inEKS("authorizedNetworks", []any{change{"cidr": "192.0.2.0/24"}})),
@@ -364,8 +373,25 @@ var eksChanges = map[string][]trial{
 	"codeBucket":         try(inEKS("codeBucket", false)),
 	"jobPolicies":        try(inEKS("jobPolicies", []any{"arn:aws:iam::123456789012:policy/data"})),
 	"logRetentionDays":   try(inEKS("logRetentionDays", 7)),
-	"labelNodes": try(inEKS("labelNodes", true), change{"elasticdl:eks.labelNodes": true,
-		"elasticdl:labels.team": "vision"}),
+	"labelNodes": append(try(inEKS("labelNodes", true)), groups.try(inEKS("labelNodes", true),
+		change{"elasticdl:eks.labelNodes": true, "elasticdl:labels.team": "vision"})...),
+	"nodes": append(groups.try(inEKS("nodes", "karpenter")), try(inEKS("nodes", "karpenter"))...),
+	"pools": try(inEKS("pools", []any{workers(nil), workers(change{"name": "more"})})),
+
+	"pool.name":          try(inEKS("pools", []any{workers(change{"name": "others"})})),
+	"pool.instanceTypes": try(inEKS("pools", []any{workers(change{"instanceTypes": []any{"m5.large"}})})),
+	"pool.maxNodes":      try(inEKS("pools", []any{workers(change{"maxNodes": 9})})),
+	"pool.spot":          try(inEKS("pools", []any{workers(change{"spot": true})})),
+	"pool.onDemand":      try(inEKS("pools", []any{workers(change{"spot": true, "onDemand": true})})),
+	"pool.zones":         try(inEKS("pools", []any{workers(change{"zones": []any{"us-west-2b"}})})),
+	"pool.gpus": try(inEKS("pools", []any{workers(nil), change{"name": "cards", "instanceTypes": []any{"g6.xlarge"},
+		"gpus": 1, "maxNodes": 1}})),
+	"pool.reservation": try(inEKS("pools", []any{workers(change{"instanceTypes": []any{"m6i.large"},
+		"reservation": "cr-0123456789abcdef0"})})),
+	"pool.diskGb":    try(inEKS("pools", []any{workers(change{"diskGb": 200})})),
+	"pool.labels":    try(inEKS("pools", []any{workers(change{"labels": change{"disk": "fast"}})})),
+	"pool.taints":    try(inEKS("pools", []any{workers(change{"taints": []any{change{"key": "team", "value": "a"}}})})),
+	"pool.idleAfter": try(inEKS("pools", []any{workers(change{"idleAfter": "10m"})})),
 
 	"group.instanceTypes": groups.try(inEKS("workerGroup.instanceTypes", []any{"m6i.xlarge"}),
 		inEKS("workerGroup.instanceTypes", []any{"m6i.large", "m6i.xlarge"})),
@@ -384,6 +410,12 @@ var eksChanges = map[string][]trial{
 
 	"efs.throughputMode": filesEKS.try(inEKS("efs.throughputMode", "bursting")),
 	"efs.uid":            filesEKS.try(inEKS("efs.uid", 1000)),
+}
+
+// workers returns the shipped pool of EKS, with other fields.
+func workers(more change) change {
+	return merge(change{"name": "workers", "instanceTypes": []any{"m6i.large", "m5.large"}, "maxNodes": 7,
+		"idleAfter": "5m"}, more)
 }
 
 var minikubeChanges = map[string][]trial{

@@ -155,7 +155,7 @@ func poolOf(g settings.NamedGroup, kind karpenter.Kind) karpenter.Pool {
 
 // The version of Karpenter that the stack installs, and where its charts are.
 const (
-	karpenterVersion = "1.15.1"
+	karpenterVersion = "1.14.1"
 	karpenterCharts  = "oci://public.ecr.aws/karpenter/"
 	karpenterAccount = "karpenter" // its ServiceAccount, in kube-system
 )

@@ -28,9 +28,9 @@ type chart struct {
 var charts = map[string]chart{
 	"oci://registry.k8s.io/kueue/charts/kueue": {versions: []string{"0.17.0", "0.18.1"}, objects: kueueObjects,
 		starts: configured},
-	"oci://public.ecr.aws/karpenter/karpenter-crd": {versions: []string{"1.15.1"},
+	"oci://public.ecr.aws/karpenter/karpenter-crd": {versions: []string{"1.14.1"},
 		objects: func() []Props { return append([]Props{kubeSystem}, definitions(karpenterKinds...)...) }},
-	"oci://public.ecr.aws/karpenter/karpenter": {versions: []string{"1.15.1"},
+	"oci://public.ecr.aws/karpenter/karpenter": {versions: []string{"1.14.1"},
 		objects: func() []Props {
 			return []Props{kubeSystem, {"apiVersion": "apps/v1", "kind": "Deployment",
 				"metadata": Props{"name": "karpenter", "namespace": "kube-system"}}}

@@ -22,7 +22,10 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
 
+	"github.com/elasticdl/elasticdl/infra/karpenter"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
@@ -37,7 +40,7 @@ const (
 	labelCapacity = "karpenter.sh/capacity-type"
 )
 
-// onPools places the pods of a job on the pools of testdata/nodepools.yaml.
+// onPools places the pods of a job on the pools of the test.
 const onPools = `--cluster_spec_json={
 	"master_pod_spec": {"nodeSelector": {"elasticdl.org/pool": "core"}},
 	"ps_pod_spec": {"nodeSelector": {"elasticdl.org/pool": "core"}},
@@ -119,8 +122,35 @@ type provisioner struct {
 	client dynamic.Interface
 }
 
-// provision starts Karpenter for the test, with the pools of testdata/nodepools.yaml and a cloud
-// that has that number of spot instances.
+// pools returns the pools of a stack on EKS, by the same code, for the simulated cloud. A node takes
+// 5 s to boot.
+func pools() ([]byte, error) {
+	kwok := karpenter.Kind{Group: "karpenter.kwok.sh", Version: "v1alpha1", Kind: "KWOKNodeClass"}
+	first := karpenter.Pool{Name: "core", Class: kwok, Types: []string{"m7i.2xlarge"}, Arch: "amd64",
+		Capacity: []string{"on-demand"}, Limit: 2, Labels: map[string]string{settings.LabelPool: "core"},
+		IdleAfter: 30 * time.Second, Core: true}
+	workers := karpenter.Pool{Name: "workers", Class: kwok, Types: []string{"m7i.large"}, Arch: "amd64",
+		Capacity: []string{"spot", "on-demand"}, Limit: 30, CPUs: 60,
+		Labels:    map[string]string{settings.LabelPool: "workers"},
+		Taints:    []karpenter.Taint{{Key: settings.LabelPool, Value: "workers", Effect: "NoSchedule"}},
+		IdleAfter: 30 * time.Second}
+	var all []byte
+	for _, p := range []karpenter.Pool{first, workers} {
+		class := map[string]any{"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass",
+			"metadata": map[string]any{"name": p.Name}, "spec": map[string]any{"nodeRegistrationDelay": "5s"}}
+		for _, o := range []any{class, karpenter.NodePool(p)} {
+			text, err := yaml.Marshal(o)
+			if err != nil {
+				return nil, err
+			}
+			all = append(append(all, "---\n"...), text...)
+		}
+	}
+	return all, nil
+}
+
+// provision starts Karpenter for the test, with the pools of a stack, and a cloud that has
+// that number of spot instances.
 func provision(t *testing.T, spot int) *provisioner {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig())
@@ -147,15 +177,22 @@ func provision(t *testing.T, spot int) *provisioner {
 			t.Error(err)
 		}
 	})
-	const pools = "testdata/nodepools.yaml"
-	if err := kubectl(t.Context(), "apply", "-f", pools); err != nil {
+	text, err := pools()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "pools.yaml")
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := kubectl(t.Context(), "apply", "-f", file); err != nil {
 		t.Fatal(err)
 	}
 	// Karpenter deletes the claims of a deleted pool, and their nodes.
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		if err := kubectl(ctx, "delete", "-f", pools, "--cascade=foreground"); err != nil {
+		if err := kubectl(ctx, "delete", "-f", file, "--cascade=foreground"); err != nil {
 			t.Error(err)
 		}
 	})
