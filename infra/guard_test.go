@@ -190,6 +190,23 @@ func TestRefusalOfQueuePriorities(t *testing.T) {
 	}
 }
 
+// A queue of another owner is used, and neither changed nor deleted.
+func TestRefusalOfQueues(t *testing.T) {
+	g := &Guard{settings: &settings.Settings{Platform: settings.Platform{Namespace: "research"}}}
+	for kind, want := range map[string]string{
+		"LocalQueue":   "name another: platform.queue.name; or use it: remove platform.queue, and set job.queue: x",
+		"ClusterQueue": "platform.queue.clusterQueue: x", "ResourceFlavor": "platform.queue.flavor.name: x",
+		"Namespace": "use the Kueue that is there: platform.queue.install: false",
+	} {
+		o := &unstructured.Unstructured{Object: map[string]any{}}
+		o.SetKind(kind)
+		o.SetName("x")
+		if err := g.refusal(o, ""); !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", kind, err, want)
+		}
+	}
+}
+
 // Stacks look up kinds in versions that the API server has: an unknown version would return
 // nothing, and nothing would be refused.
 func TestKinds(t *testing.T) {

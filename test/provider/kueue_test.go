@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -11,9 +12,7 @@ func aRelease(more Props) Props {
 	r := Props{"name": "kueue", "namespace": "kueue-system", "chart": "oci://registry.k8s.io/kueue/charts/kueue",
 		"version": "0.17.0", "values": Props{"managerConfig": Props{"controllerManagerConfigYaml": `{"kind": ` +
 			`"Configuration", "webhook": {"port": 9443}, "managedJobsNamespaceSelector": {}}`}}}
-	for key, value := range more {
-		r[key] = value
-	}
+	maps.Copy(r, more)
 	return r
 }
 
@@ -42,7 +41,7 @@ func TestRelease(t *testing.T) {
 	}
 	for want, more := range map[string]Props{"": nil,
 		"oci://registry.k8s.io/kueue/charts/kueue: 0.1.0: not found": {"version": "0.1.0"},
-		`chart "nothing" not found`: {"chart": "nothing"}} {
+		`chart "nothing" not found`:                                  {"chart": "nothing"}} {
 		if why := check(releaseType, aRelease(more)); !strings.HasPrefix(why, want) || (why == "") != (want == "") {
 			t.Errorf("%v: %s, want %s", more, why, want)
 		}
