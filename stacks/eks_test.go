@@ -30,6 +30,7 @@ func TestChangesOfEKS(t *testing.T) {
 		"aws:ec2/launchTemplate:LaunchTemplate", "aws:eks/cluster:Cluster"
 	e := start(t, "eks")
 	e.withFiles()
+	e.manage()
 	e.up()
 	preview := func() steps {
 		t.Helper()

@@ -155,6 +155,7 @@ var replacements = []struct{ kind, outcome string }{
 	{"gcp:container/nodePool:NodePool", "replaces the pool"},
 	{"aws:eks/nodeGroup:NodeGroup", "replaces the group"},
 	{"kubernetes:core/v1:PersistentVolume ", "replaces the volume"},
+	{"kubernetes:batch/v1:Job ", "submits the job again"},
 	{"", "replaces something else"},
 }
 
@@ -253,6 +254,7 @@ var (
 			"elasticdl:eks.vpc.id": "vpc-0123456789abcdef0", "elasticdl:eks.vpc.privateSubnets": subnets("a", "b")}}
 	groups = base{"groups of all kinds", merge(managed, change{"elasticdl:eks.workerGroup.desiredNodes": 3,
 		"elasticdl:eks.gpuGroup": change{"instanceTypes": []any{"g6f.xlarge"}, "gpus": 1, "maxNodes": 2}})}
+	managedAlone     = base{"groups", managed}
 	elsewhereManaged = base{"groups in a VPC that is there", merge(managed, elsewhere.set)}
 	publicNodes      = base{"public nodes", change{"elasticdl:gke.privateNodes": false}}
 	withGPUs         = base{"GPUs and a chosen range",
@@ -354,7 +356,7 @@ var gkeChanges = map[string][]trial{
 }
 
 var eksChanges = map[string][]trial{
-	"version":     try(inEKS("version", "1.36")),
+	"version":     append(try(inEKS("version", "1.36")), groups.try(inEKS("version", "1.36"))...),
 	"supportType": try(inEKS("supportType", "EXTENDED")),
 	"vpc.cidr":    try(inEKS("vpc.cidr", "10.1.0.0/16")),
 	"vpc.zones": append(try(inEKS("vpc.zones", []any{"us-west-2a", "us-west-2b", "us-west-2c"}),
@@ -375,7 +377,9 @@ var eksChanges = map[string][]trial{
 	"logRetentionDays":   try(inEKS("logRetentionDays", 7)),
 	"labelNodes": append(try(inEKS("labelNodes", true)), groups.try(inEKS("labelNodes", true),
 		change{"elasticdl:eks.labelNodes": true, "elasticdl:labels.team": "vision"})...),
-	"nodes": append(groups.try(inEKS("nodes", "karpenter")), try(inEKS("nodes", "karpenter"))...),
+	"nodes": append(managedAlone.try(change{"elasticdl:eks.nodes": "karpenter", "elasticdl:eks.workerGroup": nil,
+		"elasticdl:eks.pools": []any{workers(nil)}}), try(change{"elasticdl:eks.nodes": "karpenter",
+		"elasticdl:eks.systemGroup.minNodes": 1, "elasticdl:eks.systemGroup.desiredNodes": 1})...),
 	"pools": try(inEKS("pools", []any{workers(nil), workers(change{"name": "more"})})),
 
 	"pool.name":          try(inEKS("pools", []any{workers(change{"name": "others"})})),

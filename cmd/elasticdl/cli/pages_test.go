@@ -238,7 +238,7 @@ var foreign = strings.Fields(`
 	--api_key --load_fast --strict
 	--driver --gpus --mount --mount-string --cni --keep-context
 	--body --input_path --type --predicate
-	--fair-sharing --exclude-protected --preserve-config --refresh --replace --yes --skip-preview --diff --show-secrets --show-urns
+	--fair-sharing --spot --exclude-protected --preserve-config --refresh --replace --yes --skip-preview --diff --show-secrets --show-urns
 	--heartbeat_timeout_ms --join_timeout_ms --quorum_tick_ms
 `)
 
