@@ -11,11 +11,7 @@ import (
 )
 
 // manage gives a stack on EKS managed node groups.
-func (e *engine) manage() {
-	for path, value := range managed {
-		e.set(path, value)
-	}
-}
+func (e *engine) manage() { e.setAll(managed) }
 
 // only returns the steps on resources of a type.
 func (s steps) only(kind string) steps {
@@ -160,7 +156,7 @@ func TestNewEKS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, text, _ := strings.Cut(result.StdOut, "Diagnostics:"); strings.Count(text,
-		"--quota-code L-1216C47A") != 1 || !strings.Contains(text, "eks.systemGroup, eks.pools[0]: needs 0 vCPUs") {
+		"--quota-code L-1216C47A") != 1 || !strings.Contains(text, "eks.systemGroup, eks.pools[0]: needs up to 20 vCPUs") {
 		t.Errorf("nothing on quotas, once, in\n%s", text)
 	}
 	if calls := e.cloud.Calls(); len(calls) > 0 {

@@ -74,9 +74,7 @@ func TestTables(t *testing.T) {
 					t.Run(of, func(t *testing.T) {
 						t.Parallel()
 						e := start(t, stack)
-						for path, value := range b.set {
-							e.set(path, value)
-						}
+						e.setAll(b.set)
 						e.up()
 						for _, name := range slices.Sorted(maps.Keys(settings)) {
 							for _, tried := range settings[name] {
@@ -101,6 +99,13 @@ func TestTables(t *testing.T) {
 // finding is the engine's plan for a change: the outcome in the pages' words, and details.
 type finding struct{ outcome, detail string }
 
+// setAll changes settings, a section before its fields.
+func (e *engine) setAll(c change) {
+	for _, path := range slices.Sorted(maps.Keys(c)) {
+		e.set(path, c[path])
+	}
+}
+
 // find previews a change, and undoes it.
 func (e *engine) find(c change) finding {
 	e.Helper()
@@ -108,9 +113,7 @@ func (e *engine) find(c change) finding {
 	if err != nil {
 		e.Fatal(err)
 	}
-	for path, value := range c {
-		e.set(path, value)
-	}
+	e.setAll(c)
 	did, failed := e.tryPreview()
 	if err := os.WriteFile(e.file, was, 0o600); err != nil {
 		e.Fatal(err)

@@ -93,12 +93,16 @@ func (p *parts) addCluster() error {
 		EnabledClusterLogTypes:     pulumi.ToStringArray([]string{"api", "audit", "authenticator"}),
 		Tags:                       p.tags(p.name),
 	}
+	notes := pulumi.Composite()
 	if auto {
 		p.setAuto(args)
+		if notes, err = p.quotas(); err != nil {
+			return err
+		}
 	}
 	if p.cluster, err = eks.NewCluster(p.ctx, "cluster", args, p.options(
 		// Without the role's policy a cluster cannot delete what it has created in the VPC.
-		after(attached, []pulumi.Resource{logs}), infra.BeforeCreate(supported),
+		after(attached, []pulumi.Resource{logs}), infra.BeforeCreate(supported), notes,
 		// the name is taken until the old cluster is deleted
 		pulumi.DeleteBeforeReplace(true),
 		pulumi.IgnoreChanges(ignored),

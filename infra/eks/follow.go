@@ -68,14 +68,9 @@ func (p *parts) mayTag() string {
 
 // addAuto adds what a cluster in Auto Mode needs besides: the driver of EFS, and the pools.
 func (p *parts) addAuto() error {
-	quotas, err := p.quotas()
-	if err != nil {
-		return err
-	}
-	// This is deleted before the network's way out and the mounts, as nodes are: Amazon ends the
-	// nodes with the cluster.
+	// This is deleted before the mounts, as nodes are: Amazon ends the nodes with the cluster.
 	if p.e.EFS != nil {
-		driver, err := p.driver(p.mounted, quotas)
+		driver, err := p.driver(p.mounted)
 		if err != nil {
 			return err
 		}

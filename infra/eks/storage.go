@@ -105,7 +105,7 @@ func (p *parts) addMounts(fs *efs.FileSystem) error {
 
 // driver installs the CSI driver of EFS, with the right to create access points for dynamic
 // volumes.
-func (p *parts) driver(nodes []pulumi.Resource, more ...pulumi.ResourceOption) (pulumi.Resource, error) {
+func (p *parts) driver(nodes []pulumi.Resource) (pulumi.Resource, error) {
 	role, attached, err := p.role("efs-driver", trusts(pods), "service-role/AmazonEFSCSIDriverPolicy")
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (p *parts) driver(nodes []pulumi.Resource, more ...pulumi.ResourceOption) (
 		PodIdentityAssociations: eks.AddonPodIdentityAssociationArray{
 			&eks.AddonPodIdentityAssociationArgs{ServiceAccount: pulumi.String("efs-csi-controller-sa"),
 				RoleArn: role.Arn},
-		}}, append(more, after(nodes, attached))...)
+		}}, after(nodes, attached))
 }
 
 // addRegistry creates the repository to which the stack's image is pushed. The registry's name is

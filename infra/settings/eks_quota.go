@@ -118,6 +118,9 @@ func (q EKSQuota) Note(region string) string {
 	}
 	text := fmt.Sprintf("%s: needs %d vCPUs of the quota %q at first, %d with maxNodes, up to %d "+
 		"while nodes are rolled", at, q.First, q.Name, q.Most, q.Rolled)
+	if q.First == 0 && q.Rolled == q.Most {
+		text = fmt.Sprintf("%s: needs up to %d vCPUs of the quota %q, as jobs do", at, q.Most, q.Name)
+	}
 	if len(q.Unknown) > 0 {
 		text += ", and those of " + strings.Join(q.Unknown, ", ")
 	}
