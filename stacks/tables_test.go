@@ -257,6 +257,7 @@ var (
 			"elasticdl:eks.vpc.id": "vpc-0123456789abcdef0", "elasticdl:eks.vpc.privateSubnets": subnets("a", "b")}}
 	groups = base{"groups of all kinds", merge(managed, change{"elasticdl:eks.workerGroup.desiredNodes": 3,
 		"elasticdl:eks.gpuGroup": change{"instanceTypes": []any{"g6f.xlarge"}, "gpus": 1, "maxNodes": 2}})}
+	listed           = base{"a pool of a list", change{"elasticdl:gke.workerPool": nil, "elasticdl:gke.pools": []any{cheap(nil)}}}
 	managedAlone     = base{"groups", managed}
 	elsewhereManaged = base{"groups in a VPC that is there", merge(managed, elsewhere.set)}
 	publicNodes      = base{"public nodes", change{"elasticdl:gke.privateNodes": false}}
@@ -344,6 +345,14 @@ var gkeChanges = map[string][]trial{
 	"pool.gpuDriver": withGPUs.try(inGKE("gpuPool.gpuDriver", "LATEST")),
 	"pool.labels":    try(inGKE("workerPool.labels", change{"disk": "fast"})),
 
+	"pools":                   try(inGKE("pools", []any{cheap(nil)})),
+	"listed pool.name":        listed.try(inGKE("pools", []any{cheap(change{"name": "dear"})})),
+	"listed pool.onDemand":    listed.try(inGKE("pools", []any{cheap(change{"onDemand": true})})),
+	"listed pool.zones":       listed.try(inGKE("pools", []any{cheap(change{"zones": []any{"us-central1-b"}})})),
+	"listed pool.reservation": listed.try(inGKE("pools", []any{cheap(change{"spot": false, "reservation": "ours"})})),
+	"listed pool.taints": listed.try(inGKE("pools", []any{cheap(change{"taints": []any{change{"key": "team",
+		"value": "a"}}})})),
+
 	"bucket.access":          elsewhereKept.try(inGKE("bucket.access", "read")),
 	"bucket.keepDeletedDays": try(inGKE("bucket.keepDeletedDays", 30)),
 	"bucket.location":        try(inGKE("bucket.location", "us")),
@@ -417,6 +426,11 @@ var eksChanges = map[string][]trial{
 
 	"efs.throughputMode": filesEKS.try(inEKS("efs.throughputMode", "bursting")),
 	"efs.uid":            filesEKS.try(inEKS("efs.uid", 1000)),
+}
+
+// cheap returns a pool of GKE, with other fields.
+func cheap(more change) change {
+	return merge(change{"name": "cheap", "machineType": "n2-standard-8", "maxNodes": 3, "spot": true}, more)
 }
 
 // workers returns the shipped pool of EKS, with other fields.
