@@ -98,12 +98,15 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// The file of the stack names the price of an hour.
+// The files of the stacks name the price of an hour.
 func TestFileSaysPrice(t *testing.T) {
-	text, err := os.ReadFile("../../stacks/Pulumi.eks.yaml")
-	if want := fmt.Sprintf("$%.2f an hour", Of(stack(t, "eks", nil)).Now()); err != nil ||
-		!strings.Contains(string(text), want) {
-		t.Errorf("stacks/Pulumi.eks.yaml does not say %s: %v", want, err)
+	gke, eks := Of(stack(t, "gke", nil)), Of(stack(t, "eks", nil))
+	for name, want := range map[string]string{"eks": fmt.Sprintf("$%.2f an hour", eks.Now()),
+		"gke": fmt.Sprintf("$%.2f an hour, and $%.2f when no job runs", gke.Now(), gke.Idle())} {
+		text, err := os.ReadFile("../../stacks/Pulumi." + name + ".yaml")
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("stacks/Pulumi.%s.yaml does not say %s: %v", name, want, err)
+		}
 	}
 }
 
