@@ -117,6 +117,13 @@ func (world) cost(ctx *pulumi.Context, s *settings.Settings) error {
 	ctx.Export("costIdle", pulumi.Float64(e.Idle()))
 	ctx.Export("costNow", pulumi.Float64(e.Now()))
 	ctx.Export("costMost", pulumi.Float64(e.Most()))
+	if s.Budget != nil {
+		if over := e.Over(s.Budget.Monthly); over != "" {
+			if err := ctx.Log.Warn(s.Project+":budget.monthly: "+over, nil); err != nil {
+				return err
+			}
+		}
+	}
 	return ctx.Log.Info(e.String(), nil)
 }
 

@@ -155,6 +155,7 @@ var replacements = []struct{ kind, outcome string }{
 	{"gcp:container/nodePool:NodePool", "replaces the pool"},
 	{"aws:eks/nodeGroup:NodeGroup", "replaces the group"},
 	{"kubernetes:core/v1:PersistentVolume ", "replaces the volume"},
+	{"gcp:billing/budget:Budget", "replaces the budget"},
 	{"", "replaces something else"},
 }
 
@@ -247,6 +248,9 @@ var (
 			"elasticdl:eks.vpc.id": "vpc-0123456789abcdef0", "elasticdl:eks.vpc.privateSubnets": subnets("a", "b")}}
 	groups = base{"groups of all kinds", change{"elasticdl:eks.workerGroup.desiredNodes": 3,
 		"elasticdl:eks.gpuGroup": change{"instanceTypes": []any{"g6f.xlarge"}, "gpus": 1, "maxNodes": 2}}}
+	budgeted = base{"a budget", change{"elasticdl:budget": change{"monthly": 500, "mail": []any{"ops@example.com"}}}}
+	paid     = base{"a budget of an account", change{"elasticdl:budget": change{"monthly": 500,
+		"mail": []any{"ops@example.com"}, "billingAccount": "012345-567890-ABCDEF"}}}
 	publicNodes = base{"public nodes", change{"elasticdl:gke.privateNodes": false}}
 	withGPUs    = base{"GPUs and a chosen range",
 		change{"elasticdl:gke.gpuPool": change{"machineType": "n1-standard-4",
@@ -304,6 +308,11 @@ var gkeChanges = map[string][]trial{
 	"pool.gpuDriver": withGPUs.try(inGKE("gpuPool.gpuDriver", "LATEST")),
 	"pool.labels":    try(inGKE("workerPool.labels", change{"disk": "fast"})),
 
+	"budget.monthly":        paid.try(change{"elasticdl:budget.monthly": 600}),
+	"budget.mail":           paid.try(change{"elasticdl:budget.mail": []any{"ann@example.com"}}),
+	"budget.thresholds":     paid.try(change{"elasticdl:budget.thresholds": []any{80}}),
+	"budget.billingAccount": paid.try(change{"elasticdl:budget.billingAccount": "FEDCBA-567890-ABCDEF"}),
+
 	"filestore.tier": try(change{"elasticdl:gke.filestore.tier": "BASIC_SSD",
 		"elasticdl:gke.filestore.capacityGb": 2560}),
 	"filestore.capacityGb": try(inGKE("filestore.capacityGb", 2048)),
@@ -343,6 +352,10 @@ var eksChanges = map[string][]trial{
 	"group.diskGb":       groups.try(inEKS("workerGroup.diskGb", 200)),
 	"group.gpus":         groups.try(inEKS("gpuGroup.gpus", 2)),
 	"group.labels":       groups.try(inEKS("workerGroup.labels", change{"disk": "fast"})),
+
+	"budget.monthly":    budgeted.try(change{"elasticdl:budget.monthly": 600}),
+	"budget.mail":       budgeted.try(change{"elasticdl:budget.mail": []any{"ann@example.com"}}),
+	"budget.thresholds": budgeted.try(change{"elasticdl:budget.thresholds": []any{80}}),
 
 	"efs.throughputMode": try(inEKS("efs.throughputMode", "bursting")),
 	"efs.uid":            try(inEKS("efs.uid", 1000)),

@@ -52,7 +52,10 @@ func (e *examination) google(s *settings.Settings) {
 	}
 	e.say(OK, "project", "", "%s", project)
 	e.googleServices(project)
-	e.googleRoles(project, user)
+	e.googleRoles(s, user)
+	if s.Budget != nil {
+		e.googleBilling(s, user)
+	}
 	e.googleQuotas(s)
 }
 
@@ -76,7 +79,11 @@ func (e *examination) googleServices(project string) {
 	e.say(OK, "APIs", "", "the first ones are on; `pulumi up` turns on the others")
 }
 
-func (e *examination) googleRoles(project, user string) {
+func (e *examination) googleRoles(s *settings.Settings, user string) {
+	project, roles := s.GKE.Project, googleRoles
+	if s.Budget != nil {
+		roles = append(slices.Clone(roles), "roles/monitoring.notificationChannelEditor")
+	}
 	text, err := e.Run("gcloud", "projects", "get-iam-policy", project, "--flatten=bindings[].members",
 		"--filter=bindings.members:"+user, "--format=value(bindings.role)")
 	if err != nil {
@@ -89,7 +96,7 @@ func (e *examination) googleRoles(project, user string) {
 		return
 	}
 	var missing []string
-	for _, role := range googleRoles {
+	for _, role := range roles {
 		if !slices.Contains(has, role) {
 			missing = append(missing, role)
 		}

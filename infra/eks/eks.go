@@ -36,6 +36,7 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	}
 	for _, step := range []func() error{
 		p.addNetwork, p.addCluster, p.addAccess, p.addFiles, p.addNodes, p.addCode, p.addRegistry,
+		p.addBudget,
 	} {
 		if err := step(); err != nil {
 			return nil, err

@@ -283,6 +283,18 @@ func (e Estimate) Now() float64 { return e.sum(func(r Row) float64 { return r.No
 // Most returns the price with all nodes that the stack may have.
 func (e Estimate) Most() float64 { return e.sum(func(r Row) float64 { return r.Most }) }
 
+// Over returns a warning if a month with all nodes that the stack may have costs more than a
+// budget, in US dollars, else "".
+func (e Estimate) Over(budget int) string {
+	month := e.Most() * hours
+	if month <= float64(budget) {
+		return ""
+	}
+	return fmt.Sprintf("the stack may cost up to %.0f $ a month (costMost, %.2f $/h, for %d hours), and "+
+		"budget.monthly is %d: the budget sends mail and stops nothing; fewer nodes at most keep the costs below it",
+		month, e.Most(), hours, budget)
+}
+
 // String returns a line for the user.
 func (e Estimate) String() string {
 	if len(e.Rows) == 0 {

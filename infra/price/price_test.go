@@ -216,3 +216,18 @@ func TestNodesFor(t *testing.T) {
 		}
 	}
 }
+
+// A budget that the stack may exceed is named with what it may cost; one that it cannot exceed is
+// not.
+func TestOver(t *testing.T) {
+	e := Of(stack(t, "eks", nil))
+	most := int(math.Ceil(e.Most() * hours))
+	if got := e.Over(most); got != "" {
+		t.Errorf("budget %d: %s", most, got)
+	}
+	got := e.Over(most - 1)
+	if e.Most() != 0.792 || !strings.HasPrefix(got, "the stack may cost up to 578 $ a month (costMost, 0.79 $/h, for "+
+		"730 hours), and budget.monthly is 578") {
+		t.Errorf("%v: %s", e.Most(), got)
+	}
+}

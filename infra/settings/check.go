@@ -40,6 +40,9 @@ func (s *Settings) check(in Input, p *Problems) {
 		s.checkJob(p)
 	}
 	s.checkLabels(p)
+	if s.Budget != nil {
+		s.Budget.check(s, p)
+	}
 }
 
 func (s *Settings) note(format string, args ...any) {

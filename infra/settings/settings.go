@@ -53,6 +53,8 @@ type Settings struct {
 	// labels of everything that is billed: labels of Google, tags of Amazon; the stack adds
 	// LabelStack
 	Labels map[string]string `json:"labels,omitempty"`
+	// nil = the stack makes no budget
+	Budget *Budget `json:"budget,omitempty"`
 
 	// time of this run; the stack reads no clock otherwise
 	Now time.Time `json:"-"`
@@ -217,7 +219,7 @@ func Read(in Input, others ...Check) (*Settings, error) {
 		}
 	}
 	// Pulumi.yaml has {} for an absent section
-	for _, section := range []string{"image", "data", "job"} {
+	for _, section := range []string{"image", "data", "job", "budget"} {
 		if v, _ := tree[section].(map[string]any); v != nil && len(v) == 0 {
 			delete(tree, section)
 		}

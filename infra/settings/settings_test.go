@@ -386,7 +386,7 @@ func TestSchema(t *testing.T) {
 // The engine passes the schema's default for every section that a file does not have.
 func TestSchemaDefaultsAreNotThere(t *testing.T) {
 	config := stack(t, CloudMinikube)
-	for _, section := range []string{"gke", "eks", "existing", "image", "data", "job", "policy", "labels"} {
+	for _, section := range []string{"gke", "eks", "existing", "image", "data", "job", "policy", "labels", "budget"} {
 		set(t, config, section, "{}")
 	}
 	set(t, config, "protectStorage", "true")
@@ -397,7 +397,7 @@ func TestSchemaDefaultsAreNotThere(t *testing.T) {
 	if s.GKE != nil || s.EKS != nil || s.Existing != nil {
 		t.Errorf("%+v", s)
 	}
-	if s.Image != nil || s.Data != nil || s.Job != nil || s.Labels != nil {
+	if s.Image != nil || s.Data != nil || s.Job != nil || s.Labels != nil || s.Budget != nil {
 		t.Errorf("%+v", s)
 	}
 	set(t, config, "minikube", "{}")
