@@ -6,6 +6,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"slices"
@@ -35,12 +36,24 @@ type world struct {
 	live infra.Live
 	find func(program string) (path string, err error) // finds a program, as exec.LookPath does
 
+	// pause waits; if nil, no update waits for its job.
+	pause trainingjob.Pause
 	// refuse ends a program whose settings are not valid; if nil, the program returns the error.
 	refuse func(*pulumi.Context, error) error
 }
 
 func main() {
-	pulumi.Run(program(world{now: time.Now, live: live.Reader{}, find: exec.LookPath, refuse: refuse}))
+	pulumi.Run(program(world{now: time.Now, live: live.Reader{}, find: exec.LookPath, refuse: refuse, pause: pause}))
+}
+
+// pause waits for some time, or until the program ends.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // refuse prints the problems without the text that the SDK adds to an error of a program.
@@ -105,7 +118,7 @@ func (w world) run(ctx *pulumi.Context) error {
 	}
 	ctx.Export("namespace", pulumi.String(on.Namespace))
 	ctx.Export("claim", pulumi.String(on.Claim))
-	return train(ctx, s, cluster, on)
+	return w.train(ctx, s, cluster, on)
 }
 
 // cost prints what the stack costs, and exports it. A stack on this machine costs nothing.
@@ -129,8 +142,8 @@ func (world) cost(ctx *pulumi.Context, s *settings.Settings) error {
 
 // train submits the stack's job, if it has one, after its image is built and its data is copied, if
 // the stack does that.
-func train(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *platform.Platform) error {
-	args := &trainingjob.Args{Job: s.Job, Cluster: cluster}
+func (w world) train(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *platform.Platform) error {
+	args := &trainingjob.Args{Job: s.Job, Cluster: cluster, Wait: s.Patience(), Pause: w.pause}
 	if s.Image != nil {
 		built, err := image.New(ctx, s, cluster)
 		if err != nil {

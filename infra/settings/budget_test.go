@@ -43,6 +43,10 @@ var budgetMistakes = []mistake{
 }
 
 func init() {
+	mistakes = append(mistakes,
+		mistake{cloud: "gke", path: "wait", value: "soon", want: "soon: expected a time of 0 to 2h, as 90s or 10m"},
+		mistake{cloud: "gke", path: "wait", value: "3h", want: "3h: expected a time of 0 to 2h"},
+		mistake{cloud: "gke", path: "wait", value: "'-1s'", want: "-1s: expected a time of 0 to 2h"})
 	for _, m := range budgetMistakes {
 		m.also = map[string]string{}
 		if text := withBudget[m.cloud]; text != "" {

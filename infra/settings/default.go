@@ -13,7 +13,7 @@ import (
 // defaults: a test compares.
 func defaults(cloud, arch string) *Settings {
 	s := &Settings{
-		Cloud: cloud, ProtectStorage: true, Job: job.Default(),
+		Cloud: cloud, ProtectStorage: true, Job: job.Default(), Wait: "5m",
 		Platform: Platform{Namespace: "elasticdl", PriorityClasses: map[string]int32{"high": 1_000_000, "low": 1000}},
 		Image:    &Image{Platforms: []string{"linux/amd64"}, Command: "elasticdl"},
 		Data:     &Data{Command: "elasticdl"},

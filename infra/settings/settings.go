@@ -48,6 +48,9 @@ type Settings struct {
 	// nil = a cluster without a job
 	Job *job.Job `json:"job,omitempty"`
 
+	// how long `pulumi up` waits for a job that it has submitted to train: "90s", "10m"; "0" = not
+	// at all
+	Wait string `json:"wait,omitempty"`
 	// ProtectStorage keeps file systems, buckets and registries from `pulumi destroy`.
 	ProtectStorage bool `json:"protectStorage"`
 	// labels of everything that is billed: labels of Google, tags of Amazon; the stack adds
@@ -129,6 +132,19 @@ type Data struct {
 	Source string `json:"source,omitempty"`
 	// the elasticdl binary; default the one of image.command, else "elasticdl", on PATH
 	Command string `json:"command,omitempty"`
+}
+
+// maxWait is the longest time for which `pulumi up` may wait for a job.
+const maxWait = 2 * time.Hour
+
+// Patience returns how long `pulumi up` waits for a job that it has submitted to train, of valid
+// settings.
+func (s *Settings) Patience() time.Duration {
+	d, err := time.ParseDuration(s.Wait)
+	if err != nil {
+		return 0
+	}
+	return d
 }
 
 // Keys that the clouds' providers read, and the stack too.

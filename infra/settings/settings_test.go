@@ -372,7 +372,10 @@ func TestSchema(t *testing.T) {
 		case reflect.Bool:
 			kind, def = "boolean", is.FieldByIndex(f.of.Index).Bool()
 		case reflect.String:
-			kind, def = "string", nil // every stack sets its own
+			kind, def = "string", nil // every stack sets its own cloud
+			if value := is.FieldByIndex(f.of.Index).String(); value != "" && f.name != "cloud" {
+				def = value
+			}
 		}
 		if key.Type != kind || !reflect.DeepEqual(key.Default, def) || key.Description == "" {
 			t.Errorf("%s: %+v, want %s %v", f.name, key, kind, def)
