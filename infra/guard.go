@@ -23,6 +23,7 @@ import (
 var (
 	KindNamespace     = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 	KindConfigMap     = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	KindPod           = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	KindClaim         = schema.GroupVersionKind{Version: "v1", Kind: "PersistentVolumeClaim"}
 	KindJob           = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
 	KindPriorityClass = schema.GroupVersionKind{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"}

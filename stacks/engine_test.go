@@ -29,6 +29,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/workspace"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
+	"github.com/elasticdl/elasticdl/infra/trainingjob"
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
@@ -82,6 +83,8 @@ type engine struct {
 	// clock of the program
 	now   func() time.Time
 	cloud *provider.Cloud
+	// nil = updates do not wait for their job
+	pause trainingjob.Pause
 	// the stack's file, in a directory of the test
 	file string
 	// file of the engine's state
@@ -138,9 +141,9 @@ func startIn(t *testing.T, cloud *provider.Cloud, shipped, name string) *engine 
 		t.Fatal(err)
 	}
 	e.stack, err = auto.NewStackInlineSource(t.Context(), name, string(project.Name),
-		program(world{now: func() time.Time {
-			return e.now()
-		}, live: e.cloud, find: e.cloud.Find}),
+		func(ctx *pulumi.Context) error {
+			return world{now: e.now, live: e.cloud, find: e.cloud.Find, pause: e.pause}.run(ctx)
+		},
 		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project),
 		auto.Pulumi(command{cli}), auto.SecretsProvider(keyService), auto.EnvVars(e.env))
 	if err != nil {

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"slices"
@@ -35,12 +36,24 @@ type world struct {
 	live infra.Live
 	find func(program string) (path string, err error) // finds a program, as exec.LookPath does
 
+	// pause waits; if nil, no update waits for its job.
+	pause trainingjob.Pause
 	// refuse ends a program whose settings are not valid; if nil, the program returns the error.
 	refuse func(*pulumi.Context, error) error
 }
 
 func main() {
-	pulumi.Run(program(world{now: time.Now, live: live.Reader{}, find: exec.LookPath, refuse: refuse}))
+	pulumi.Run(program(world{now: time.Now, live: live.Reader{}, find: exec.LookPath, refuse: refuse, pause: pause}))
+}
+
+// pause waits for some time, or until the program ends.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // refuse prints the problems without the text that the SDK adds to an error of a program.
@@ -110,7 +123,7 @@ func (w world) run(ctx *pulumi.Context) error {
 	if b := cluster.Bucket; b != nil {
 		ctx.Export("bucket", pulumi.Sprintf("%s://%s", b.Scheme, b.ID))
 	}
-	return train(ctx, s, cluster, on)
+	return w.train(ctx, s, cluster, on)
 }
 
 // cost prints what the stack costs, and exports it. A stack on this machine costs nothing.
@@ -122,13 +135,20 @@ func (world) cost(ctx *pulumi.Context, s *settings.Settings) error {
 	ctx.Export("costIdle", pulumi.Float64(e.Idle()))
 	ctx.Export("costNow", pulumi.Float64(e.Now()))
 	ctx.Export("costMost", pulumi.Float64(e.Most()))
+	if s.Budget != nil {
+		if over := e.Over(s.Budget.Monthly); over != "" {
+			if err := ctx.Log.Warn(s.Project+":budget.monthly: "+over, nil); err != nil {
+				return err
+			}
+		}
+	}
 	return ctx.Log.Info(e.String(), nil)
 }
 
 // train submits the stack's job, if it has one, after its image is built and its data is copied, if
 // the stack does that.
-func train(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *platform.Platform) error {
-	args := &trainingjob.Args{Job: s.Job, Cluster: cluster}
+func (w world) train(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *platform.Platform) error {
+	args := &trainingjob.Args{Job: s.Job, Cluster: cluster, Wait: s.Patience(), Pause: w.pause}
 	if s.Image != nil {
 		built, err := image.New(ctx, s, cluster)
 		if err != nil {

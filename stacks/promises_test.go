@@ -17,18 +17,18 @@ import (
 // promises has the comments of the pages on commands that change a stack, and how a test sees that
 // the commands do so.
 var promises = map[string]func(was, is moment) error{
-	"about 15 minutes the first time; the job trains":            trains,
-	"about 25 minutes the first time; the job trains":            trains,
-	"some minutes the first time: minikube downloads its images": trains,
-	"adds a worker to the running job":                           growsByOne,
-	"one update; nothing is replaced":                            grows,
-	"one update; the job continues with another worker":          growsByOne,
-	"allows the deletion of the data":                            opens,
-	"the bucket and the images may go":                           opens,
-	"data, code and images may go":                               opens,
-	"some minutes: it builds, pushes and brings the data":        trains,
-	"the volume and its data may go":                             opens,
-	"shows a preview and asks":                                   trains,
+	"about 15 minutes the first time; says when the job trains":               trains, // see TestStart
+	"about 25 minutes the first time; says when the job trains":               trains,
+	"some minutes the first time, for images; says when the job trains":       trains,
+	"adds a worker to the running job":                                        growsByOne,
+	"one update; nothing is replaced":                                         grows,
+	"one update; the job continues with another worker":                       growsByOne,
+	"allows the deletion of the data":                                         opens,
+	"the bucket and the images may go":                                        opens,
+	"data, code and images may go":                                            opens,
+	"some minutes: builds, pushes, brings the data; says when the job trains": trains,
+	"the volume and its data may go":                                          opens,
+	"shows a preview and asks":                                                trains,
 }
 
 // moment is the state of a stack between two commands of a page.

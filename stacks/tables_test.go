@@ -159,6 +159,7 @@ var replacements = []struct{ kind, outcome string }{
 	{"aws:eks/nodeGroup:NodeGroup", "replaces the group"},
 	{"kubernetes:core/v1:PersistentVolume ", "replaces the volume"},
 	{"kubernetes:batch/v1:Job ", "submits the job again"},
+	{"gcp:billing/budget:Budget", "replaces the budget"},
 	{"", "replaces something else"},
 }
 
@@ -260,8 +261,11 @@ var (
 	listed           = base{"a pool of a list", change{"elasticdl:gke.workerPool": nil, "elasticdl:gke.pools": []any{cheap(nil)}}}
 	managedAlone     = base{"groups", managed}
 	elsewhereManaged = base{"groups in a VPC that is there", merge(managed, elsewhere.set)}
-	publicNodes      = base{"public nodes", change{"elasticdl:gke.privateNodes": false}}
-	withGPUs         = base{"GPUs and a chosen range",
+	budgeted         = base{"a budget", change{"elasticdl:budget": change{"monthly": 500, "mail": []any{"ops@example.com"}}}}
+	paid             = base{"a budget of an account", change{"elasticdl:budget": change{"monthly": 500,
+		"mail": []any{"ops@example.com"}, "billingAccount": "012345-567890-ABCDEF"}}}
+	publicNodes = base{"public nodes", change{"elasticdl:gke.privateNodes": false}}
+	withGPUs    = base{"GPUs and a chosen range",
 		change{"elasticdl:gke.gpuPool": change{"machineType": "n1-standard-4",
 			"accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2},
 			"elasticdl:gke.filestore": change{"tier": "BASIC_HDD", "capacityGb": 1024, "share": "data",
@@ -359,6 +363,11 @@ var gkeChanges = map[string][]trial{
 	"bucket.kmsKey": try(inGKE("bucket.kmsKey",
 		"projects/p/locations/us-central1/keyRings/r/cryptoKeys/k")),
 
+	"budget.monthly":        paid.try(change{"elasticdl:budget.monthly": 600}),
+	"budget.mail":           paid.try(change{"elasticdl:budget.mail": []any{"ann@example.com"}}),
+	"budget.thresholds":     paid.try(change{"elasticdl:budget.thresholds": []any{80}}),
+	"budget.billingAccount": paid.try(change{"elasticdl:budget.billingAccount": "FEDCBA-567890-ABCDEF"}),
+
 	"filestore.tier": filesGKE.try(change{"elasticdl:gke.filestore.tier": "BASIC_SSD",
 		"elasticdl:gke.filestore.capacityGb": 2560}),
 	"filestore.capacityGb": filesGKE.try(inGKE("filestore.capacityGb", 2048)),
@@ -423,6 +432,10 @@ var eksChanges = map[string][]trial{
 	"bucket.access":          elsewhereKept.try(inEKS("bucket.access", "read")),
 	"bucket.keepDeletedDays": try(inEKS("bucket.keepDeletedDays", 30)),
 	"bucket.kmsKey":          try(inEKS("bucket.kmsKey", "arn:aws:kms:us-west-2:123456789012:key/0-a")),
+
+	"budget.monthly":    budgeted.try(change{"elasticdl:budget.monthly": 600}),
+	"budget.mail":       budgeted.try(change{"elasticdl:budget.mail": []any{"ann@example.com"}}),
+	"budget.thresholds": budgeted.try(change{"elasticdl:budget.thresholds": []any{80}}),
 
 	"efs.throughputMode": filesEKS.try(inEKS("efs.throughputMode", "bursting")),
 	"efs.uid":            filesEKS.try(inEKS("efs.uid", 1000)),

@@ -50,6 +50,7 @@ var packages = map[string]struct {
 	"elastic/lifecycle":  {pure, "elastic/job"},
 	"elastic/param":      {pure, ""},
 	"elastic/pod":        {pure, ""},
+	"elastic/price":      {pure, ""},
 	"elastic/rendezvous": {pure, ""},
 	"elastic/secret":     {pure, ""},
 	"elastic/source":     {pure, ""},
@@ -113,8 +114,8 @@ var packages = map[string]struct {
 	"runtime":       {shell, ""},
 	"runtime/image": {shell, "run/folder"},
 	"runtime/kube": {shell,
-		"elastic/curve elastic/job elastic/journal elastic/pod logline master runtime/kube/observe " +
-			"runtime/manifest runtime/role store/checkpoint wire wire/rpc"},
+		"elastic/curve elastic/job elastic/journal elastic/pod elastic/price logline master " +
+			"runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire wire/rpc"},
 	"runtime/kube/incluster": {shell,
 		"elastic/curve elastic/identity elastic/job elastic/journal elastic/launch elastic/pod master " +
 			"runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire wire/credential wire/rpc"},

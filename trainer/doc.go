@@ -35,6 +35,7 @@
 //	  elastic/lifecycle/ elastic/launch/ elastic/admission/ elastic/journal/
 //	  elastic/timing/ elastic/identity/ elastic/param/ elastic/stacks/ elastic/stuck/
 //	  elastic/book/ elastic/audit/ elastic/curve/ elastic/goodput/ elastic/secret/
+//	  elastic/price/
 //	wire/       communication of the roles: the calls and messages of a job, generated
 //	  wire/rpc/         connections, identity of the caller, authorization, deadlines
 //	  wire/credential/  the job's authority, certificates, mutual TLS on every connection

@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,18 +42,23 @@ func (e *examination) amazon(s *settings.Settings) {
 		return
 	}
 	e.say(OK, "Amazon's login", "", "%s", who.Arn)
-	e.amazonRights(ask, who.Arn)
+	actions := amazonActions
+	if s.Budget != nil {
+		actions = append(slices.Clone(actions), "budgets:ModifyBudget")
+		e.amazonTag(ask)
+	}
+	e.amazonRights(ask, who.Arn, actions)
 	e.amazonQuotas(ask, s)
 }
 
-func (e *examination) amazonRights(ask func(...string) (string, error), arn string) {
+func (e *examination) amazonRights(ask func(...string) (string, error), arn string, actions []string) {
 	// a session of a role is judged by its role
 	if account, rest, ok := strings.Cut(arn, ":assumed-role/"); ok {
 		role, _, _ := strings.Cut(rest, "/")
 		arn = strings.Replace(account, ":sts:", ":iam:", 1) + ":role/" + role
 	}
 	text, err := ask(append([]string{"iam", "simulate-principal-policy", "--policy-source-arn", arn, "--output", "json",
-		"--action-names"}, amazonActions...)...)
+		"--action-names"}, actions...)...)
 	var answer struct {
 		EvaluationResults []struct{ EvalActionName, EvalDecision string }
 	}
@@ -75,7 +81,7 @@ func (e *examination) amazonRights(ask func(...string) (string, error), arn stri
 			"%s may not %s", arn, strings.Join(denied, ", "))
 		return
 	}
-	e.say(OK, "rights", "", "those that were asked for: %s", strings.Join(amazonActions, ", "))
+	e.say(OK, "rights", "", "those that were asked for: %s", strings.Join(actions, ", "))
 }
 
 func (e *examination) amazonQuotas(ask func(...string) (string, error), s *settings.Settings) {

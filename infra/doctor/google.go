@@ -53,6 +53,9 @@ func (e *examination) google(s *settings.Settings) {
 	e.say(OK, "project", "", "%s", project)
 	e.googleServices(project)
 	e.googleRoles(s, user)
+	if s.Budget != nil {
+		e.googleBilling(s, user)
+	}
 	e.googleQuotas(s)
 }
 
@@ -80,6 +83,9 @@ func (e *examination) googleRoles(s *settings.Settings, user string) {
 	project, needed := s.GKE.Project, googleRoles
 	if s.GKE.Bucket != nil {
 		needed = append(slices.Clone(needed), "roles/storage.admin")
+	}
+	if s.Budget != nil {
+		needed = append(slices.Clone(needed), "roles/monitoring.notificationChannelEditor")
 	}
 	text, err := e.Run("gcloud", "projects", "get-iam-policy", project, "--flatten=bindings[].members",
 		"--filter=bindings.members:"+user, "--format=value(bindings.role)")

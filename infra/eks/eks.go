@@ -39,6 +39,7 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	}
 	for _, step := range []func() error{
 		p.addNetwork, p.addCluster, p.addAccess, p.addFiles, p.addData, p.addNodes, p.addJobRole, p.addRegistry,
+		p.addBudget,
 	} {
 		if err := step(); err != nil {
 			return nil, err

@@ -35,7 +35,9 @@ func own() *settings.Settings {
 		Labels:   map[string]string{"team": "ml", "cost-center": "42"},
 		Platform: settings.Platform{Namespace: "elasticdl"},
 		Job:      j,
-		Image:    &settings.Image{Source: "model", Name: "mnist"},
+		Budget: &settings.Budget{Monthly: 500, Mail: []string{"ops@example.com", "ann@example.com"},
+			Thresholds: []int{50, 90, 100}},
+		Image: &settings.Image{Source: "model", Name: "mnist"},
 		EKS: &settings.EKS{
 			Region: "us-west-2", Version: "1.35", LogRetentionDays: 30,
 			VPC: settings.VPC{CIDR: "10.0.0.0/16",
@@ -58,7 +60,7 @@ func own() *settings.Settings {
 // existing returns the settings of a stack with few options, in an existing VPC.
 func existing() *settings.Settings {
 	s := own()
-	s.ProtectStorage, s.Image, s.Job = false, nil, nil
+	s.ProtectStorage, s.Image, s.Job, s.Budget = false, nil, nil, nil
 	s.EKS.VPC = settings.VPC{ID: "vpc-1", PrivateSubnets: []string{"subnet-b", "subnet-a"},
 		PublicSubnets: []string{"subnet-d"}}
 	s.EKS.PublicAccess, s.EKS.AuthorizedNetworks = false, nil

@@ -24,7 +24,7 @@ type law struct {
 }
 
 func TestLaws(t *testing.T) {
-	laws := slices.Concat(laws, moreLaws)
+	laws := slices.Concat(laws, moreLaws, budgetLaws)
 	for name, s := range map[string]func() *settings.Settings{"own": own, "existing": existing} {
 		for _, preview := range []bool{true, false} {
 			for _, l := range laws {

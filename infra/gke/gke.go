@@ -46,7 +46,7 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	}
 	for _, step := range []func() error{
 		p.addServices, p.addNetwork, p.addNodeAccount, p.addRegistry, p.addBucket, p.addFiles,
-		p.addCluster, p.addNodes, p.addJobAccount,
+		p.addCluster, p.addNodes, p.addJobAccount, p.addBudget,
 	} {
 		if err := step(); err != nil {
 			return nil, err

@@ -64,6 +64,8 @@ func configured() *settings.Settings {
 		Job:            j,
 		ProtectStorage: true,
 		Labels:         map[string]string{"cost-center": "ml"},
+		Budget: &settings.Budget{Monthly: 500, Mail: []string{"ops@example.com", "ann@example.com"},
+			Thresholds: []int{50, 90, 100}, BillingAccount: "012345-567890-ABCDEF"},
 	}
 }
 
@@ -75,6 +77,8 @@ func google(r graph.Resource) resource.PropertyMap {
 		email := r.Inputs["accountId"].StringValue() + "@acme.iam.gserviceaccount.com"
 		m = map[string]any{"email": email, "member": "serviceAccount:" + email,
 			"name": "projects/acme/serviceAccounts/" + email}
+	case typeChannel:
+		m = map[string]any{"name": "projects/acme/notificationChannels/" + r.Name}
 	case typeCluster:
 		m = map[string]any{"endpoint": "198.51.100.4", "masterAuth": map[string]any{
 			"clusterCaCertificate": "Q0E=", "clientCertificateConfig": map[string]any{"issueClientCertificate": false}}}
@@ -86,11 +90,26 @@ func google(r graph.Resource) resource.PropertyMap {
 	return resource.NewPropertyMapFromMap(m)
 }
 
+// call returns Google's simulated answers to look-ups.
+func call(token string, args resource.PropertyMap) resource.PropertyMap {
+	if token != "gcp:organizations/getProject:getProject" || args["projectId"].StringValue() != "acme" {
+		return resource.PropertyMap{}
+	}
+	return resource.NewPropertyMapFromMap(map[string]any{"number": "4711", "projectId": "acme"})
+}
+
 // record returns the resources that the stack requests, and the cluster; in a preview fewer values
 // of the cluster are known.
 func record(t testing.TB, s *settings.Settings, preview bool) ([]graph.Resource, *infra.Cluster) {
 	t.Helper()
-	cloud := graph.Cloud{Preview: preview}
+	return recordWith(t, s, preview, nil)
+}
+
+// recordWith does the same as record, with a configuration of the stack.
+func recordWith(t testing.TB, s *settings.Settings, preview bool,
+	config map[string]string) ([]graph.Resource, *infra.Cluster) {
+	t.Helper()
+	cloud := graph.Cloud{Preview: preview, Call: call, Config: config}
 	if !preview {
 		cloud.Outputs = google
 	}
@@ -144,7 +163,7 @@ func little() *settings.Settings {
 		SystemPool: settings.GKEPool{MachineType: "n4-standard-8", MinNodes: 1, MaxNodes: 3},
 		WorkerPool: &settings.GKEPool{MachineType: "n1-standard-8", MinNodes: 4, MaxNodes: 20, Spot: true, DiskGB: 200},
 	}
-	s.Job, s.Labels, s.ProtectStorage = nil, nil, false
+	s.Job, s.Labels, s.ProtectStorage, s.Budget = nil, nil, false, nil
 	return s
 }
 
@@ -200,7 +219,7 @@ func TestNoAddress(t *testing.T) {
 		}
 		return google(r)
 	}
-	_, err := graph.Record(graph.Cloud{Outputs: outputs}, func(ctx *pulumi.Context) error {
+	_, err := graph.Record(graph.Cloud{Outputs: outputs, Call: call}, func(ctx *pulumi.Context) error {
 		c, err := New(ctx, configured())
 		return errors.Join(err, platform(ctx, c))
 	})

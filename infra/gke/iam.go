@@ -36,16 +36,21 @@ func (p *parts) addServices() error {
 		all = append(slices.Clone(apis), "storage")
 	}
 	for _, api := range all {
-		s, err := projects.NewService(p.ctx, api, &projects.ServiceArgs{
-			Project: pulumi.String(p.g.Project), Service: pulumi.String(api + ".googleapis.com"),
-			DisableOnDestroy: pulumi.Bool(false), // other users of the project may need it
-		}, p.options())
+		s, err := p.service(api)
 		if err != nil {
 			return err
 		}
 		p.services = append(p.services, s)
 	}
 	return nil
+}
+
+// service turns on a service of the project.
+func (p *parts) service(api string) (pulumi.Resource, error) {
+	return projects.NewService(p.ctx, api, &projects.ServiceArgs{
+		Project: pulumi.String(p.g.Project), Service: pulumi.String(api + ".googleapis.com"),
+		DisableOnDestroy: pulumi.Bool(false), // other users of the project may need it
+	}, p.options())
 }
 
 // addNodeAccount creates the service account of the nodes, instead of Google's default account,

@@ -248,7 +248,7 @@ func TestTypesOfTheSDKs(t *testing.T) {
 
 // Every resource of the stacks that can be labelled must be labelled, except for free ones.
 func TestLabelsOfTheStacks(t *testing.T) {
-	free := []string{"aws:eks/accessEntry:AccessEntry",
+	free := []string{"gcp:monitoring/notificationChannel:NotificationChannel", "aws:eks/accessEntry:AccessEntry",
 		"aws:eks/podIdentityAssociation:PodIdentityAssociation",
 		"aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"}
 	looked := map[string]bool{}

@@ -105,6 +105,7 @@ var labels = map[string][]string{
 	"gcp:storage/bucket:Bucket":                  {"labels"},
 	"gcp:compute/globalAddress:GlobalAddress":    {"labels"},
 	"gcp:compute/address:Address":                {"labels"},
+	"aws:budgets/budget:Budget":                  {"tags"},
 	"aws:cloudwatch/logGroup:LogGroup":           {"tags"},
 	"aws:ec2/eip:Eip":                            {"tags"},
 	"aws:ec2/internetGateway:InternetGateway":    {"tags"},

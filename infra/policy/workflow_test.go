@@ -362,6 +362,34 @@ func TestWorkflowPins(t *testing.T) {
 	}
 }
 
+// Google is asked in a preview for the number of the project only, which roles/viewer may.
+func TestWorkflowPreviewOfGoogle(t *testing.T) {
+	page, err := os.ReadFile("../../docs/infrastructure/ci.md")
+	if err != nil || !strings.Contains(string(page), "grant gke-preview roles/viewer\n") {
+		t.Errorf("ci.md gives previews other rights: %v", err)
+	}
+	files, err := filepath.Glob("../gke/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := regexp.MustCompile(`"gcp:\w+/get\w+:(get\w+)"|\b\w+\.(?:Get|Lookup)\w+\((?:ctx|p\.ctx)[,)]`)
+		for _, call := range calls.FindAllStringSubmatch(string(text), -1) {
+			if asked++; call[1] != "getProject" {
+				t.Errorf("%s calls %s: name the rights that it takes, here and in ci.md", file, call[0])
+			}
+		}
+	}
+	if asked == 0 {
+		t.Error("infra/gke calls nothing: is the page right?")
+	}
+}
+
 // The role of previews may call every function that the program calls in a preview, and few others.
 func TestWorkflowPreviewRole(t *testing.T) {
 	rights := map[string][]string{

@@ -1,5 +1,5 @@
-// Package price estimates what a stack costs, in US dollars per hour, from tables in its directory:
-// of Amazon's instance types and Google's machine types, on demand, with their source and date.
+// Package price estimates what a stack costs, in US dollars per hour, by the tables of package
+// trainer/elastic/price: of Amazon's instance types and Google's machine types.
 //
 // Laws:
 //
@@ -10,7 +10,6 @@ package price
 
 import (
 	"cmp"
-	_ "embed"
 	"fmt"
 	"math"
 	"slices"
@@ -19,13 +18,8 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/price"
 )
-
-//go:embed aws.txt
-var amazonTable string
-
-//go:embed gcp.txt
-var googleTable string
 
 // hours is the number of hours of a month, by which clouds compute monthly prices.
 const hours = 730
@@ -50,10 +44,6 @@ const (
 	autoFee = 0.12
 )
 
-// gpus has the prices of GPUs that are attached to machines of N1, on demand.
-var gpus = map[string]float64{"nvidia-tesla-t4": 0.35, "nvidia-tesla-p4": 0.60, "nvidia-tesla-p100": 1.46,
-	"nvidia-tesla-v100": 2.48}
-
 // Row is a thing that is billed.
 type Row struct {
 	Name string
@@ -76,10 +66,10 @@ func Of(s *settings.Settings) Estimate {
 	e := Estimate{}
 	switch {
 	case s.GKE != nil:
-		e.Of = "us-central1, 2026-08"
+		e.Of = price.Google.Of()
 		e.google(s)
 	case s.EKS != nil:
-		e.Of = "us-east-1, 2026-07"
+		e.Of = price.Amazon.Of()
 		e.amazon(s)
 	}
 	return e
@@ -97,16 +87,15 @@ func (e *Estimate) google(s *settings.Settings) {
 		need := nodesFor(pods[pool.Name], settings.GoogleCPUs(pool.MachineType), pool.GPUs)
 		now := min(max(pool.MinNodes, need), pool.MaxNodes)
 		what := fmt.Sprintf("node of pool %s, %s", pool.Name, pool.MachineType)
-		each, ok := look(googleTable, pool.MachineType, pool.Spot)
-		if ok && pool.Accelerator != "" && strings.HasPrefix(pool.MachineType, "n1-") {
-			gpu, known := gpus[pool.Accelerator]
-			ok = known
-			each += gpu * float64(pool.GPUs)
+		machine := price.Machine{Cloud: price.Google, Type: pool.MachineType, Spot: pool.Spot}
+		if pool.Accelerator != "" && strings.HasPrefix(pool.MachineType, "n1-") {
+			machine.Accelerator, machine.GPUs = pool.Accelerator, pool.GPUs
 			what += fmt.Sprintf(" with %d %s", pool.GPUs, pool.Accelerator)
 		}
 		if pool.Spot {
 			what += ", spot"
 		}
+		each, ok := machine.Hour()
 		if !ok {
 			e.Unknown = append(e.Unknown, what)
 			continue
@@ -195,8 +184,8 @@ func (e *Estimate) nodes(s *settings.Settings, kind string, g settings.NamedGrou
 		types = g.InstanceTypes
 	}
 	for _, t := range types {
-		price, known := look(amazonTable, t, false)
-		each, ok = max(each, price), ok && known
+		hour, known := price.Machine{Cloud: price.Amazon, Type: t}.Hour()
+		each, ok = max(each, hour), ok && known
 	}
 	what := fmt.Sprintf("node of %s %s, %s", kind, g.Name, strings.Join(g.InstanceTypes, " or "))
 	if g.Spot {
@@ -298,24 +287,6 @@ func nodesFor(all []group, cpus, gpus int) int {
 	return int(math.Ceil(need - 1e-9))
 }
 
-// look returns the price of a machine in a table: lines of a type, its price on demand and, if it
-// is known, as spot.
-func look(table, name string, spot bool) (perHour float64, ok bool) {
-	for line := range strings.Lines(table) {
-		words := strings.Fields(line)
-		if len(words) < 2 || words[0] != name {
-			continue
-		}
-		price := words[1]
-		if spot && len(words) > 2 {
-			price = words[2]
-		}
-		perHour, err := strconv.ParseFloat(price, 64)
-		return perHour, err == nil && perHour > 0
-	}
-	return 0, false
-}
-
 // sum returns the price of all rows.
 func (e Estimate) sum(count func(Row) float64) (total float64) {
 	for _, r := range e.Rows {
@@ -332,6 +303,18 @@ func (e Estimate) Now() float64 { return e.sum(func(r Row) float64 { return r.No
 
 // Most returns the price with all nodes that the stack may have.
 func (e Estimate) Most() float64 { return e.sum(func(r Row) float64 { return r.Most }) }
+
+// Over returns a warning if a month with all nodes that the stack may have costs more than a
+// budget, in US dollars, else "".
+func (e Estimate) Over(budget int) string {
+	month := e.Most() * hours
+	if month <= float64(budget) {
+		return ""
+	}
+	return fmt.Sprintf("the stack may cost up to %.0f $ a month (costMost, %.2f $/h, for %d hours), and "+
+		"budget.monthly is %d: the budget sends mail and stops nothing; fewer nodes at most keep the costs below it",
+		month, e.Most(), hours, budget)
+}
 
 // String returns a line for the user.
 func (e Estimate) String() string {

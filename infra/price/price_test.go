@@ -15,6 +15,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/price"
 )
 
 // stack returns the settings of a shipped stack, with what its user adds.
@@ -67,7 +68,7 @@ func stack(t *testing.T, name string, change func(config map[string]any)) *setti
 func TestPages(t *testing.T) {
 	machine := regexp.MustCompile(`^\| ([a-z][0-9a-z]*(?:-[a-z]+-[0-9]+g?|\.[0-9]*x?large))` +
 		`[,a-zA-Z0-9 ]* \| ([0-9.]+) \|(?: ([0-9.]+) \|)?\n`)
-	for name, table := range map[string]string{"gke": googleTable, "eks": amazonTable} {
+	for name, cloud := range map[string]price.Cloud{"gke": price.Google, "eks": price.Amazon} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "docs", "infrastructure", name+".md"))
 		if err != nil {
 			t.Fatal(err)
@@ -85,10 +86,10 @@ func TestPages(t *testing.T) {
 			}
 			n++
 			for i, spot := range []bool{false, true} {
-				price, ok := look(table, found[1], spot)
+				hour, ok := price.Machine{Cloud: cloud, Type: found[1], Spot: spot}.Hour()
 				if said, err := strconv.ParseFloat(found[2+i], 64); found[2+i] != "" &&
-					(!ok || err != nil || math.Abs(said-price) > 0.0005) {
-					t.Errorf("%s.md: %s costs %.3f: %s", name, found[1], price, line)
+					(!ok || err != nil || math.Abs(said-hour) > 0.0005) {
+					t.Errorf("%s.md: %s costs %.3f: %s", name, found[1], hour, line)
 				}
 			}
 		}
@@ -110,22 +111,14 @@ func TestFileSaysPrice(t *testing.T) {
 	}
 }
 
-// The place and month of an estimate are those of its table.
-func TestTablesAreOf(t *testing.T) {
-	for name, table := range map[string]string{"gke": googleTable, "eks": amazonTable} {
-		region, month, _ := strings.Cut(Of(stack(t, name, nil)).Of, ", ")
-		head, _, _ := strings.Cut(table, "infra/price/generate")
-		if !strings.Contains(head, region+",") || !strings.Contains(head, " "+month+"-") {
-			t.Errorf("prices of %s, %s: %s", region, month, head)
-		}
-	}
-}
-
-// A stack as shipped costs less than a quarter of a dollar an hour on Google when no job runs,
-// besides storage by use, and a volume costs more than the rest.
+// A stack as shipped costs less than a quarter of a dollar an hour when no job runs, besides storage
+// by use, and a volume on Google costs more than the rest.
 func TestIdle(t *testing.T) {
 	e := Of(stack(t, "gke", nil))
 	if e.Idle() >= 0.25 || fmt.Sprint(e.Unknown) != "[bucket, by use]" {
+		t.Errorf("idle: %s", e)
+	}
+	if e := Of(stack(t, "eks", nil)); e.Idle() >= 0.25 || fmt.Sprint(e.Unknown) != "[buckets, by use]" {
 		t.Errorf("idle: %s", e)
 	}
 	files := Of(stack(t, "gke", withFiles))
@@ -242,5 +235,20 @@ func TestNodesFor(t *testing.T) {
 			t.Errorf("%+v on nodes of %d CPUs and %d GPUs: %d nodes, want %d", test.all, test.cpus, test.gpus, got,
 				test.want)
 		}
+	}
+}
+
+// A budget that the stack may exceed is named with what it may cost; one that it cannot exceed is
+// not.
+func TestOver(t *testing.T) {
+	e := Of(stack(t, "eks", nil))
+	most := int(math.Ceil(e.Most() * hours))
+	if got := e.Over(most); got != "" {
+		t.Errorf("budget %d: %s", most, got)
+	}
+	got := e.Over(most - 1)
+	if e.Most() != 0.792 || !strings.HasPrefix(got, "the stack may cost up to 578 $ a month (costMost, 0.79 $/h, for "+
+		"730 hours), and budget.monthly is 578") {
+		t.Errorf("%v: %s", e.Most(), got)
 	}
 }

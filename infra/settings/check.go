@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 )
@@ -40,6 +41,12 @@ func (s *Settings) check(in Input, p *Problems) {
 		s.checkJob(p)
 	}
 	s.checkLabels(p)
+	d, err := time.ParseDuration(s.Wait)
+	p.Check(err == nil && d >= 0 && d <= maxWait, "wait",
+		"%s: expected a time of 0 to 2h, as 90s or 10m", orMissing(s.Wait))
+	if s.Budget != nil {
+		s.Budget.check(s, p)
+	}
 }
 
 func (s *Settings) note(format string, args ...any) {

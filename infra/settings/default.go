@@ -13,11 +13,12 @@ import (
 // defaults: a test compares.
 func defaults(cloud, arch string) *Settings {
 	s := &Settings{
-		Cloud: cloud, ProtectStorage: true, Job: job.Default(),
+		Cloud: cloud, ProtectStorage: true, Job: job.Default(), Wait: "5m",
 		Platform: Platform{Namespace: "elasticdl", PriorityClasses: map[string]int32{"high": 1_000_000, "low": 1000},
 			Queue: &Queue{Name: "training", Version: KueueVersion}},
-		Image: &Image{Platforms: []string{"linux/amd64"}, Command: "elasticdl"},
-		Data:  &Data{Command: "elasticdl"},
+		Image:  &Image{Platforms: []string{"linux/amd64"}, Command: "elasticdl"},
+		Data:   &Data{Command: "elasticdl"},
+		Budget: &Budget{Thresholds: []int{50, 90, 100}},
 	}
 	s.Job.Program, s.Job.Namespace = job.DefaultOf(job.Run).Program, ""
 	switch cloud {
@@ -60,7 +61,7 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 	s.Root, s.Now = in.Root, in.Now
 	// so that bills can be split by stack, and every resource has a label
 	if s.GKE != nil || s.EKS != nil {
-		labels := map[string]string{LabelStack: s.Name(63)}
+		labels := map[string]string{LabelStack: s.Name(maxLabel)}
 		maps.Copy(labels, s.Labels)
 		s.Labels = labels
 	}

@@ -50,11 +50,16 @@ type Settings struct {
 	// WorkerPool is the pool of the job's workers: job.worker.pool; "" = by what they request.
 	WorkerPool string `json:"-"`
 
+	// how long `pulumi up` waits for a job that it has submitted to train: "90s", "10m"; "0" = not
+	// at all
+	Wait string `json:"wait,omitempty"`
 	// ProtectStorage keeps file systems, buckets and registries from `pulumi destroy`.
 	ProtectStorage bool `json:"protectStorage"`
 	// labels of everything that is billed: labels of Google, tags of Amazon; the stack adds
 	// LabelStack
 	Labels map[string]string `json:"labels,omitempty"`
+	// nil = the stack makes no budget
+	Budget *Budget `json:"budget,omitempty"`
 
 	// time of this run; the stack reads no clock otherwise
 	Now time.Time `json:"-"`
@@ -133,6 +138,19 @@ type Data struct {
 	Source string `json:"source,omitempty"`
 	// the elasticdl binary; default the one of image.command, else "elasticdl", on PATH
 	Command string `json:"command,omitempty"`
+}
+
+// maxWait is the longest time for which `pulumi up` may wait for a job.
+const maxWait = 2 * time.Hour
+
+// Patience returns how long `pulumi up` waits for a job that it has submitted to train, of valid
+// settings.
+func (s *Settings) Patience() time.Duration {
+	d, err := time.ParseDuration(s.Wait)
+	if err != nil {
+		return 0
+	}
+	return d
 }
 
 // Keys that the clouds' providers read, and the stack too.
@@ -223,7 +241,7 @@ func Read(in Input, others ...Check) (*Settings, error) {
 		}
 	}
 	// Pulumi.yaml has {} for an absent section
-	for _, section := range []string{"image", "data", "job"} {
+	for _, section := range []string{"image", "data", "job", "budget"} {
 		if v, _ := tree[section].(map[string]any); v != nil && len(v) == 0 {
 			delete(tree, section)
 		}

@@ -398,7 +398,10 @@ func TestSchema(t *testing.T) {
 		case reflect.Bool:
 			kind, def = "boolean", is.FieldByIndex(f.of.Index).Bool()
 		case reflect.String:
-			kind, def = "string", nil // every stack sets its own
+			kind, def = "string", nil // every stack sets its own cloud
+			if value := is.FieldByIndex(f.of.Index).String(); value != "" && f.name != "cloud" {
+				def = value
+			}
 		}
 		if key.Type != kind || !reflect.DeepEqual(key.Default, def) || key.Description == "" {
 			t.Errorf("%s: %+v, want %s %v", f.name, key, kind, def)
@@ -412,7 +415,7 @@ func TestSchema(t *testing.T) {
 // The engine passes the schema's default for every section that a file does not have.
 func TestSchemaDefaultsAreNotThere(t *testing.T) {
 	config := stack(t, CloudMinikube)
-	for _, section := range []string{"gke", "eks", "existing", "image", "data", "job", "policy", "labels"} {
+	for _, section := range []string{"gke", "eks", "existing", "image", "data", "job", "policy", "labels", "budget"} {
 		set(t, config, section, "{}")
 	}
 	set(t, config, "protectStorage", "true")
@@ -423,7 +426,7 @@ func TestSchemaDefaultsAreNotThere(t *testing.T) {
 	if s.GKE != nil || s.EKS != nil || s.Existing != nil {
 		t.Errorf("%+v", s)
 	}
-	if s.Image != nil || s.Data != nil || s.Job != nil || s.Labels != nil {
+	if s.Image != nil || s.Data != nil || s.Job != nil || s.Labels != nil || s.Budget != nil {
 		t.Errorf("%+v", s)
 	}
 	set(t, config, "minikube", "{}")

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 	"k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,10 @@ type Args struct {
 	PullPolicy string
 	// its Identity becomes annotations of the job's ServiceAccount: see also [Placed]
 	Cluster *infra.Cluster
+	// how long an update waits for a new job to train; 0 = it does not
+	Wait time.Duration
+	// nil = nothing waits
+	Pause Pause
 }
 
 // TrainingJob is the component of a job on a cluster.
@@ -82,8 +87,17 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 	t.Dashboard = pulumi.String(manifest.MasterAddress(j)).ToStringOutput()
 	t.Logs = pulumi.Sprintf("kubectl logs -f %s -n %s", s.Job.Name, j.Namespace)
 	t.Status = pulumi.Sprintf("elasticdl status %s --namespace=%s", j.Name, j.Namespace)
-	if err := t.register(ctx, name, s, holes, opts); err != nil {
+	var start *starter
+	if args.Wait > 0 && args.Pause != nil && t.guard != nil && !j.Suspend {
+		start = &starter{ctx: ctx, guard: t.guard, most: args.Wait, pause: args.Pause, name: j.Name,
+			namespace: j.Namespace}
+	}
+	master, err := t.register(ctx, name, s, holes, start, opts)
+	if err != nil {
 		return nil, err
+	}
+	if start != nil {
+		t.Status = start.after(master, t.Status)
 	}
 	return t, ctx.RegisterResourceOutputs(t, pulumi.Map{"master": t.Master, "dashboard": t.Dashboard,
 		"logs": t.Logs, "status": t.Status})
@@ -138,12 +152,13 @@ func objects(j *job.Job, args *Args) (*manifest.Submission, error) {
 	return s, nil
 }
 
-// register registers the Job after all objects that it needs, so that it is deleted before them.
+// register registers the Job, and returns it, after all objects that it needs, so that it is
+// deleted before them.
 func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Submission,
-	holes map[string]pulumi.StringInput, opts []pulumi.ResourceOption) error {
+	holes map[string]pulumi.StringInput, start *starter, opts []pulumi.ResourceOption) (pulumi.Resource, error) {
 	given, err := pulumi.NewResourceOptions(opts...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	with := []pulumi.ResourceOption{pulumi.Parent(t), pulumi.DependsOn(given.DependsOn),
 		pulumi.DeletedWith(given.DeletedWith)}
@@ -175,7 +190,7 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 		}
 		r, err := register(o, more...)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if o == runtime.Object(s.Role) {
 			role = r
@@ -184,10 +199,17 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 	}
 	rails, err := rails(ctx, t.guard, s)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// The master writes the backoff limit when the job fails.
-	_, err = register(s.Job, pulumi.DependsOn(needed), pulumi.DeleteBeforeReplace(true),
+	with = append(with, pulumi.DependsOn(needed), pulumi.DeleteBeforeReplace(true),
 		pulumi.IgnoreChanges([]string{"spec.backoffLimit"}), rails)
-	return err
+	if start != nil {
+		created, err := start.option()
+		if err != nil {
+			return nil, err
+		}
+		with = append(with, created)
+	}
+	return register(s.Job)
 }

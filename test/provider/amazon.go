@@ -108,6 +108,8 @@ var amazon = map[string]Type{
 		},
 	}),
 	"aws:ecr/lifecyclePolicy:LifecyclePolicy": aws("aws_ecr_lifecycle_policy", Type{Drift: rewritten("policy")}),
+	"aws:budgets/budget:Budget": aws("aws_budgets_budget",
+		Type{Name: "name", Global: true, Make: makeAmazonBudget, Fill: fillAmazonBudget}),
 }
 
 // aws returns a type with its schema. Types with tags also have them in tagsAll.
@@ -163,6 +165,8 @@ func amazonID(r *Resource) string {
 		return "arn:aws:iam::" + AmazonAccount + ":policy/" + text(r.In, "name")
 	case "aws:s3/bucketV2:BucketV2":
 		return text(r.In, "bucket")
+	case "aws:budgets/budget:Budget":
+		return AmazonAccount + ":" + text(r.In, "name")
 	case eksGroup:
 		return of(":", "clusterName", "nodeGroupName")
 	case eksAddon:

@@ -67,7 +67,7 @@ func Start(t testing.TB) *Cloud {
 		c.debug = append(c.debug, fmt.Sprintf("%s:%d", pkg, serve(t, p)))
 		return p
 	}
-	c.Google = of("gcp", "7.38.0", google, nil)
+	c.Google = of("gcp", "7.38.0", google, googleFunctions())
 	c.Amazon = of("aws", "6.83.0", amazon, amazonFunctions(c))
 	c.Commands = of("command", "1.2.1", commands, nil)
 	c.Kubernetes = &Kubernetes{base: base{pkg: "kubernetes", version: "4.24.0"}, cloud: c,

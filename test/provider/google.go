@@ -55,11 +55,15 @@ var google = map[string]Type{
 		Name: "name", Make: makeGKE, Fill: fillGKE, Drift: driftGKE, Delete: deleteGKE},
 	"gcp:container/nodePool:NodePool": {Schema: "google_container_node_pool", Name: "name",
 		Make: makePool, Fill: fillPool, Drift: driftPool},
+	"gcp:monitoring/notificationChannel:NotificationChannel": {Schema: "google_monitoring_notification_channel",
+		Make: makeChannel},
+	"gcp:billing/budget:Budget": {Schema: "google_billing_budget", Make: makeGoogleBudget, Fill: fillGoogleBudget},
 }
 
 // services has the service that must be on in the project, by package of resources.
 var services = map[string]string{"compute": "compute", "container": "container", "filestore": "file",
-	"artifactregistry": "artifactregistry", "serviceaccount": "iam", "storage": "storage"}
+	"artifactregistry": "artifactregistry", "serviceaccount": "iam", "storage": "storage",
+	"monitoring": "monitoring", "billing": "billingbudgets"}
 
 // googleID returns the ID of a resource in Google's form.
 func googleID(r *Resource) string {
@@ -91,6 +95,10 @@ func googleID(r *Resource) string {
 		return name
 	case "gcp:artifactregistry/repository:Repository":
 		return place("repositories") + text(r.In, "repositoryId")
+	case "gcp:monitoring/notificationChannel:NotificationChannel":
+		return project + "/notificationChannels/" + digest(r.URN)
+	case "gcp:billing/budget:Budget":
+		return "billingAccounts/" + text(r.In, "billingAccount") + "/budgets/" + digest(r.URN)
 	}
 	return ""
 }

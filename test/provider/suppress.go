@@ -12,6 +12,7 @@ import (
 // what it does. This table has that code for the attributes that the stacks use; other such
 // attributes are compared as if they had none. The paths are Terraform's.
 var suppress = map[string]func(resource Props, state, now any) bool{
+	"aws_budgets_budget.limit_amount":                 sameAmount,
 	"aws_ecr_lifecycle_policy.policy":                 sameJSON,
 	"aws_ecr_repository.encryption_configuration":     notAsked,
 	"aws_ecr_repository.image_scanning_configuration": notAsked,

@@ -4649,7 +4649,9 @@ type JobStatus struct {
 	// time of the last sign of life of a job that is stuck; 0: it is not
 	StuckSinceUnixMs int64 `protobuf:"varint,71,opt,name=stuck_since_unix_ms,json=stuckSinceUnixMs,proto3" json:"stuck_since_unix_ms,omitempty"`
 	// where the time of its workers went; none: a master of an older version
-	Accounting    *Accounting `protobuf:"bytes,75,opt,name=accounting,proto3" json:"accounting,omitempty"`
+	Accounting *Accounting `protobuf:"bytes,75,opt,name=accounting,proto3" json:"accounting,omitempty"`
+	// of elasticdl status: what its pods have cost; none: no node of it has a known price
+	Cost          *Cost `protobuf:"bytes,76,opt,name=cost,proto3" json:"cost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5006,6 +5008,113 @@ func (x *JobStatus) GetAccounting() *Accounting {
 	return nil
 }
 
+func (x *JobStatus) GetCost() *Cost {
+	if x != nil {
+		return x.Cost
+	}
+	return nil
+}
+
+// Cost has the costs of the pods of a job, each by its part of its node, in US dollars.
+type Cost struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// so far
+	Spent float64 `protobuf:"fixed64,1,opt,name=spent,proto3" json:"spent,omitempty"`
+	// per hour, of the pods that run now
+	Hour float64 `protobuf:"fixed64,2,opt,name=hour,proto3" json:"hour,omitempty"`
+	// machines that have a price, as in "m6i.large on demand"
+	Machines []string `protobuf:"bytes,3,rep,name=machines,proto3" json:"machines,omitempty"`
+	// region and month of the prices, as in "us-east-1, 2026-07"
+	Of string `protobuf:"bytes,4,opt,name=of,proto3" json:"of,omitempty"`
+	// pods that have ended whose node is not known any more, counted at the mean of their role
+	Assumed int32 `protobuf:"varint,5,opt,name=assumed,proto3" json:"assumed,omitempty"`
+	// pods that are not counted: their node has no known price, or they request nothing
+	Unknown int32 `protobuf:"varint,6,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	// in words
+	Text          string `protobuf:"bytes,7,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cost) Reset() {
+	*x = Cost{}
+	mi := &file_elasticdl_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cost) ProtoMessage() {}
+
+func (x *Cost) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cost.ProtoReflect.Descriptor instead.
+func (*Cost) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Cost) GetSpent() float64 {
+	if x != nil {
+		return x.Spent
+	}
+	return 0
+}
+
+func (x *Cost) GetHour() float64 {
+	if x != nil {
+		return x.Hour
+	}
+	return 0
+}
+
+func (x *Cost) GetMachines() []string {
+	if x != nil {
+		return x.Machines
+	}
+	return nil
+}
+
+func (x *Cost) GetOf() string {
+	if x != nil {
+		return x.Of
+	}
+	return ""
+}
+
+func (x *Cost) GetAssumed() int32 {
+	if x != nil {
+		return x.Assumed
+	}
+	return 0
+}
+
+func (x *Cost) GetUnknown() int32 {
+	if x != nil {
+		return x.Unknown
+	}
+	return 0
+}
+
+func (x *Cost) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // Accounting tells where the time of a job's workers went. Its parts add up to wanted_ms.
 type Accounting struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5026,7 +5135,7 @@ type Accounting struct {
 
 func (x *Accounting) Reset() {
 	*x = Accounting{}
-	mi := &file_elasticdl_proto_msgTypes[52]
+	mi := &file_elasticdl_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5038,7 +5147,7 @@ func (x *Accounting) String() string {
 func (*Accounting) ProtoMessage() {}
 
 func (x *Accounting) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[52]
+	mi := &file_elasticdl_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5051,7 +5160,7 @@ func (x *Accounting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accounting.ProtoReflect.Descriptor instead.
 func (*Accounting) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{52}
+	return file_elasticdl_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Accounting) GetWantedMs() int64 {
@@ -5105,7 +5214,7 @@ type LostTime struct {
 
 func (x *LostTime) Reset() {
 	*x = LostTime{}
-	mi := &file_elasticdl_proto_msgTypes[53]
+	mi := &file_elasticdl_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5117,7 +5226,7 @@ func (x *LostTime) String() string {
 func (*LostTime) ProtoMessage() {}
 
 func (x *LostTime) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[53]
+	mi := &file_elasticdl_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5130,7 +5239,7 @@ func (x *LostTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostTime.ProtoReflect.Descriptor instead.
 func (*LostTime) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{53}
+	return file_elasticdl_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *LostTime) GetCause() string {
@@ -5168,7 +5277,7 @@ type SlowWorker struct {
 
 func (x *SlowWorker) Reset() {
 	*x = SlowWorker{}
-	mi := &file_elasticdl_proto_msgTypes[54]
+	mi := &file_elasticdl_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5180,7 +5289,7 @@ func (x *SlowWorker) String() string {
 func (*SlowWorker) ProtoMessage() {}
 
 func (x *SlowWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[54]
+	mi := &file_elasticdl_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5193,7 +5302,7 @@ func (x *SlowWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlowWorker.ProtoReflect.Descriptor instead.
 func (*SlowWorker) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{54}
+	return file_elasticdl_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SlowWorker) GetWorker() int32 {
@@ -5239,7 +5348,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_elasticdl_proto_msgTypes[55]
+	mi := &file_elasticdl_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5251,7 +5360,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[55]
+	mi := &file_elasticdl_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5264,7 +5373,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{55}
+	return file_elasticdl_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Checkpoint) GetDir() string {
@@ -5325,7 +5434,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[56]
+	mi := &file_elasticdl_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5337,7 +5446,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[56]
+	mi := &file_elasticdl_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5350,7 +5459,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{56}
+	return file_elasticdl_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -5368,7 +5477,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[57]
+	mi := &file_elasticdl_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5380,7 +5489,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[57]
+	mi := &file_elasticdl_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5393,7 +5502,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{57}
+	return file_elasticdl_proto_rawDescGZIP(), []int{58}
 }
 
 type Variable struct {
@@ -5408,7 +5517,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[58]
+	mi := &file_elasticdl_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5420,7 +5529,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[58]
+	mi := &file_elasticdl_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5433,7 +5542,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{58}
+	return file_elasticdl_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Variable) GetName() string {
@@ -5479,7 +5588,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[59]
+	mi := &file_elasticdl_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5491,7 +5600,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[59]
+	mi := &file_elasticdl_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5504,7 +5613,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{59}
+	return file_elasticdl_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -5544,7 +5653,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[60]
+	mi := &file_elasticdl_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5556,7 +5665,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[60]
+	mi := &file_elasticdl_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5569,7 +5678,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{60}
+	return file_elasticdl_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -5590,7 +5699,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[61]
+	mi := &file_elasticdl_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5602,7 +5711,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[61]
+	mi := &file_elasticdl_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5615,7 +5724,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{61}
+	return file_elasticdl_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -5642,7 +5751,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[62]
+	mi := &file_elasticdl_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5654,7 +5763,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[62]
+	mi := &file_elasticdl_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5667,7 +5776,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{62}
+	return file_elasticdl_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -5696,7 +5805,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[63]
+	mi := &file_elasticdl_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5708,7 +5817,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[63]
+	mi := &file_elasticdl_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5721,7 +5830,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{63}
+	return file_elasticdl_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -5767,7 +5876,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[64]
+	mi := &file_elasticdl_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5779,7 +5888,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[64]
+	mi := &file_elasticdl_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5792,7 +5901,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{64}
+	return file_elasticdl_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -5867,7 +5976,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[65]
+	mi := &file_elasticdl_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5879,7 +5988,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[65]
+	mi := &file_elasticdl_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5892,7 +6001,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{65}
+	return file_elasticdl_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -6249,7 +6358,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xef\v\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x94\f\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -6307,7 +6416,16 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x13stuck_since_unix_ms\x18G \x01(\x03R\x10stuckSinceUnixMs\x125\n" +
 	"\n" +
 	"accounting\x18K \x01(\v2\x15.elasticdl.AccountingR\n" +
-	"accounting\"\xb4\x01\n" +
+	"accounting\x12#\n" +
+	"\x04cost\x18L \x01(\v2\x0f.elasticdl.CostR\x04cost\"\xa4\x01\n" +
+	"\x04Cost\x12\x14\n" +
+	"\x05spent\x18\x01 \x01(\x01R\x05spent\x12\x12\n" +
+	"\x04hour\x18\x02 \x01(\x01R\x04hour\x12\x1a\n" +
+	"\bmachines\x18\x03 \x03(\tR\bmachines\x12\x0e\n" +
+	"\x02of\x18\x04 \x01(\tR\x02of\x12\x18\n" +
+	"\aassumed\x18\x05 \x01(\x05R\aassumed\x12\x18\n" +
+	"\aunknown\x18\x06 \x01(\x05R\aunknown\x12\x12\n" +
+	"\x04text\x18\a \x01(\tR\x04text\"\xb4\x01\n" +
 	"\n" +
 	"Accounting\x12\x1b\n" +
 	"\twanted_ms\x18\x01 \x01(\x03R\bwantedMs\x12\x1f\n" +
@@ -6446,7 +6564,7 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                   // 0: elasticdl.Role
 	(TaskKind)(0),               // 1: elasticdl.TaskKind
@@ -6505,21 +6623,22 @@ var file_elasticdl_proto_goTypes = []any{
 	(*Incident)(nil),            // 54: elasticdl.Incident
 	(*Evaluation)(nil),          // 55: elasticdl.Evaluation
 	(*JobStatus)(nil),           // 56: elasticdl.JobStatus
-	(*Accounting)(nil),          // 57: elasticdl.Accounting
-	(*LostTime)(nil),            // 58: elasticdl.LostTime
-	(*SlowWorker)(nil),          // 59: elasticdl.SlowWorker
-	(*Checkpoint)(nil),          // 60: elasticdl.Checkpoint
-	(*StopRequest)(nil),         // 61: elasticdl.StopRequest
-	(*StopReply)(nil),           // 62: elasticdl.StopReply
-	(*Variable)(nil),            // 63: elasticdl.Variable
-	(*DeclareRequest)(nil),      // 64: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),        // 65: elasticdl.DeclareReply
-	(*TaskKey)(nil),             // 66: elasticdl.TaskKey
-	(*ProgressRequest)(nil),     // 67: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),       // 68: elasticdl.ProgressReply
-	(*ControlRequest)(nil),      // 69: elasticdl.ControlRequest
-	(*ControlReply)(nil),        // 70: elasticdl.ControlReply
-	nil,                         // 71: elasticdl.Evaluation.MetricsEntry
+	(*Cost)(nil),                // 57: elasticdl.Cost
+	(*Accounting)(nil),          // 58: elasticdl.Accounting
+	(*LostTime)(nil),            // 59: elasticdl.LostTime
+	(*SlowWorker)(nil),          // 60: elasticdl.SlowWorker
+	(*Checkpoint)(nil),          // 61: elasticdl.Checkpoint
+	(*StopRequest)(nil),         // 62: elasticdl.StopRequest
+	(*StopReply)(nil),           // 63: elasticdl.StopReply
+	(*Variable)(nil),            // 64: elasticdl.Variable
+	(*DeclareRequest)(nil),      // 65: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),        // 66: elasticdl.DeclareReply
+	(*TaskKey)(nil),             // 67: elasticdl.TaskKey
+	(*ProgressRequest)(nil),     // 68: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),       // 69: elasticdl.ProgressReply
+	(*ControlRequest)(nil),      // 70: elasticdl.ControlRequest
+	(*ControlReply)(nil),        // 71: elasticdl.ControlReply
+	nil,                         // 72: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
@@ -6541,7 +6660,7 @@ var file_elasticdl_proto_depIdxs = []int32{
 	2,  // 16: elasticdl.HeartbeatRequest.stage:type_name -> elasticdl.Stage
 	23, // 17: elasticdl.HeartbeatRequest.spent:type_name -> elasticdl.Spent
 	3,  // 18: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	63, // 19: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	64, // 19: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
 	25, // 20: elasticdl.HeartbeatReply.hung:type_name -> elasticdl.Hung
 	31, // 21: elasticdl.ReportStacksRequest.stacks:type_name -> elasticdl.ProcessStack
 	31, // 22: elasticdl.StacksReply.stacks:type_name -> elasticdl.ProcessStack
@@ -6556,58 +6675,59 @@ var file_elasticdl_proto_depIdxs = []int32{
 	41, // 31: elasticdl.Member.crew:type_name -> elasticdl.Crew
 	0,  // 32: elasticdl.PodStatus.role:type_name -> elasticdl.Role
 	52, // 33: elasticdl.PodStatus.processes:type_name -> elasticdl.ProcessStatus
-	71, // 34: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	72, // 34: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
 	55, // 35: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
 	51, // 36: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	60, // 37: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	61, // 37: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
 	26, // 38: elasticdl.JobStatus.saved:type_name -> elasticdl.Saved
 	54, // 39: elasticdl.JobStatus.history:type_name -> elasticdl.Incident
 	53, // 40: elasticdl.JobStatus.conditions:type_name -> elasticdl.Condition
-	57, // 41: elasticdl.JobStatus.accounting:type_name -> elasticdl.Accounting
-	58, // 42: elasticdl.Accounting.lost:type_name -> elasticdl.LostTime
-	59, // 43: elasticdl.Accounting.slow:type_name -> elasticdl.SlowWorker
-	63, // 44: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	66, // 45: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	9,  // 46: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
-	7,  // 47: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	13, // 48: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	19, // 49: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	22, // 50: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	40, // 51: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	14, // 52: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
-	32, // 53: elasticdl.Master.ReportStacks:input_type -> elasticdl.ReportStacksRequest
-	34, // 54: elasticdl.Master.ReportNotice:input_type -> elasticdl.ReportNoticeRequest
-	50, // 55: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	48, // 56: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	61, // 57: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	36, // 58: elasticdl.Job.Stacks:input_type -> elasticdl.StacksRequest
-	38, // 59: elasticdl.Job.Watch:input_type -> elasticdl.WatchRequest
-	5,  // 60: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
-	64, // 61: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	67, // 62: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	69, // 63: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	8,  // 64: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	17, // 65: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	20, // 66: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	30, // 67: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	43, // 68: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	15, // 69: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
-	33, // 70: elasticdl.Master.ReportStacks:output_type -> elasticdl.ReportStacksReply
-	35, // 71: elasticdl.Master.ReportNotice:output_type -> elasticdl.ReportNoticeReply
-	56, // 72: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	49, // 73: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	62, // 74: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	37, // 75: elasticdl.Job.Stacks:output_type -> elasticdl.StacksReply
-	39, // 76: elasticdl.Job.Watch:output_type -> elasticdl.WatchReply
-	6,  // 77: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
-	65, // 78: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	68, // 79: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	70, // 80: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	64, // [64:81] is the sub-list for method output_type
-	47, // [47:64] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	58, // 41: elasticdl.JobStatus.accounting:type_name -> elasticdl.Accounting
+	57, // 42: elasticdl.JobStatus.cost:type_name -> elasticdl.Cost
+	59, // 43: elasticdl.Accounting.lost:type_name -> elasticdl.LostTime
+	60, // 44: elasticdl.Accounting.slow:type_name -> elasticdl.SlowWorker
+	64, // 45: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	67, // 46: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	9,  // 47: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	7,  // 48: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	13, // 49: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	19, // 50: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	22, // 51: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	40, // 52: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	14, // 53: elasticdl.Master.Vouch:input_type -> elasticdl.VouchRequest
+	32, // 54: elasticdl.Master.ReportStacks:input_type -> elasticdl.ReportStacksRequest
+	34, // 55: elasticdl.Master.ReportNotice:input_type -> elasticdl.ReportNoticeRequest
+	50, // 56: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	48, // 57: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	62, // 58: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	36, // 59: elasticdl.Job.Stacks:input_type -> elasticdl.StacksRequest
+	38, // 60: elasticdl.Job.Watch:input_type -> elasticdl.WatchRequest
+	5,  // 61: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
+	65, // 62: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	68, // 63: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	70, // 64: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	8,  // 65: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	17, // 66: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	20, // 67: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	30, // 68: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	43, // 69: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	15, // 70: elasticdl.Master.Vouch:output_type -> elasticdl.VouchReply
+	33, // 71: elasticdl.Master.ReportStacks:output_type -> elasticdl.ReportStacksReply
+	35, // 72: elasticdl.Master.ReportNotice:output_type -> elasticdl.ReportNoticeReply
+	56, // 73: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	49, // 74: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	63, // 75: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	37, // 76: elasticdl.Job.Stacks:output_type -> elasticdl.StacksReply
+	39, // 77: elasticdl.Job.Watch:output_type -> elasticdl.WatchReply
+	6,  // 78: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
+	66, // 79: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	69, // 80: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	71, // 81: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	65, // [65:82] is the sub-list for method output_type
+	48, // [48:65] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -6627,7 +6747,7 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   67,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -106,6 +106,8 @@ type home interface {
 	Stacks(ctx context.Context, name string) (*wire.StacksReply, error)
 	View(ctx context.Context, name string) (role.View, error)
 	Evidence(ctx context.Context, name string) ([]role.Evidence, error)
+	// nil: no price is known
+	Cost(ctx context.Context, s *wire.JobStatus) *wire.Cost
 }
 
 // find returns the home of a job. Without flags it is this machine if it has a job of that name,
@@ -144,6 +146,9 @@ func (w *location) find(cmd *cobra.Command, name string) (home, error) {
 
 // localJobs are the jobs on this machine.
 type localJobs struct{}
+
+// Cost returns nil: this machine has no price.
+func (localJobs) Cost(context.Context, *wire.JobStatus) *wire.Cost { return nil }
 
 func (localJobs) Status(ctx context.Context, name string) (*wire.JobStatus, error) {
 	return local.Status(ctx, name)

@@ -133,6 +133,7 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return hint(err)
 			}
+			s.Cost = home.Cost(cmd.Context(), s)
 			if !format.json() {
 				_, err := fmt.Fprint(cmd.OutOrStdout(), statusText(s, time.Now()))
 				return err

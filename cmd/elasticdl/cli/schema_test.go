@@ -22,7 +22,7 @@ var described = []protoreflect.MessageDescriptor{
 	(&wire.ProcessStatus{}).ProtoReflect().Descriptor(), (&wire.Checkpoint{}).ProtoReflect().Descriptor(),
 	(&wire.Saved{}).ProtoReflect().Descriptor(), (&wire.Evaluation{}).ProtoReflect().Descriptor(),
 	(&wire.Accounting{}).ProtoReflect().Descriptor(), (&wire.LostTime{}).ProtoReflect().Descriptor(),
-	(&wire.SlowWorker{}).ProtoReflect().Descriptor(),
+	(&wire.SlowWorker{}).ProtoReflect().Descriptor(), (&wire.Cost{}).ProtoReflect().Descriptor(),
 }
 
 // The tables of docs/json.md are those of the messages; -update writes them.

@@ -410,6 +410,7 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 		row("Last failure", oneLine(s.Failure))
 	}
 	row("Recovery", recovery(s))
+	row("Cost", s.GetCost().GetText())
 	w.Flush()
 	if len(s.Pods) > 0 {
 		b.WriteString("\n" + podTable(s, now))

@@ -122,6 +122,10 @@ func TestViews(t *testing.T) {
 	golden(t, "screen-ring", screen(ringing(), 100, 24, now))
 	golden(t, "line", progressLine(running(), now)+"\n")
 	golden(t, "status", statusText(running(), now))
+	billed := running()
+	billed.Namespace, billed.Cost = "default", &wire.Cost{Spent: 0.84, Hour: 0.42,
+		Text: "about 0.84 $ so far, 0.42 $/h now (m6i.large on demand; prices of us-east-1, 2026-07)"}
+	golden(t, "status-cost", statusText(billed, now))
 	golden(t, "status-ring", statusText(ringing(), now))
 	over := ringing()
 	over.State, over.EndedUnixMs, over.World, over.WorldSize, over.Workers, over.Pods = "Stopped",

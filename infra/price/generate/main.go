@@ -1,6 +1,7 @@
-// Command generate writes the tables of package price from the price lists of two projects that
-// keep them current: for AWS zz_generated.pricing_aws.go of aws/karpenter-provider-aws, for Google
-// initial-prices.json of cloudpilot-ai/karpenter-provider-gcp.
+// Command generate writes the tables of package trainer/elastic/price from the price lists of two
+// projects that keep them current: for AWS zz_generated.pricing_aws.go of
+// aws/karpenter-provider-aws, for Google initial-prices.json of
+// cloudpilot-ai/karpenter-provider-gcp.
 //
 //	go run ./infra/price/generate -aws FILE -aws_source "v1.15.1" -gcp FILE -gcp_source "commit …"
 package main
@@ -30,7 +31,7 @@ func main() {
 	gcp := flag.String("gcp", "", "initial-prices.json")
 	gcpSource := flag.String("gcp_source", "",
 		"commit of karpenter-provider-gcp and its date, for the table's first lines")
-	out := flag.String("out", "infra/price", "directory of the tables")
+	out := flag.String("out", "trainer/elastic/price", "directory of the tables")
 	flag.Parse()
 	for _, table := range []struct {
 		from, to string
