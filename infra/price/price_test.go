@@ -247,8 +247,8 @@ func TestOver(t *testing.T) {
 		t.Errorf("budget %d: %s", most, got)
 	}
 	got := e.Over(most - 1)
-	if e.Most() != 0.792 || !strings.HasPrefix(got, "the stack may cost up to 578 $ a month (costMost, 0.79 $/h, for "+
-		"730 hours), and budget.monthly is 578") {
+	if e.Most() != 1.335 || !strings.HasPrefix(got, "the stack may cost up to 975 $ a month (costMost, 1.33 $/h, for "+
+		"730 hours), and budget.monthly is 974") {
 		t.Errorf("%v: %s", e.Most(), got)
 	}
 }
