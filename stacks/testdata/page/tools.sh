@@ -38,6 +38,7 @@ case "$tool $all" in
 
 "aws sts get-caller-identity"*) echo 123456789012 ;;
 "aws service-quotas "*) echo 12.0 ;;
+"aws ce update-cost-allocation-tags-status --cost-allocation-tags-status TagKey=elasticdl-stack,Status=Active") ;;
 "aws ec2 describe-instance-type-offerings "*) echo us-west-2a ;;
 "aws ec2 describe-network-interfaces --filters Name=vpc-id,Values=vpc-"*) echo eni-1 ;;
 "aws ec2 delete-network-interface --network-interface-id eni-1") ;;
@@ -72,6 +73,8 @@ case "$tool $all" in
 "gcloud iam service-accounts add-iam-policy-binding pulumi-gke"*"@a-project.iam.gserviceaccount.com --project=a-project --role=roles/iam.workloadIdentityUser --member=principal://iam.googleapis.com/projects/1/"*"/subject/repo:owner/name:environment:gke"*) ;;
 "gcloud projects add-iam-policy-binding a-project --condition=None --member=serviceAccount:pulumi-gke"*"@a-project.iam.gserviceaccount.com --role=roles/"?*) ;;
 
+"gcloud billing projects describe a-project "*) echo 012345-567890-ABCDEF ;;
+"gcloud billing accounts add-iam-policy-binding 012345-567890-ABCDEF --member=serviceAccount:pulumi-gke"*" --role=roles/billing."?*) ;;
 "aws s3api create-bucket --bucket a-bucket --region us-west-2 "* | "aws s3api put-bucket-versioning --bucket a-bucket "*) ;;
 "aws kms create-key --region us-west-2 "*) echo a-key ;;
 "aws kms create-alias --alias-name alias/pulumi --region us-west-2 --target-key-id a-key") ;;
