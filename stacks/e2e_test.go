@@ -48,12 +48,17 @@ func (s *site) testObjects(t *testing.T) {
 		{"gke", func(config section) {
 			config["gcp:project"] = "elasticdl-test"
 			sub(config, "elasticdl:gke")["authorizedNetworks"] = []any{section{"cidr": "198.51.100.7/32"}}
+			sub(config, "elasticdl:gke")["filestore"] = section{"tier": "BASIC_HDD", "capacityGb": 1024, "share": "data"}
 			sub(config, "elasticdl:platform")["networkPolicy"] = true
 		}, "networking.k8s.io/v1/NetworkPolicy"},
 		{"eks", func(config section) {
 			sub(config, "elasticdl:eks")["authorizedNetworks"] = []any{section{"cidr": "198.51.100.7/32"}}
-			sub(config, "elasticdl:eks")["gpuGroup"] = section{"instanceTypes": []any{"g4dn.xlarge"},
-				"gpus": 1, "maxNodes": 1}
+			// the kinds of Auto Mode are Amazon's: see testNodePools
+			eks := sub(config, "elasticdl:eks")
+			delete(eks, "pools")
+			eks["nodes"], eks["efs"] = "groups", section{"throughputMode": "elastic"}
+			eks["systemGroup"] = section{"minNodes": 1, "desiredNodes": 1, "maxNodes": 3}
+			eks["gpuGroup"] = section{"instanceTypes": []any{"g4dn.xlarge"}, "gpus": 1, "maxNodes": 1}
 			sub(config, "elasticdl:platform")["networkPolicy"] = true
 			sub(config, "elasticdl:platform")["storageClass"] = "elasticdl-efs"
 		}, "networking.k8s.io/v1/NetworkPolicy storage.k8s.io/v1/StorageClass apps/v1/DaemonSet"},

@@ -36,7 +36,7 @@ func TestWrongSettings(t *testing.T) {
 			"gcp:project: missing", "elasticdl:gke.workrPool: unknown field; did you mean workerPool?",
 			"elasticdl:gke.authorizedNetworks[0].cidr: 0.0.0.0/0",
 			"elasticdl:gke.ranges.pods: 10.4.0.0/33: expected a CIDR",
-			"elasticdl:gke.systemPool.maxNodes: 2", "elasticdl:gke.workerPool.gpus: 1: GPUs are in gke.gpuPool only",
+			"elasticdl:gke.systemPool.maxNodes: 2", "elasticdl:gke.workerPool.gpus: 1: GPUs are in gke.gpuPool or a pool",
 			"elasticdl:gke.filestore.capacityGb: 1000",
 			"elasticdl:platform.networkPolicy: \"yes\": expected true or false",
 			"elasticdl:job.worker.priority.clas: unknown field", "elasticdl:job.minWorkers: 9: more than maxWorkers=3",
