@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/elasticdl/elasticdl/infra/gke"
 	"github.com/elasticdl/elasticdl/infra/karpenter"
 )
 
@@ -25,11 +26,13 @@ func (tr *trial) defineNodePools() {
 	tr.run("kubectl", "wait", "--for=condition=Established", "--timeout=1m", "-f", karpenterDefinitions)
 }
 
-// The API server validates the pools and classes of stacks by Karpenter's resource definitions. That
-// of a class of Auto Mode is served by Amazon only.
+// The API server validates the pools and classes of stacks: by Karpenter's resource definitions, and
+// by testdata/definitions.yaml where only the cloud has them.
 func (s *site) testNodePools(t *testing.T) {
 	tr := &trial{site: s, t: t, namespace: "default"}
 	tr.defineNodePools()
+	tr.run("kubectl", "apply", "--server-side", "-f", "testdata/definitions.yaml")
+	tr.run("kubectl", "wait", "--for=condition=Established", "--timeout=1m", "-f", "testdata/definitions.yaml")
 	workers := karpenter.Pool{Name: "workers", Class: karpenter.EC2, Types: []string{"m6i.large"}, Arch: "amd64",
 		Zones: []string{"us-west-2a"}, Capacity: []string{"spot", "on-demand"}, Limit: 20, CPUs: 40,
 		Labels:    map[string]string{"elasticdl.org/pool": "workers"},
@@ -43,9 +46,12 @@ func (s *site) testNodePools(t *testing.T) {
 		Group: "sg-1", DiskGB: 100, Tags: map[string]string{"team": "ml"}, Image: "al2023@latest"}
 	held := class
 	held.Name, held.Reservation = "held", "cr-0123456789abcdef0"
+	ofAuto := held
+	ofAuto.Name, ofAuto.Kind = "auto", karpenter.Auto
 	var text strings.Builder
 	for _, o := range []any{karpenter.NodePool(core), karpenter.NodePool(workers), karpenter.NodePool(auto),
-		karpenter.NodePool(reserved), karpenter.NodeClass(class), karpenter.NodeClass(held)} {
+		karpenter.NodePool(reserved), karpenter.NodeClass(class), karpenter.NodeClass(held), karpenter.NodeClass(ofAuto),
+		gke.ComputeClass("cheap", "cheap-1", "cheap-on-demand-1")} {
 		one, err := yaml.Marshal(o)
 		if err != nil {
 			t.Fatal(err)
@@ -61,6 +67,8 @@ func (s *site) testNodePools(t *testing.T) {
 		{"elasticdl.org/pool: workers", "karpenter.sh/pool: core", `label domain "karpenter.sh" is restricted`},
 		{"httpTokens: required", "httpTokens: maybe", `Unsupported value: "maybe"`},
 		{"id: subnet-1", "id: sub-1", "spec.subnetSelectorTerms[0].id"},
+		{"ephemeralStorage:", "storage:", `unknown field "spec.storage"`},
+		{"whenUnsatisfiable: DoNotScaleUp", "whenUnsatisfiable: Wait", `Unsupported value: "Wait"`},
 	} {
 		file := filepath.Join(t.TempDir(), "pools.yaml")
 		changed := strings.Replace(text.String(), test.from, test.to, 1)

@@ -47,6 +47,9 @@ func (e *examination) amazon(s *settings.Settings) {
 		actions = append(slices.Clone(actions), "budgets:ModifyBudget")
 		e.amazonTag(ask)
 	}
+	if s.EKS.Nodes == settings.NodesKarpenter {
+		actions = append(slices.Clone(actions), "sqs:CreateQueue", "events:PutRule", "iam:CreateInstanceProfile")
+	}
 	e.amazonRights(ask, who.Arn, actions)
 	e.amazonQuotas(ask, s)
 }

@@ -34,7 +34,8 @@ func (p *parts) addCluster() error {
 		if err != nil {
 			return err
 		}
-		attached = append(append(attached, may), p.attached...)
+		// nodes end with the cluster, and before their way out
+		attached = slices.Concat(attached, []pulumi.Resource{may}, p.attached, p.net.ways)
 	}
 	// Amazon creates this log group if it does not exist, without expiry, and keeps it when the
 	// cluster is deleted.

@@ -114,16 +114,21 @@ func (p *parts) result() *infra.Cluster {
 			DevicePlugin: p.e.Nodes != settings.NodesAuto}
 	}
 	for _, g := range p.pools() {
-		switch g.Name {
-		case p.s.WorkerPool:
+		switch {
+		case g.Name != p.s.WorkersOn():
+		case p.s.WorkerPool != "" || p.s.AsksForGPUs():
 			c.Pool = p.nodesOf(g)
-		case p.s.WorkersOn():
+		default:
 			c.Workers = p.nodesOf(g)
+		}
+		if g.Name == settings.CorePool && p.e.Nodes == settings.NodesKarpenter {
+			c.Tolerations = settings.Tolerations(taintsOf(g, p.e.Nodes))
 		}
 	}
 	c.Charts, c.Nodes = p.charts, p.makers
-	if p.e.Nodes == settings.NodesKarpenter {
+	if p.e.Nodes == settings.NodesKarpenter || p.e.Nodes == settings.NodesAuto && p.e.EFS != nil {
 		// Nodes that Karpenter has made are not the cluster's: they end only with the objects in it.
+		// Those of Auto Mode end with the cluster, and must end before the mounts of their files.
 		c.Resource = nil
 	}
 	return c

@@ -29,9 +29,9 @@ var autoPolicies = []string{"AmazonEKSComputePolicy", "AmazonEKSBlockStoragePoli
 	"AmazonEKSLoadBalancingPolicy", "AmazonEKSNetworkingPolicy"}
 
 // autoRole creates the role of the nodes of Auto Mode, before the cluster, which names it. EKS gives
-// it access to the cluster.
+// it access to the cluster, of another kind than that of the nodes of groups: a role has one kind.
 func (p *parts) autoRole() (err error) {
-	p.nodeRole, p.attached, err = p.role("node", trusts("ec2.amazonaws.com"), "AmazonEKSWorkerNodeMinimalPolicy",
+	p.nodeRole, p.attached, err = p.role("auto-node", trusts("ec2.amazonaws.com"), "AmazonEKSWorkerNodeMinimalPolicy",
 		"AmazonEC2ContainerRegistryPullOnly")
 	return err
 }
@@ -56,11 +56,16 @@ func (p *parts) mayTag() string {
 		"spot-instances-request"} {
 		made = append(made, fmt.Sprintf("arn:%s:ec2:%s:*:%s/*", p.partition.Partition, p.e.Region, kind))
 	}
-	own := "${aws:PrincipalTag/eks:eks-cluster-name}"
+	own := map[string]string{"aws:RequestTag/eks:eks-cluster-name": "${aws:PrincipalTag/eks:eks-cluster-name}"}
 	return document(statement{Effect: "Allow",
+		Action: []string{"ec2:CreateNetworkInterface"}, Resource: []string{
+			fmt.Sprintf("arn:%s:ec2:%s:*:network-interface/*", p.partition.Partition, p.e.Region)},
+		Condition: map[string]any{"StringEquals": own,
+			"StringLike": map[string]string{"aws:RequestTag/eks:kubernetes-cni-node-name": "*"}},
+	}, statement{Effect: "Allow",
 		Action: []string{"ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateLaunchTemplate"}, Resource: made,
 		Condition: map[string]any{
-			"StringEquals": map[string]string{"aws:RequestTag/eks:eks-cluster-name": own},
+			"StringEquals": own,
 			"StringLike": map[string]string{"aws:RequestTag/eks:kubernetes-node-class-name": "*",
 				"aws:RequestTag/eks:kubernetes-node-pool-name": "*"},
 		}})
@@ -68,7 +73,6 @@ func (p *parts) mayTag() string {
 
 // addAuto adds what a cluster in Auto Mode needs besides: the driver of EFS, and the pools.
 func (p *parts) addAuto() error {
-	// This is deleted before the mounts, as nodes are: Amazon ends the nodes with the cluster.
 	if p.e.EFS != nil {
 		driver, err := p.driver(p.mounted)
 		if err != nil {
@@ -105,7 +109,7 @@ func (p *parts) addPools(kind karpenter.Kind, identity pulumi.StringInput) error
 			made.Kept = []string{"spec.tags"}
 		}
 		p.makers = append(p.makers, made, infra.Object{Name: "pool-" + g.Name,
-			Object: karpenter.NodePool(poolOf(g, kind)),
+			Object: karpenter.NodePool(poolOf(g, p.e.Nodes, kind)),
 			Fixed:  []string{"spec.template.spec.nodeClassRef.group", "spec.template.spec.nodeClassRef.kind"}})
 	}
 	return nil
@@ -121,7 +125,7 @@ func (p *parts) nodeTags(g settings.NamedGroup) map[string]string {
 }
 
 // poolOf returns a pool of valid settings.
-func poolOf(g settings.NamedGroup, kind karpenter.Kind) karpenter.Pool {
+func poolOf(g settings.NamedGroup, nodes string, kind karpenter.Kind) karpenter.Pool {
 	idle, _ := time.ParseDuration(g.IdleAfter) // settings have checked it
 	of := karpenter.Pool{
 		Name: g.Name, Class: kind, Types: g.InstanceTypes, Arch: "amd64", Zones: g.Zones,
@@ -139,7 +143,7 @@ func poolOf(g settings.NamedGroup, kind karpenter.Kind) karpenter.Pool {
 	case g.Spot:
 		of.Capacity = []string{"spot"}
 	}
-	for _, t := range taintsOf(g, true) {
+	for _, t := range taintsOf(g, nodes) {
 		of.Taints = append(of.Taints, karpenter.Taint(t))
 	}
 	if kind == karpenter.Auto {
@@ -214,13 +218,6 @@ func (p *parts) addNotices() (*untyped, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := p.register("aws:sqs/queuePolicy:QueuePolicy", "notices", pulumi.Map{"queueUrl": queue.ID(),
-		"policy": queue.Arn.ApplyT(func(arn string) string {
-			return document(statement{Effect: "Allow", Principal: map[string]string{"Service": "events.amazonaws.com"},
-				Action: []string{"sqs:SendMessage"}, Resource: []string{arn}})
-		}).(pulumi.StringOutput)}); err != nil {
-		return nil, err
-	}
 	pattern, err := json.Marshal(map[string]any{"source": []string{"aws.ec2", "aws.health"}, "detail-type": []string{
 		"EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation",
 		"EC2 Instance State-change Notification", "EC2 Capacity Reservation Instance Interruption Warning",
@@ -232,6 +229,15 @@ func (p *parts) addNotices() (*untyped, error) {
 		"name": pulumi.String(name), "eventPattern": pulumi.String(string(pattern)), "tags": p.tags(p.name + "-notices"),
 	}, pulumi.DeleteBeforeReplace(true))
 	if err != nil {
+		return nil, err
+	}
+	if _, err := p.register("aws:sqs/queuePolicy:QueuePolicy", "notices", pulumi.Map{"queueUrl": queue.ID(),
+		"policy": pulumi.All(queue.Arn, rule.Arn).ApplyT(func(arns []any) string {
+			return document(statement{Effect: "Allow", Principal: map[string]string{"Service": "events.amazonaws.com"},
+				Action: []string{"sqs:SendMessage"}, Resource: []string{arns[0].(string)},
+				// no rule of others sends notices
+				Condition: map[string]any{"ArnEquals": map[string]any{"aws:SourceArn": arns[1]}}})
+		}).(pulumi.StringOutput)}); err != nil {
 		return nil, err
 	}
 	_, err = p.register("aws:cloudwatch/eventTarget:EventTarget", "notices", pulumi.Map{
@@ -288,6 +294,10 @@ func (p *parts) launches(queue, nodeRole string) []statement {
 		allow(has, []string{"ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"}, ours("instance", "launch-template")...),
 		allow(map[string]any{"StringEquals": equals{"iam:PassedToService": "ec2.amazonaws.com"}},
 			[]string{"iam:PassRole"}, nodeRole),
+		// an account that never had spot instances has no such role
+		allow(map[string]any{"StringEquals": equals{"iam:AWSServiceName": "spot.amazonaws.com"}},
+			[]string{"iam:CreateServiceLinkedRole"}, fmt.Sprintf("arn:%s:iam::%s:role/aws-service-role/spot.amazonaws.com/*",
+				p.partition.Partition, p.account)),
 		allow(nil, []string{"sqs:DeleteMessage", "sqs:GetQueueUrl", "sqs:ReceiveMessage"}, queue),
 	}
 }

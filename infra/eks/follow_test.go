@@ -12,8 +12,11 @@ import (
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 
+	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/infra/trainingjob"
 	"github.com/elasticdl/elasticdl/test/graph"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // following returns the settings of a stack whose nodes follow the pods.
@@ -97,11 +100,11 @@ func TestAutoMode(t *testing.T) {
 		"kubernetesNetworkConfig.elasticLoadBalancing.enabled"} {
 		wrong = append(wrong, is(cluster, path, "true")...)
 	}
-	wrong = append(wrong, is(cluster, "computeConfig.nodeRoleArn", "arn:aws:iam::"+account+":role/elasticdl-test-node")...)
+	wrong = append(wrong, is(cluster, "computeConfig.nodeRoleArn", "arn:aws:iam::"+account+":role/elasticdl-test-auto-node")...)
 	var has []string
 	for _, r := range v.of("aws:iam/rolePolicyAttachment:RolePolicyAttachment") {
 		has = append(has, r.Name)
-		wrong = append(wrong, v.waitIf(strings.HasPrefix(r.Name, "cluster-") || strings.HasPrefix(r.Name, "node-"),
+		wrong = append(wrong, v.waitIf(strings.HasPrefix(r.Name, "cluster-") || strings.HasPrefix(r.Name, "auto-node-"),
 			cluster, r)...)
 	}
 	for _, policy := range autoPolicies {
@@ -109,12 +112,19 @@ func TestAutoMode(t *testing.T) {
 			wrong = append(wrong, "the cluster's role lacks "+policy)
 		}
 	}
-	if !slices.Contains(has, "node-AmazonEKSWorkerNodeMinimalPolicy") ||
-		slices.Contains(has, "node-AmazonEKS_CNI_Policy") {
+	if !slices.Contains(has, "auto-node-AmazonEKSWorkerNodeMinimalPolicy") ||
+		slices.ContainsFunc(has, func(name string) bool { return strings.HasSuffix(name, "_CNI_Policy") }) {
 		wrong = append(wrong, fmt.Sprintf("the nodes' role has %v", has))
 	}
-	if c := v.cluster; c.GPU.DevicePlugin || c.Resource == nil || len(c.Charts) > 0 {
+	// nodes end before their way out, and, by objects of their own, before the mounts of their files
+	wrong = append(wrong, v.wait([]*graph.Resource{cluster}, v.named("aws:ec2/route:Route", "private-us-west-2a")...)...)
+	if c := v.cluster; c.GPU.DevicePlugin || c.Resource != nil || len(c.Charts) > 0 {
 		wrong = append(wrong, fmt.Sprintf("%+v", c))
+	}
+	s := following(settings.NodesAuto)
+	s.EKS.EFS = nil
+	if v, err := record(s, false); err != nil || v.cluster.Resource == nil {
+		wrong = append(wrong, "without files the objects end with the cluster")
 	}
 	for _, w := range slices.Concat(wrong, v.missing) {
 		t.Error(w)
@@ -150,14 +160,22 @@ func TestKarpenterRights(t *testing.T) {
 		})
 		all := slices.ContainsFunc(s.Resource, func(r string) bool { return strings.HasSuffix(r, "*") })
 		condition, _ := json.Marshal(s.Condition)
-		shared := slices.ContainsFunc(s.Resource, func(r string) bool { return strings.HasSuffix(r, ":subnet/*") })
-		if !reads && all && !shared && !strings.Contains(string(condition), "kubernetes.io/cluster/elasticdl-test") {
-			t.Errorf("%v on %v without a condition on this cluster: %s", s.Action, s.Resource, condition)
-		}
-		for _, r := range s.Resource {
-			if shared && strings.Contains(r, ":instance/") {
-				t.Errorf("%v on %s without a condition", s.Action, r)
+		switch {
+		case reads || !all:
+		case slices.Equal(s.Action, []string{"iam:CreateServiceLinkedRole"}):
+			if string(condition) != `{"StringEquals":{"iam:AWSServiceName":"spot.amazonaws.com"}}` {
+				t.Errorf("%v with %s", s.Action, condition)
 			}
+		case s.Condition == nil: // of others, that a new instance uses
+			for i, r := range s.Resource {
+				s.Resource[i] = r[strings.LastIndex(r, ":")+1:]
+			}
+			if want := "[image/* snapshot/* security-group/* subnet/* capacity-reservation/*]"; fmt.Sprint(s.Resource) != want ||
+				fmt.Sprint(s.Action) != "[ec2:RunInstances ec2:CreateFleet]" {
+				t.Errorf("%v on %v without a condition", s.Action, s.Resource)
+			}
+		case !strings.Contains(string(condition), "kubernetes.io/cluster/elasticdl-test"):
+			t.Errorf("%v on %v without a condition on this cluster: %s", s.Action, s.Resource, condition)
 		}
 	}
 	is := v.named("aws:eks/podIdentityAssociation:PodIdentityAssociation", "karpenter")
@@ -213,7 +231,83 @@ func TestPlacesOfWorkers(t *testing.T) {
 	}
 }
 
-// A cluster in Auto Mode does not leave it.
+// Pods of a job fit on nodes of the stack, whatever pools there are: they select labels that the
+// nodes of some pool have, and tolerate all its taints.
+func TestPodsFitSomePool(t *testing.T) {
+	gpu := map[string]string{"nvidia.com/gpu": "1"}
+	taint := []settings.Taint{{Key: "team", Value: "a", Effect: "NoSchedule"}}
+	of := func(name, kind string, gpus int, taints []settings.Taint) settings.EKSPool {
+		return settings.EKSPool{Name: name, Taints: taints, EKSGroup: settings.EKSGroup{InstanceTypes: []string{kind},
+			GPUs: gpus, MaxNodes: 2, DiskGB: 100}}
+	}
+	lists := [][]settings.EKSPool{nil, {of("a", "m6i.large", 0, nil)}, {of("a", "m6i.large", 0, taint)},
+		{of("c", "g6.xlarge", 1, taint), of("a", "m6i.large", 0, taint)}, {of("r", "m7g.large", 0, nil)},
+		{of("c", "g6.xlarge", 1, nil), of("d", "p5.48xlarge", 8, taint)}}
+	for _, how := range []string{settings.NodesAuto, settings.NodesKarpenter, settings.NodesGroups} {
+		for i, pools := range lists {
+			for _, cards := range []bool{false, true} {
+				for _, older := range []bool{false, true} {
+					s := following(how)
+					s.EKS.Pools = pools
+					if s.Job.Worker.Limit = nil; cards {
+						s.Job.Worker.Limit = gpu
+					}
+					if older {
+						s.EKS.WorkerGroup, s.EKS.GPUGroup = own().EKS.WorkerGroup, own().EKS.GPUGroup
+					}
+					v, err := record(s, false)
+					if err != nil {
+						t.Fatal(err)
+					}
+					all := slices.Concat(s.EKS.Groups(), s.EKS.NodePools())
+					if cards && !slices.ContainsFunc(all, func(g settings.NamedGroup) bool { return g.GPUs > 0 }) {
+						continue // the settings refuse such a job
+					}
+					for _, role := range []string{"master_pod_spec", "worker_pod_spec"} {
+						if why := unplaced(v.cluster, s, role, cards && role == "worker_pod_spec", all); why != "" {
+							t.Errorf("%s, pools %d, GPUs %v, older groups %v: %s: %s", how, i, cards, older, role, why)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// unplaced returns why no node of any group takes a pod of a role, or "".
+func unplaced(c *infra.Cluster, s *settings.Settings, role string, cards bool, all []settings.NamedGroup) string {
+	placed := trainingjob.Placed(s.Job, c)
+	var spec map[string]struct {
+		NodeSelector map[string]string
+		Tolerations  []job.Toleration
+	}
+	if placed.ClusterSpecJSON != "" {
+		if err := json.Unmarshal([]byte(placed.ClusterSpecJSON), &spec); err != nil {
+			return err.Error()
+		}
+	}
+	pod := spec[role]
+	if cards { // as the manifest of a pod with GPUs has it
+		pod.Tolerations = append(pod.Tolerations, job.Toleration{Key: gpuTaint, Operator: "Exists"})
+	}
+	for _, g := range all {
+		labels, fits := labelsOf(g), !cards || g.GPUs > 0
+		for key, value := range pod.NodeSelector {
+			fits = fits && labels[key] == value
+		}
+		for _, taint := range taintsOf(g, s.EKS.Nodes) {
+			fits = fits && slices.ContainsFunc(pod.Tolerations, func(o job.Toleration) bool {
+				return o.Key == taint.Key && (o.Operator == "Exists" || o.Value == taint.Value)
+			})
+		}
+		if fits {
+			return ""
+		}
+	}
+	return fmt.Sprintf("selects %v, tolerates %v", pod.NodeSelector, pod.Tolerations)
+}
+
+// A cluster in Auto Mode does not leave it, and one that turns to it has no NetworkPolicies meanwhile.
 func TestAutoStays(t *testing.T) {
 	s := own()
 	auto := func(token string, args, result resource.PropertyMap) {
@@ -225,6 +319,16 @@ func TestAutoStays(t *testing.T) {
 		}
 	}
 	if _, err := record(s, true, auto); err == nil || !strings.Contains(err.Error(), "has Auto Mode") {
+		t.Error(err)
+	}
+	s = following(settings.NodesAuto)
+	groups := func(token string, args, result resource.PropertyMap) {
+		if auto(token, args, result); token == "aws:eks/getCluster:getCluster" {
+			delete(result, "computeConfigs")
+		}
+	}
+	s.Platform.NetworkPolicy = true
+	if _, err := record(s, true, groups); err == nil || !strings.Contains(err.Error(), "set it to false for this update") {
 		t.Error(err)
 	}
 }

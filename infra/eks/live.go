@@ -72,6 +72,10 @@ func (p *parts) lookUpLive() (*live, error) {
 			l.control = append(l.control, subnetRange{s.AvailabilityZone, s.CidrBlock})
 		}
 	}
+	if p.e.Nodes == settings.NodesAuto && !l.auto && p.s.Platform.NetworkPolicy {
+		return nil, fmt.Errorf("platform.networkPolicy: true: while the cluster %s turns to Auto Mode, its nodes obey "+
+			"no NetworkPolicies: set it to false for this update, and to true in the next", p.name)
+	}
 	names, err := eks.GetNodeGroups(p.ctx, &eks.GetNodeGroupsArgs{ClusterName: p.name})
 	if err != nil {
 		return nil, fmt.Errorf("list the node groups of cluster %s (eks:ListNodegroups, %s): %w", p.name, why, err)

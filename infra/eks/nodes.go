@@ -124,9 +124,13 @@ func (p *parts) group(g settings.NamedGroup, wait pulumi.ResourceOption) (*eks.N
 		return nil, err
 	}
 	var taints eks.NodeGroupTaintArray
-	for _, t := range taintsOf(g, false) {
+	for _, t := range taintsOf(g, settings.NodesGroups) {
 		taints = append(taints, &eks.NodeGroupTaintArgs{Key: pulumi.String(t.Key),
-			Value: pulumi.String(t.Value), Effect: pulumi.String(effects[t.Effect])})
+			Value: pulumi.String(t.Value), Effect: pulumi.String(t.CloudEffect())})
+	}
+	types := pulumi.ToStringArray(g.InstanceTypes)
+	if g.CapacityBlock {
+		types = nil // it is in the template
 	}
 	image, capacity := "AL2023_x86_64_STANDARD", "ON_DEMAND"
 	switch {
@@ -145,7 +149,7 @@ func (p *parts) group(g settings.NamedGroup, wait pulumi.ResourceOption) (*eks.N
 		ClusterName: p.cluster.Name, NodeRoleArn: p.nodeRole.Arn, SubnetIds: subnets, Version: p.cluster.Version,
 		AmiType:       pulumi.String(image),
 		CapacityType:  pulumi.String(capacity),
-		InstanceTypes: pulumi.ToStringArray(g.InstanceTypes),
+		InstanceTypes: types,
 		LaunchTemplate: &eks.NodeGroupLaunchTemplateArgs{Id: template.ID(),
 			Version: pulumi.Sprintf("%d", template.LatestVersion)},
 		ScalingConfig: &eks.NodeGroupScalingConfigArgs{
@@ -238,6 +242,7 @@ func (p *parts) template(g settings.NamedGroup) (*untyped, error) {
 	}
 	if g.CapacityBlock {
 		inputs["instanceMarketOptions"] = pulumi.Map{"marketType": pulumi.String("capacity-block")}
+		inputs["instanceType"] = pulumi.String(g.InstanceTypes[0])
 	}
 	return p.register("aws:ec2/launchTemplate:LaunchTemplate", g.Name, inputs, opts...)
 }

@@ -14,10 +14,6 @@ import (
 // gpuTaint is the key of the taint that keeps pods without GPUs off nodes with GPUs.
 const gpuTaint = "nvidia.com/gpu"
 
-// effects has the effects of taints as EKS names them.
-var effects = map[string]string{"NoSchedule": "NO_SCHEDULE", "PreferNoSchedule": "PREFER_NO_SCHEDULE",
-	"NoExecute": "NO_EXECUTE"}
-
 // pools returns all groups of nodes, and all pools of Karpenter.
 func (p *parts) pools() []settings.NamedGroup { return slices.Concat(p.e.Groups(), p.e.NodePools()) }
 
@@ -28,8 +24,9 @@ func (p *parts) hasGPUs() bool {
 
 // labelsOf returns the labels of the nodes of a group.
 func labelsOf(g settings.NamedGroup) map[string]string {
-	labels := map[string]string{settings.LabelPool: g.Name}
+	labels := map[string]string{}
 	maps.Copy(labels, g.Labels)
+	labels[settings.LabelPool] = g.Name
 	if g.GPUs > 0 {
 		labels[gpuLabel] = "true"
 	}
@@ -39,8 +36,9 @@ func labelsOf(g settings.NamedGroup) map[string]string {
 	return labels
 }
 
-// taintsOf returns the taints of the nodes of a group; follow tells whether they are Karpenter's.
-func taintsOf(g settings.NamedGroup, follow bool) []settings.Taint {
+// taintsOf returns the taints of the nodes of a group, by the value of eks.nodes.
+func taintsOf(g settings.NamedGroup, nodes string) []settings.Taint {
+	follow := nodes == settings.NodesAuto || nodes == settings.NodesKarpenter
 	taints := slices.Clone(g.Taints)
 	own := func(key, value string) {
 		taints = append(taints, settings.Taint{Key: key, Value: value, Effect: "NoSchedule"})
@@ -49,6 +47,9 @@ func taintsOf(g settings.NamedGroup, follow bool) []settings.Taint {
 	case g.GPUs > 0:
 		// EKS sets no taint, and pods that need no GPU would fill the nodes
 		own(gpuTaint, "present")
+	case g.Name == settings.CorePool && nodes == settings.NodesKarpenter:
+		// the cluster's own pods stay on the system group, and so empty nodes end
+		own(settings.LabelPool, g.Name)
 	case !g.ForWorkers(follow):
 	case g.Listed || follow:
 		own(settings.LabelPool, g.Name)
@@ -61,7 +62,7 @@ func taintsOf(g settings.NamedGroup, follow bool) []settings.Taint {
 // nodesOf returns what workers must select and tolerate to run on the nodes of a group. They
 // tolerate the taint of GPUs anyway if they request any.
 func (p *parts) nodesOf(g settings.NamedGroup) *infra.Nodes {
-	taints := taintsOf(g, p.e.Follow())
+	taints := taintsOf(g, p.e.Nodes)
 	selected := map[string]string{settings.LabelPool: g.Name}
 	if len(taints) == 1 && taints[0].Key == spotKey {
 		selected = map[string]string{spotKey: "true"}

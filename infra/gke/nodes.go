@@ -190,7 +190,7 @@ func (p *parts) nodeConfig(of settings.PoolOfGKE) pulumi.Map {
 	var taints pulumi.Array
 	for _, t := range taintsOf(of) {
 		taints = append(taints, pulumi.Map{"key": pulumi.String(t.Key), "value": pulumi.String(t.Value),
-			"effect": pulumi.String(effects[t.Effect])})
+			"effect": pulumi.String(t.CloudEffect())})
 	}
 	if len(taints) > 0 {
 		c["taints"] = taints

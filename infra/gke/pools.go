@@ -15,10 +15,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
-// effects has the effects of taints as Google names them.
-var effects = map[string]string{"NoSchedule": "NO_SCHEDULE", "PreferNoSchedule": "PREFER_NO_SCHEDULE",
-	"NoExecute": "NO_EXECUTE"}
-
 // labelsOf returns the labels of the nodes of a pool, besides Google's own.
 func labelsOf(of settings.PoolOfGKE) map[string]string {
 	labels := map[string]string{}
@@ -83,9 +79,10 @@ func nodesOf(of settings.PoolOfGKE) *infra.Nodes {
 func (p *parts) place(c *infra.Cluster) {
 	for _, of := range p.g.AllPools() {
 		switch {
-		case of.Name == p.s.WorkerPool:
+		case of.Name != p.s.WorkersOn():
+		case p.s.WorkerPool != "" || p.s.AsksForGPUs():
 			c.Pool = nodesOf(of)
-		case of.Name == p.s.WorkersOn():
+		default:
 			c.Workers = nodesOf(of)
 		}
 		if of.Accelerator != "" {
@@ -105,7 +102,7 @@ func (p *parts) place(c *infra.Cluster) {
 // Source: https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes.
 func (p *parts) addFallback(of settings.PoolOfGKE, spot *pulumi.CustomResourceState, after []pulumi.Resource) error {
 	dear := *of.GKEPool
-	dear.Spot = false
+	dear.Spot, dear.MinNodes = false, 0
 	fallback := of
 	fallback.GKEPool = &dear
 	other, err := p.addPool(of.OnDemandName(), fallback, after...)
@@ -116,7 +113,7 @@ func (p *parts) addFallback(of settings.PoolOfGKE, spot *pulumi.CustomResourceSt
 	name := func(r *pulumi.CustomResourceState) pulumi.StringInput {
 		return r.ID().ApplyT(func(id pulumi.ID) string { return path.Base(string(id)) }).(pulumi.StringOutput)
 	}
-	p.makers = append(p.makers, infra.Object{Name: "class-" + of.Name, Object: computeClass(of.Name),
+	p.makers = append(p.makers, infra.Object{Name: "class-" + of.Name, Object: ComputeClass(of.Name, holeSpot, holeOnDemand),
 		Holes: map[string]pulumi.StringInput{holeSpot: name(spot), holeOnDemand: name(other)}})
 	return nil
 }
@@ -127,12 +124,12 @@ const (
 	holeOnDemand = "{pool-of-nodes-on-demand}"
 )
 
-// computeClass returns a class of nodes of two pools, the first of which is preferred. Pods are not
+// ComputeClass returns a class of nodes of two pools, the first of which is preferred. Pods are not
 // moved when the first has nodes again.
-func computeClass(name string) *unstructured.Unstructured {
-	pools := func(hole string) any { return map[string]any{"nodepools": []any{hole}} }
+func ComputeClass(name, first, second string) *unstructured.Unstructured {
+	pools := func(pool string) any { return map[string]any{"nodepools": []any{pool}} }
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"priorities":        []any{pools(holeSpot), pools(holeOnDemand)},
+		"priorities":        []any{pools(first), pools(second)},
 		"activeMigration":   map[string]any{"optimizeRulePriority": false},
 		"whenUnsatisfiable": "DoNotScaleUp",
 	}}}

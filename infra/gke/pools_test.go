@@ -1,6 +1,7 @@
 package gke
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -9,7 +10,9 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/infra/trainingjob"
 	"github.com/elasticdl/elasticdl/test/graph"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // listed returns the settings of a stack with a list of pools, in two zones.
@@ -102,6 +105,88 @@ func TestPlacesOfWorkers(t *testing.T) {
 	if _, c := record(t, s, false); c.Workers != nil || c.Pool != nil {
 		t.Errorf("with a worker pool: %+v, %+v", c.Workers, c.Pool)
 	}
+}
+
+// Pods of a job fit on nodes of the stack, whatever pools there are: they select labels that the
+// nodes of some pool have, and tolerate all its taints.
+func TestPodsFitSomePool(t *testing.T) {
+	taint := []settings.Taint{{Key: "team", Value: "a", Effect: "NoSchedule"}}
+	cpu := settings.GKEPool{MachineType: "n2-standard-4", MaxNodes: 2, Spot: true}
+	cards := settings.GKEPool{MachineType: "g2-standard-4", Accelerator: "nvidia-l4", GPUs: 1, MaxNodes: 2, Spot: true}
+	lists := [][]settings.GKENamedPool{nil, {{Name: "a", GKEPool: cpu}}, {{Name: "a", GKEPool: cpu, Taints: taint}},
+		{{Name: "a", GKEPool: cpu, OnDemand: true}, {Name: "c", GKEPool: cards, OnDemand: true, Taints: taint}},
+		{{Name: "c", GKEPool: cards, Taints: taint}}, {{Name: "r", GKEPool: settings.GKEPool{MachineType: "c4a-standard-4"}}}}
+	for i, pools := range lists {
+		for _, asks := range []bool{false, true} {
+			for _, older := range []bool{false, true} {
+				s := listed()
+				s.GKE.Pools = pools
+				if s.Job.Worker.Limit = nil; asks {
+					s.Job.Worker.Limit = map[string]string{"nvidia.com/gpu": "1"}
+				}
+				if older {
+					s.GKE.WorkerPool, s.GKE.GPUPool = regional().GKE.WorkerPool, regional().GKE.GPUPool
+				}
+				if asks && !slices.ContainsFunc(s.GKE.AllPools(), func(of settings.PoolOfGKE) bool { return of.GPUs > 0 }) {
+					continue // the settings refuse such a job
+				}
+				_, c := record(t, s, false)
+				for _, role := range []string{"master_pod_spec", "worker_pod_spec"} {
+					if why := unplaced(t, c, s, role, asks && role == "worker_pod_spec"); why != "" {
+						t.Errorf("pools %d, GPUs %v, older pools %v: %s %s", i, asks, older, role, why)
+					}
+				}
+			}
+		}
+	}
+}
+
+// unplaced returns why no node of any pool takes a pod of a role, or "".
+func unplaced(t *testing.T, c *infra.Cluster, s *settings.Settings, role string, cards bool) string {
+	t.Helper()
+	var spec map[string]struct {
+		NodeSelector map[string]string
+		Tolerations  []job.Toleration
+	}
+	if text := trainingjob.Placed(s.Job, c).ClusterSpecJSON; text != "" {
+		if err := json.Unmarshal([]byte(text), &spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod := spec[role]
+	if cards { // as the manifest of a pod with GPUs has it
+		pod.Tolerations = append(pod.Tolerations, job.Toleration{Key: gpuTaint, Operator: "Exists"})
+	}
+	for _, of := range s.GKE.AllPools() {
+		labels, taints, fits := labelsOf(of), taintsOf(of), !cards || of.GPUs > 0
+		if of.Spot {
+			labels[spotLabel] = "true" // Google's
+		}
+		if of.Arm() {
+			taints = append(taints, settings.Taint{Key: "kubernetes.io/arch", Value: "arm64"}) // Google's
+		}
+		for key, value := range pod.NodeSelector {
+			fits = fits && labels[key] == value
+		}
+		for _, taint := range taints {
+			fits = fits && slices.ContainsFunc(pod.Tolerations, func(o job.Toleration) bool {
+				return o.Key == taint.Key && (o.Operator == "Exists" || o.Value == taint.Value)
+			})
+		}
+		if fits {
+			return ""
+		}
+	}
+	return fmt.Sprintf("selects %v, tolerates %v", pod.NodeSelector, pod.Tolerations)
+}
+
+// The pool of on-demand nodes is empty while no pod needs it.
+func TestFallbackIsEmpty(t *testing.T) {
+	s := listed()
+	s.GKE.Pools[0].MinNodes = 2
+	all, _ := record(t, s, false)
+	want(t, find(t, all, typePool, "cheap"), "autoscaling.totalMinNodeCount=2")
+	want(t, find(t, all, typePool, "cheap-on-demand"), "autoscaling.totalMinNodeCount=0", "initialNodeCount=0")
 }
 
 func shown(text string, of *infra.Nodes) string {

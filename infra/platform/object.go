@@ -167,8 +167,8 @@ func devicePlugin(image string, nodes map[string]string) *apps.DaemonSet {
 		PriorityClassName: "system-node-critical", AutomountServiceAccountToken: new(false),
 		EnableServiceLinks: new(false),
 		NodeSelector:       nodes,
-		Tolerations: []core.Toleration{{Key: "nvidia.com/gpu", Operator: core.TolerationOpExists,
-			Effect: core.TaintEffectNoSchedule}},
+		// the label says where it runs
+		Tolerations: []core.Toleration{{Operator: core.TolerationOpExists}},
 		Containers: []core.Container{{
 			Name: name, Image: image,
 			// without the driver of its node it waits instead of exiting

@@ -158,7 +158,12 @@ func kueueConfig(namespaces []string) map[string]any {
 		"leaderElection": map[string]any{"leaderElect": true, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
 		"internalCertManagement": map[string]any{"enable": true, "webhookServiceName": kueue + "-webhook-service",
 			"webhookSecretName": kueue + "-webhook-server-cert"},
-		"integrations": map[string]any{"frameworks": []string{"batch/job", "pod"}},
+		// of the chart: without these, Kueue admits one pod at a time
+		"controller": map[string]any{"groupKindConcurrency": map[string]any{"Job.batch": 5, "Pod": 5,
+			"Workload.kueue.x-k8s.io": 5, "LocalQueue.kueue.x-k8s.io": 1, "ClusterQueue.kueue.x-k8s.io": 1,
+			"ResourceFlavor.kueue.x-k8s.io": 1}},
+		"clientConnection": map[string]any{"qps": 50, "burst": 100},
+		"integrations":     map[string]any{"frameworks": []string{"batch/job", "pod"}},
 		"managedJobsNamespaceSelector": map[string]any{"matchExpressions": []any{map[string]any{
 			"key": labelNamespace, "operator": "In", "values": slices.Compact(namespaces)}}},
 	}

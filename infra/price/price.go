@@ -40,8 +40,6 @@ const (
 	amazonNAT     = 0.045
 	amazonIP      = 0.005
 	amazonDisk    = 0.08 / hours // of a GiB, gp3
-	// of the price of an instance on demand, for each that Auto Mode makes
-	autoFee = 0.12
 )
 
 // Row is a thing that is billed.
@@ -106,7 +104,11 @@ func (e *Estimate) google(s *settings.Settings) {
 		nodes.Idle, nodes.Now, nodes.Most = nodes.Idle+float64(pool.MinNodes), nodes.Now+float64(now),
 			nodes.Most+float64(pool.MaxNodes)
 		if pool.OnDemand {
-			e.Unknown = append(e.Unknown, "nodes on demand where pool "+pool.Name+" gets no spot nodes")
+			machine.Spot = false
+			each, _ := machine.Hour() // known: that of a spot node is
+			e.add(fmt.Sprintf("node of pool %s, %s", pool.OnDemandName(), pool.MachineType),
+				each+googleDisk*float64(cmp.Or(pool.DiskGB, 100)), 0, 0, float64(pool.MaxNodes))
+			nodes.Most += float64(pool.MaxNodes)
 		}
 	}
 	if s.GKE.PrivateNodes {
@@ -132,7 +134,7 @@ func onGoogle(s *settings.Settings) map[string][]group {
 	if workers != nil && !workers.Spot {
 		shared = "workers"
 	}
-	pods[shared] = core(s, true)
+	pods[shared] = core(s)
 	on := cmp.Or(s.WorkersOn(), shared)
 	for _, of := range s.GKE.AllPools() {
 		if s.WorkersOn() == "" && of.GPUs > 0 && len(elastic(s, true)) > 0 {
@@ -156,6 +158,9 @@ func (e *Estimate) amazon(s *settings.Settings) {
 	}
 	if s.EKS.EFS != nil {
 		e.Unknown = append(e.Unknown, "EFS, by use")
+		if s.EKS.Nodes == settings.NodesAuto {
+			e.Unknown = append(e.Unknown, "nodes of Amazon's pool system, for the driver of EFS")
+		}
 	}
 	e.add("control plane", amazonControl, 1, 1, 1)
 	for _, g := range s.EKS.Groups() {
@@ -165,7 +170,12 @@ func (e *Estimate) amazon(s *settings.Settings) {
 	pods := onPools(s)
 	for _, g := range s.EKS.NodePools() {
 		need := nodesFor(pods[g.Name], settings.AmazonCPUs(g.InstanceTypes[0]), g.GPUs)
-		e.nodes(s, "pool", g, 0, float64(min(need, g.MaxNodes)))
+		idle := 0
+		if g.Name == settings.CorePool && s.EKS.Nodes == settings.NodesAuto && s.Platform.Queue != nil &&
+			s.Platform.Queue.Install {
+			idle = 1 // Kueue's
+		}
+		e.nodes(s, "pool", g, float64(idle), float64(min(max(need, idle), g.MaxNodes)))
 	}
 	if s.EKS.VPC.ID == "" {
 		n := 1.0
@@ -184,7 +194,7 @@ func (e *Estimate) nodes(s *settings.Settings, kind string, g settings.NamedGrou
 		types = g.InstanceTypes
 	}
 	for _, t := range types {
-		hour, known := price.Machine{Cloud: price.Amazon, Type: t}.Hour()
+		hour, known := price.Machine{Cloud: price.Amazon, Type: t, Auto: s.EKS.Nodes == settings.NodesAuto}.Hour()
 		each, ok = max(each, hour), ok && known
 	}
 	what := fmt.Sprintf("node of %s %s, %s", kind, g.Name, strings.Join(g.InstanceTypes, " or "))
@@ -195,9 +205,6 @@ func (e *Estimate) nodes(s *settings.Settings, kind string, g settings.NamedGrou
 		e.Unknown = append(e.Unknown, what)
 		return
 	}
-	if s.EKS.Nodes == settings.NodesAuto {
-		each *= 1 + autoFee
-	}
 	e.add(what, each+amazonDisk*float64(cmp.Or(g.DiskGB, 100)), idle, now, float64(g.MaxNodes))
 }
 
@@ -205,7 +212,7 @@ func (e *Estimate) nodes(s *settings.Settings, kind string, g settings.NamedGrou
 // the core are on the nodes of the system group as far as they fit.
 func onPools(s *settings.Settings) map[string][]group {
 	pods := map[string][]group{}
-	own, system := core(s, true), s.EKS.Groups()
+	own, system := core(s), s.EKS.Groups()
 	if len(system) == 0 || nodesFor(own, settings.AmazonCPUs(system[0].InstanceTypes[0]), 0) > system[0].DesiredNodes {
 		pods[settings.CorePool] = own
 	}
@@ -231,9 +238,9 @@ func groupOf(pods int, of job.Pod) group {
 	return group{pods, asks("cpu"), asks("nvidia.com/gpu")}
 }
 
-// core returns the master and the parameter servers of the stack's job, if they are there.
-func core(s *settings.Settings, there bool) []group {
-	if !there || s.Job == nil || s.Job.Suspend {
+// core returns the master and the parameter servers of the stack's job.
+func core(s *settings.Settings) []group {
+	if s.Job == nil || s.Job.Suspend {
 		return nil
 	}
 	return []group{groupOf(1, s.Job.Master), groupOf(s.Job.NumPS, s.Job.PS)}

@@ -102,7 +102,7 @@ func TestPages(t *testing.T) {
 // The files of the stacks name the price of an hour.
 func TestFileSaysPrice(t *testing.T) {
 	gke, eks := Of(stack(t, "gke", nil)), Of(stack(t, "eks", nil))
-	for name, want := range map[string]string{"eks": fmt.Sprintf("$%.2f an hour", eks.Now()),
+	for name, want := range map[string]string{"eks": fmt.Sprintf("$%.2f an hour, and $%.2f when no job runs", eks.Now(), eks.Idle()),
 		"gke": fmt.Sprintf("$%.2f an hour, and $%.2f when no job runs", gke.Now(), gke.Idle())} {
 		text, err := os.ReadFile("../../stacks/Pulumi." + name + ".yaml")
 		if err != nil || !strings.Contains(string(text), want) {

@@ -231,7 +231,7 @@ func checkNodeLabels(path string, labels map[string]string, p *Problems) {
 		domain, _, _ := strings.Cut(key, "/")
 		p.Check(valid(validation.IsQualifiedName(key)), at, "expected the key of a label, as pool or example.com/pool")
 		p.Check(!slices.ContainsFunc([]string{"kubernetes.io", "k8s.io", "cloud.google.com",
-			"eks.amazonaws.com"}, func(d string) bool {
+			"eks.amazonaws.com", "karpenter.sh", "karpenter.k8s.aws", "elasticdl.org"}, func(d string) bool {
 			return domain == d && domain != key || strings.HasSuffix(domain, "."+d)
 		}), at, "labels of %s are the cluster's own", domain)
 		p.Check(valid(validation.IsValidLabelValue(value)), at,

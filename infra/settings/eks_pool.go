@@ -114,11 +114,7 @@ func (e *EKS) settlePools(given func(path string) bool) {
 		if of.DiskGB == 0 {
 			of.DiskGB = defaultDisk
 		}
-		for j := range of.Taints {
-			if of.Taints[j].Effect == "" {
-				of.Taints[j].Effect = "NoSchedule"
-			}
-		}
+		settleTaints(of.Taints)
 	}
 	if e.Nodes == NodesAuto {
 		for path, n := range map[string]*int{"minNodes": &e.SystemGroup.MinNodes,
@@ -173,6 +169,14 @@ func (e *EKS) checkPools(s *Settings, p *Problems) {
 	}
 }
 
+// checkCore refuses settings of the core pool that another one makes ineffective. Given reports
+// whether the file has a path.
+func (e *EKS) checkCore(given func(path string) bool, p *Problems) {
+	own := slices.ContainsFunc(e.Pools, func(of EKSPool) bool { return of.Name == CorePool })
+	p.Check(e.Nodes != NodesAuto || !own || !given("eks.systemGroup"), "eks.systemGroup",
+		"has no effect: eks.pools has an entry %s: remove one of the two", CorePool)
+}
+
 // checkFollows checks the settings of a group that depend on whether its nodes follow the pods.
 func (e *EKS) checkFollows(g NamedGroup, follows bool, p *Problems) {
 	const why = "requires eks.nodes: auto or karpenter"
@@ -203,6 +207,8 @@ func (o *EKSGroup) checkPlace(s *Settings, at string, p *Problems) {
 		"%s: expected the ID of a capacity reservation, as cr-0a1b2c3d4e5f60718", o.Reservation)
 	p.Check(!o.CapacityBlock || o.Reservation != "", at+".capacityBlock", "true: requires reservation, the ID of the block")
 	p.Check(o.Reservation == "" || !o.Spot, at+".spot", "true: nodes of a reservation are no spot nodes: remove one")
+	p.Check(!o.CapacityBlock || s.EKS.Follow() || len(o.Zones) == 1, at+".zones",
+		"%d zones: a capacity block is in one: expected that zone", len(o.Zones))
 	p.Check(o.Reservation == "" || len(o.InstanceTypes) == 1, at+".instanceTypes",
 		"%d types: a reservation has one", len(o.InstanceTypes))
 }
@@ -213,6 +219,9 @@ func (o *EKSGroup) checkTypes(s *Settings, at string, p *Problems) {
 	p.Check(len(o.InstanceTypes) > 0, at+".instanceTypes", "missing: one or more, as [m6i.xlarge]")
 	p.Check(len(o.InstanceTypes) <= 20, at+".instanceTypes", "%d types: expected at most 20", len(o.InstanceTypes))
 	builds := s.Image == nil || slices.Contains(s.Image.Platforms, "linux/arm64")
+	if o.Arm() && s.Image == nil {
+		s.note("%s: Arm machines: job.image must be for linux/arm64, too", at)
+	}
 	for i, t := range o.InstanceTypes {
 		path := fmt.Sprintf("%s.instanceTypes[%d]", at, i)
 		p.Check(isInstanceType.MatchString(t), path, "%s: expected a type, as m6i.xlarge", t)

@@ -162,7 +162,7 @@ func TestGPUsOfTheShippedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(s.EKS.Pools) != 2 || s.EKS.Pools[1].InstanceTypes[0] != "g4dn.xlarge" ||
-		s.Job.Worker.Limit["nvidia.com/gpu"] != "1" || s.WorkersOn() != "" {
+		s.Job.Worker.Limit["nvidia.com/gpu"] != "1" || s.WorkersOn() != "cards" {
 		t.Errorf("GPUs are %+v, of a worker %+v", s.EKS.Pools, s.Job.Worker)
 	}
 }

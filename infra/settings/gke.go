@@ -134,6 +134,9 @@ func (o *GKEPool) check(s *Settings, at string, listed bool, p *Problems) {
 	p.Check(o.MachineType == "" || isMachineType.MatchString(o.MachineType), at+".machineType",
 		"%s: expected a type, as n1-standard-8", o.MachineType)
 	builds := s.Image == nil || slices.Contains(s.Image.Platforms, "linux/arm64")
+	if o.Arm() && s.Image == nil {
+		s.note("%s: Arm machines: job.image must be for linux/arm64, too", at)
+	}
 	p.Check(!o.Arm() || builds && listed, at+".machineType",
 		"%s: an Arm machine: these are in gke.pools, with image.platforms: [linux/amd64, linux/arm64]", o.MachineType)
 	o.checkPlace(g, at, p)

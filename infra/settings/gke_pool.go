@@ -60,11 +60,7 @@ func (g *GKE) settlePools() {
 		if of.Accelerator != "" && of.GPUDriver == "" {
 			of.GPUDriver = "DEFAULT"
 		}
-		for j := range of.Taints {
-			if of.Taints[j].Effect == "" {
-				of.Taints[j].Effect = "NoSchedule"
-			}
-		}
+		settleTaints(of.Taints)
 	}
 }
 

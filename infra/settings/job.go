@@ -66,6 +66,9 @@ func BuiltImage(j *job.Job) *string {
 // checkGiven refuses fields that belong to another type of job. Given reports whether the file has
 // a path.
 func (s *Settings) checkGiven(given func(path string) bool, p *Problems) {
+	if s.EKS != nil {
+		s.EKS.checkCore(given, p)
+	}
 	if s.Job == nil {
 		return
 	}

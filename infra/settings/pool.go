@@ -39,6 +39,7 @@ type pool struct {
 	gpus int
 	// it is for workers: masters and parameter servers are elsewhere
 	workers bool
+	arm     bool
 }
 
 // pools returns the pools that workers may choose by name.
@@ -47,7 +48,7 @@ func (s *Settings) pools() (all []pool) {
 		for _, o := range s.GKE.AllPools() {
 			// nodes of the other two have no label by which they could be chosen, as GKE has it
 			if o.Listed || o.Name == "gpu" || o.Spot {
-				all = append(all, pool{o.Name, o.GPUs, o.Listed || o.Spot})
+				all = append(all, pool{o.Name, o.GPUs, o.Listed || o.Spot, o.Arm()})
 			}
 		}
 	}
@@ -55,19 +56,21 @@ func (s *Settings) pools() (all []pool) {
 		return all
 	}
 	for _, g := range slices.Concat(s.EKS.Groups(), s.EKS.NodePools()) {
-		all = append(all, pool{g.Name, g.GPUs, g.ForWorkers(s.EKS.Follow())})
+		all = append(all, pool{g.Name, g.GPUs, g.ForWorkers(s.EKS.Follow()), g.Arm()})
 	}
 	return all
 }
 
-// WorkersOn returns the pool of the job's workers: the one that job.worker.pool names, or else, for
-// workers without GPUs, the first that is for workers; "" = no pool is theirs alone.
+// WorkersOn returns the pool of the job's workers: the one that job.worker.pool names, or else the
+// first that is for workers, with GPUs if they request any, and never one of Arm machines; "" = no
+// pool is theirs alone.
 func (s *Settings) WorkersOn() string {
-	if s.WorkerPool != "" || s.asksForGPUs() || s.workersAnywhere() {
+	cards := s.AsksForGPUs()
+	if s.WorkerPool != "" || !cards && s.workersAnywhere() || cards && s.cardsAnywhere() {
 		return s.WorkerPool
 	}
 	for _, of := range s.pools() {
-		if of.workers && of.gpus == 0 {
+		if of.workers && of.gpus > 0 == cards && !of.arm {
 			return of.name
 		}
 	}
@@ -79,6 +82,12 @@ func (s *Settings) WorkersOn() string {
 func (s *Settings) workersAnywhere() bool {
 	return s.GKE != nil && s.GKE.WorkerPool != nil && !s.GKE.WorkerPool.Spot ||
 		s.EKS != nil && !s.EKS.Follow() && s.EKS.WorkerGroup != nil && !s.EKS.WorkerGroup.Spot
+}
+
+// cardsAnywhere reports whether the stack has a pool of GPUs of the older settings, whose nodes pods
+// select by their GPUs.
+func (s *Settings) cardsAnywhere() bool {
+	return s.GKE != nil && s.GKE.GPUPool != nil || s.EKS != nil && !s.EKS.Follow() && s.EKS.GPUGroup != nil
 }
 
 // mostGPUs returns the path or name of the pool with the most GPUs per node, and their number. The
@@ -96,8 +105,8 @@ func (s *Settings) mostGPUs(section string) (path string, gpus int) {
 	return path, gpus
 }
 
-// asksForGPUs reports whether the job's workers request GPUs.
-func (s *Settings) asksForGPUs() bool {
+// AsksForGPUs reports whether the job's workers request GPUs.
+func (s *Settings) AsksForGPUs() bool {
 	return s.Job != nil && (s.Job.Worker.Request[gpu] != "" || s.Job.Worker.Limit[gpu] != "")
 }
 
@@ -115,7 +124,7 @@ func (s *Settings) checkWorkerPool(p *Problems) {
 	p.Check(len(names) > 0 || s.Cloud == "", path, "%s: a stack on %s has no pools: remove it", s.WorkerPool, s.Cloud)
 	p.Check(i >= 0 || len(names) == 0, path, "%s: expected a pool of the stack: %s", s.WorkerPool, list(names))
 	if i >= 0 {
-		asks, has := s.asksForGPUs(), s.pools()[i].gpus
+		asks, has := s.AsksForGPUs(), s.pools()[i].gpus
 		p.Check(asks == (has > 0), path, "%s: its nodes have %d GPUs, and the workers request %s: change one of the two",
 			s.WorkerPool, has, map[bool]string{true: "GPUs", false: "none"}[asks])
 	}
@@ -140,6 +149,21 @@ func checkTaints(path string, all []Taint, p *Problems) {
 		p.oneOf(at+".effect", t.Effect, "NoSchedule", "PreferNoSchedule", "NoExecute")
 		p.Check(!slices.ContainsFunc(all[:i], func(o Taint) bool { return o.Key == t.Key && o.Effect == t.Effect }),
 			at+".key", "%s: a taint before it has the same key and effect", t.Key)
+	}
+}
+
+// CloudEffect returns the effect as the clouds' APIs of pools name it: "NO_SCHEDULE".
+func (t Taint) CloudEffect() string {
+	return map[string]string{"NoSchedule": "NO_SCHEDULE", "PreferNoSchedule": "PREFER_NO_SCHEDULE",
+		"NoExecute": "NO_EXECUTE"}[t.Effect]
+}
+
+// settleTaints sets the default effect.
+func settleTaints(all []Taint) {
+	for i := range all {
+		if all[i].Effect == "" {
+			all[i].Effect = "NoSchedule"
+		}
 	}
 }
 

@@ -21,6 +21,9 @@ func with(pool, fields string) string {
 var auto = map[string]string{"eks.nodes": "auto", "eks.workerGroup": "", "eks.systemGroup.minNodes": "",
 	"eks.systemGroup.desiredNodes": ""}
 
+// alone has no settings of the core pool.
+var alone = map[string]string{"eks.nodes": "auto", "eks.workerGroup": "", "eks.systemGroup": ""}
+
 // autoWith returns the settings of Auto Mode, and one more.
 func autoWith(path, value string) map[string]string {
 	return merged(auto, map[string]string{path: value})
@@ -55,7 +58,7 @@ var poolMistakes = []mistake{
 	{cloud: "eks", path: "eks.pools", value: "[{name: general-purpose, instanceTypes: [m6i.large], maxNodes: 1}]",
 		also: auto, at: "eks.pools[0].name", want: "general-purpose: another pool has this name"},
 	{cloud: "eks", path: "eks.pools", value: "[{name: core, instanceTypes: [m6i.large], maxNodes: 1, spot: true}]",
-		also: auto, at: "eks.pools[0]", want: "core is for masters and parameter servers: expected neither spot"},
+		also: alone, at: "eks.pools[0]", want: "core is for masters and parameter servers: expected neither spot"},
 	{cloud: "eks", path: "eks.pools", value: with(eksPool, "zones: [us-west-2z]"), also: auto,
 		at: "eks.pools[0].zones[0]", want: "us-west-2z: expected a zone of eks.vpc.zones"},
 	{cloud: "eks", path: "eks.pools", value: with(eksCards, "reservation: block-1"), also: auto,
@@ -84,6 +87,14 @@ var poolMistakes = []mistake{
 	{cloud: "eks", path: "job.worker.pool", value: "7", also: auto, want: "7: expected the name of a pool"},
 	{cloud: "eks", path: "job.worker.pool", value: "h200", also: autoWith("eks.pools", "["+eksCards+"]"),
 		want: "h200: its nodes have 8 GPUs, and the workers request none"},
+	{cloud: "eks", path: "eks.pools", value: "[{name: core, instanceTypes: [m6i.large], maxNodes: 1}]", also: auto,
+		at: "eks.systemGroup", want: "has no effect: eks.pools has an entry core"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "labels: {karpenter.sh/x: a}"), also: auto,
+		at: `eks.pools[0].labels["karpenter.sh/x"]`, want: "labels of karpenter.sh are the cluster's own"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "labels: {elasticdl.org/pool: a}"), also: auto,
+		at: `eks.pools[0].labels["elasticdl.org/pool"]`, want: "labels of elasticdl.org are the cluster's own"},
+	{cloud: "eks", path: "eks.pools", value: with(eksCards, "reservation: cr-0123456789abcdef0, capacityBlock: true"),
+		also: groups, at: "eks.pools[0].zones", want: "0 zones: a capacity block is in one"},
 	{cloud: "minikube", path: "job.worker.pool", value: "cheap", want: "cheap: a stack on minikube has no pools: remove it"},
 
 	{cloud: "gke", path: "gke.pools", value: "[{machineType: n2-standard-4, maxNodes: 1}]", at: "gke.pools[0].name",
@@ -125,7 +136,7 @@ func TestPools(t *testing.T) {
 			"eks.systemGroup.minNodes": "1", "eks.systemGroup.desiredNodes": "1",
 			"eks.pools": "[" + eksPool + ", " + arm + "]", "image.platforms": "[linux/amd64, linux/arm64]"}, "cheap",
 			"system core cheap arm"},
-		{"a core of its own", "eks", merged(auto, map[string]string{
+		{"a core of its own", "eks", merged(alone, map[string]string{
 			"eks.pools": "[" + eksPool + ", {name: core, instanceTypes: [m6i.xlarge], maxNodes: 4}]"}), "cheap", "core cheap"},
 		{"groups", "eks", merged(groups, map[string]string{"eks.pools": with(eksPool, "desiredNodes: 2"),
 			"eks.workerGroup": ""}), "cheap", "system cheap"},

@@ -142,14 +142,16 @@ func (s *starter) await() error {
 		return nil
 	}
 	for waited := time.Duration(0); ; waited += lookEvery {
+		began := time.Now()
 		standing := s.look()
+		waited += time.Since(began) // a cluster that does not answer takes its time
 		switch {
 		case standing.Failed != "":
 			return fmt.Errorf("job %[1]s has failed: %[2]s: see `elasticdl logs %[1]s --namespace=%[3]s`",
 				s.name, standing.Failed, s.namespace)
 		case standing.Started:
 			return s.ctx.Log.Info(fmt.Sprintf("job %s: training has started, %v after it was submitted", s.name,
-				waited), nil)
+				waited.Round(time.Second)), nil)
 		case waited >= s.most:
 			return s.ctx.Log.Warn(fmt.Sprintf("job %[1]s has not started to train within %[2]v (wait): %[3]s. It is "+
 				"not given up: `elasticdl status %[1]s --namespace=%[4]s` shows the rest", s.name, s.most,

@@ -75,7 +75,8 @@ func TestNodesFollow(t *testing.T) {
 	watch := s.watchWork(job)
 	began = time.Now()
 	s.scale(job, manyWorkers)
-	s.until("claims", 3*time.Minute, func() bool { return k.claims("workers") >= manyWorkers })
+	// a wait that is promised: claims are there within seconds
+	s.until("claims", 30*time.Second, func() bool { return k.claims("workers") >= manyWorkers })
 	k.figure("%d claims exist after the scale-up", began, manyWorkers)
 	s.whole(job, manyWorkers)
 	k.figure("%d workers run after the scale-up", began, manyWorkers)

@@ -54,7 +54,13 @@ type Machine struct {
 	// other types include theirs
 	Accelerator string
 	GPUs        int
+	// made by EKS Auto Mode, for a fee
+	Auto bool
 }
+
+// autoFee is the share of the price on demand that EKS Auto Mode costs besides: the same share of
+// every type on Amazon's page on EKS, 2026.
+const autoFee = 0.12
 
 // Hour returns the price of an hour, without disks. Of a spot machine of Amazon it is the price on
 // demand, which is more than it costs. It is false if no price is known.
@@ -65,6 +71,9 @@ func (m Machine) Hour() (dollars float64, ok bool) {
 		each, ok = cards[m.Accelerator]
 		dollars += each * float64(m.GPUs)
 	}
+	if m.Auto {
+		dollars *= 1 + autoFee
+	}
 	return dollars, ok
 }
 
@@ -73,6 +82,9 @@ func (m Machine) String() string {
 	text := m.Type
 	if m.Accelerator != "" && m.GPUs > 0 {
 		text += " with " + strconv.Itoa(m.GPUs) + " " + m.Accelerator
+	}
+	if m.Auto {
+		text += " of Auto Mode"
 	}
 	switch {
 	case m.Spot && m.Cloud == Amazon:
@@ -129,5 +141,6 @@ func MachineOf(labels map[string]string, gpus int) (Machine, bool) {
 	if kind := labels["cloud.google.com/gke-accelerator"]; kind != "" && strings.HasPrefix(m.Type, "n1-") {
 		m.Accelerator, m.GPUs = kind, gpus
 	}
+	m.Auto = labels["eks.amazonaws.com/compute-type"] == "auto"
 	return m, m.Type != ""
 }
