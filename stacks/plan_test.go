@@ -122,27 +122,27 @@ func TestPlan(t *testing.T) {
 			if again := p.make(false); again.String() != first.String() {
 				t.Errorf("two previews of the same:\n%s", strings.Join(first.Differences(again), "\n"))
 			}
-			t.Logf("%d steps\n%s", first.Steps(), first)
+			t.Logf("%d steps, %d bytes", first.Steps(), len(first.String()))
 			p.apply("from nothing", first)
 			p.refuses("the same plan again", first, "- create kubernetes:core/v1:ConfigMap test-mnist")
 			if none := p.make(false); none.Steps() > 0 {
 				t.Errorf("nothing has changed, and the plan is\n%s", none)
 			}
 
-			p.set("elasticdl:job.numWorkers", 3)
-			three := p.make(false)
-			p.set("elasticdl:job.numWorkers", 4)
-			p.refuses("other settings", three, "  settings", "-     elasticdl:job.numWorkers: 3",
-				"+     elasticdl:job.numWorkers: 4", "  update kubernetes:core/v1:ConfigMap test-mnist")
-			p.set("elasticdl:job.numWorkers", 3)
-			p.apply("a change", three)
-
 			p.set("elasticdl:job.numWorkers", 5)
-			five := p.make(true)
+			five := p.make(false)
+			p.set("elasticdl:job.numWorkers", 6)
+			p.refuses("other settings", five, "  settings", "-     elasticdl:job.numWorkers: 5",
+				"+     elasticdl:job.numWorkers: 6", "  update kubernetes:core/v1:ConfigMap test-mnist")
+			p.set("elasticdl:job.numWorkers", 5)
+			p.apply("a change", five)
+
+			p.set("elasticdl:job.numWorkers", 7)
+			seven := p.make(true)
 			if err := p.cloud.Kubernetes.Remove("rbac.authorization.k8s.io/v1/Role elasticdl/elasticdl-data"); err != nil {
 				t.Fatal(err)
 			}
-			p.refuses("drift", five, "+ create kubernetes:rbac.authorization.k8s.io/v1:Role data")
+			p.refuses("drift", seven, "+ create kubernetes:rbac.authorization.k8s.io/v1:Role role-elasticdl-data")
 			p.apply("a plan with the drift", p.make(true))
 		})
 	}
