@@ -139,7 +139,8 @@ func TestPlan(t *testing.T) {
 
 			p.set("elasticdl:job.numWorkers", 7)
 			seven := p.make(true)
-			if err := p.cloud.Kubernetes.Remove("rbac.authorization.k8s.io/v1/Role elasticdl/elasticdl-data"); err != nil {
+			const role = "rbac.authorization.k8s.io/v1/Role elasticdl/elasticdl-data"
+			if err := p.cloud.Kubernetes.Remove(role); err != nil {
 				t.Fatal(err)
 			}
 			p.refuses("drift", seven, "+ create kubernetes:rbac.authorization.k8s.io/v1:Role role-elasticdl-data")

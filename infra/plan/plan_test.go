@@ -110,12 +110,14 @@ func TestDifferences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"- stack gke", "+ stack eks", "- refresh false", "+ refresh true", "- create a:b:C a"} {
+	for _, want := range []string{"- stack gke", "+ stack eks", "- refresh false", "+ refresh true",
+		"- create a:b:C a"} {
 		if got := was.Differences(other); !slices.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, strings.Join(got, "\n"))
 		}
 	}
-	if lines := strings.Join(was.Differences(other), "\n"); strings.Count(lines, "aws:secretKey: [secret sha256:") != 2 {
+	lines := strings.Join(was.Differences(other), "\n")
+	if strings.Count(lines, "aws:secretKey: [secret sha256:") != 2 {
 		t.Errorf("another secret:\n%s", lines)
 	}
 }
@@ -160,7 +162,8 @@ func TestUnknown(t *testing.T) {
 // Whatever Pulumi prints, a plan can be read again, is the same then, and has no line of a secret.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(file), shown(one("update", "a:b:C", "n", pool)))
-	f.Add([]byte("config: {\"a\\nb\": {\"\": [1, {}]}}"), shown(one("create", "a\u2028", " \n    x", `, "newState": {"inputs": {"\n": "\n"}}`)))
+	f.Add([]byte("config: {\"a\\nb\": {\"\": [1, {}]}}"), shown(one("create", "a\u2028", " \n    x",
+		`, "newState": {"inputs": {"\n": "\n"}}`)))
 	f.Fuzz(func(t *testing.T, file, shown []byte) {
 		p, err := Read("gke", true, file, shown)
 		if err != nil {

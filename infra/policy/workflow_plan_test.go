@@ -85,7 +85,8 @@ esac`,
 			"go": `[[ "$*" == "run ./stacks/plan -compare=$RUNNER_TEMP/shown/plan.txt plan.txt" ]] || exit 64
 echo "$DIFFERS"; [ -z "$DIFFERS" ]`,
 		} {
-			if err := os.WriteFile(filepath.Join(dir, tool), []byte("#!/bin/bash\nset -e\n"+text+"\n"), 0o755); err != nil {
+			text = "#!/bin/bash\nset -e\n" + text + "\n"
+			if err := os.WriteFile(filepath.Join(dir, tool), []byte(text), 0o755); err != nil {
 				t.Fatal(err)
 			}
 		}
