@@ -205,10 +205,10 @@ stacks: ## compile the program of the stacks, which the first pulumi preview wou
 doctor: ## what a stack still lacks before its first pulumi up: programs, settings, credentials, permissions, quotas; STACK=gke
 	$(GO) run ./stacks/doctor -stack=$(or $(STACK),existing)
 
-plan: ## what an update of a stack would do, with a digest: `make plan STACK=gke >plan.txt`; REFRESH=1 asks the clouds for every resource first
-	@$(GO) run ./stacks/plan -stack=$(STACK) $(if $(REFRESH),-refresh)
+plan: ## what an update of a stack would do, with a digest: STACK=gke, PLAN=the file to write; REFRESH=1 asks the clouds for every resource first
+	@$(GO) run ./stacks/plan -stack=$(STACK) $(if $(REFRESH),-refresh) $(if $(PLAN),>$(PLAN))
 
-apply: ## make that update, unless it would do something else by now: `make apply STACK=gke PLAN=plan.txt`
+apply: ## make that update, unless it would do something else by now: STACK=gke, PLAN=the file
 	@$(GO) run ./stacks/plan -stack=$(STACK) -apply=$(or $(PLAN),plan.txt)
 
 test-infra: cc pulumi-tools stacks ## the stacks: recorded with mocks, then with the real Pulumi engine and simulated clouds

@@ -4,7 +4,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"io"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -45,9 +47,11 @@ func startPlanned(t *testing.T, name string) *planned {
 	for path, value := range user(name) {
 		p.set(path, value)
 	}
-	// Pulumi is found on this process's PATH, and the rest on the stack's
-	p.shell = plan.Shell{Dir: p.dir, Env: p.env, Out: &p.problems, Problems: &p.problems}
-	p.pulumi("stack", "init", name, "--secrets-provider="+keyService)
+	p.shell = plan.Shell{Pulumi: p.pulumi, Out: &p.problems, Problems: &p.problems,
+		Settings: func(string) ([]byte, error) { return os.ReadFile(filepath.Join(p.dir, p.file())) }}
+	if err := p.pulumi(t.Context(), &p.problems, "stack", "init", name, "--secrets-provider="+keyService); err != nil {
+		t.Fatalf("%v\n%s", err, p.problems.String())
+	}
 	return p
 }
 
@@ -56,13 +60,11 @@ func (p *planned) set(path string, value any) {
 	setIn(p.T, filepath.Join(p.dir, p.file()), path, value)
 }
 
-func (p *planned) pulumi(args ...string) {
-	p.Helper()
-	c := exec.CommandContext(p.Context(), "pulumi", args...)
-	c.Dir, c.Env = p.dir, p.env
-	if out, err := c.CombinedOutput(); err != nil {
-		p.Fatalf("%v: %v\n%s", args, err, out)
-	}
+// pulumi runs the CLI, which is on the PATH of this process, with the environment of the stack.
+func (p *planned) pulumi(ctx context.Context, out io.Writer, args ...string) error {
+	c := exec.CommandContext(ctx, "pulumi", append(args, "--non-interactive")...)
+	c.Dir, c.Env, c.Stdout, c.Stderr = p.dir, p.env, out, &p.problems
+	return c.Run()
 }
 
 // make returns the plan of an update, as a file keeps it.
@@ -110,8 +112,8 @@ func (p *planned) refuses(when string, reviewed *plan.Plan, want ...string) {
 	}
 }
 
-// An update that was planned is made if nothing has changed since; otherwise it is refused with what
-// differs, and nothing is made.
+// An update that was planned is made if nothing has changed since; otherwise it is refused with the
+// lines that differ, and nothing is made.
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"existing", "gke", "eks", "minikube"} {

@@ -21,7 +21,7 @@ import (
 	"strings"
 )
 
-// Plan is what an update of a stack would do.
+// Plan has the steps of an update that was previewed.
 type Plan struct {
 	Stack string
 	// Refresh says that the clouds were asked for every resource before.
@@ -129,7 +129,8 @@ func Parse(text string) (*Plan, error) {
 	return p, nil
 }
 
-// ordered says whether parts and lines are in the order in which [Read] returns them, each part once.
+// ordered says whether parts and lines are in the order in which [Read] returns them, and each part
+// is there once.
 func (p *Plan) ordered() bool {
 	for i, part := range p.Parts {
 		if part.Name == "" || (part.Name == settingsPart) != (i == 0) ||

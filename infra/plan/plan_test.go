@@ -43,7 +43,7 @@ func read(t *testing.T, steps ...string) *Plan {
 	return p
 }
 
-const pool = `, "oldState": {"inputs": {"name": "w", "size": 4, "tags": ["a", "b"], "key": "[secret]", "gone": 1}},
+const pool = `, "oldState": {"inputs": {"name": "w", "size": 4, "tags": ["a", "b"], "key": "[secret]", "former": 1}},
 "newState": {"inputs": {"name": "w", "size": 6, "tags": ["a"], "key": "[secret]", "id": "04da6b54-80e4-46f7-96ec-b56ff0331ba9"}},
 "detailedDiff": {"size": {"kind": "update"}, "key": {"kind": "update"}}`
 
@@ -57,12 +57,14 @@ func TestText(t *testing.T) {
 "newState": {"inputs": {"tier": "SSD"}}, "replaceReasons": ["tier"], "detailedDiff": {"tier": {"kind": "update-replace"}}`),
 		one("delete-replaced", "a:b:Disk", "files", ""),
 		one("delete-replaced", "a:b:Address", "ip", ""),
-		one("replace", "a:b:Address", "ip", `, "oldState": {}, "newState": {"inputs": {}}, "replaceReasons": ["b", "a"]`),
+		one("replace", "a:b:Address", "ip",
+			`, "oldState": {}, "newState": {"inputs": {}}, "replaceReasons": ["b", "a"]`),
 		one("create-replacement", "a:b:Address", "ip", ""),
 		one("delete", "a:b:C", "old", `, "oldState": {"inputs": {"x": 1}}`),
 		one("delete", "a:b:C", "old", `, "oldState": {"inputs": {"x": 2}}`),
 		one("create", "a:b:C", "n", `, "newState": {"inputs": {"__defaults": ["name"], "name": "n-1a2b3c4",
-"text": "two\nlines", "long": "`+strings.Repeat("x", 101)+`", "big": 12345678901234567890, "odd key": null, "no": {}}}`),
+"text": "two\nlines", "long": "`+strings.Repeat("x", 101)+`",
+"big": 12345678901234567890, "odd key": null, "no": {}}}`),
 		one("create", "p:q:R$a:b:D", "twin", ""), one("create", "s:t:U$a:b:D", "twin", ""),
 	)
 	want, err := os.ReadFile(filepath.Join("testdata", "plan.txt"))
@@ -91,7 +93,8 @@ func TestDifferences(t *testing.T) {
 		is   *Plan
 		want []string
 	}{
-		"another order and made-up name": {read(t, create("b", ""), create("a", `"n": 1, "name": "a-89abcde"`)), nil},
+		"another order and made-up name": {
+			read(t, create("b", ""), create("a", `"n": 1, "name": "a-89abcde"`)), nil},
 		"another value": {read(t, create("b", ""), create("a", `"name": "a-1234567", "n": 2`)),
 			[]string{"  create a:b:C a", "-     n: 1", "+     n: 2"}},
 		"a step less": {read(t, create("a", `"name": "a-1234567", "n": 1`)), []string{"- create a:b:C b"}},
@@ -152,7 +155,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// What stands for a value that is not known yet is Pulumi's own.
+// A value that is not known yet is recognized by a constant of Pulumi.
 func TestUnknown(t *testing.T) {
 	if unknown != plugin.UnknownStringValue {
 		t.Errorf("Pulumi has %s", plugin.UnknownStringValue)

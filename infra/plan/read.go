@@ -28,7 +28,7 @@ const (
 // rootType is the type of the stack itself, whose only properties are its outputs.
 const rootType = "pulumi:pulumi:Stack"
 
-// preview is what `pulumi preview --json` prints.
+// preview is the output of `pulumi preview --json`.
 type preview struct {
 	Steps       []step `json:"steps"`
 	Diagnostics []struct {
@@ -52,7 +52,7 @@ type state struct {
 	Inputs map[string]any `json:"inputs"`
 }
 
-// decode reads numbers as they are written.
+// decode keeps all digits of numbers.
 func decode(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -65,7 +65,7 @@ func decode(text []byte, into any) error {
 	return nil
 }
 
-// Read returns the plan of a stack: its settings, as they are in Pulumi.<stack>.yaml, and the steps
+// Read returns the plan of a stack: the settings in the file Pulumi.<stack>.yaml, and the steps
 // that `pulumi preview --json` has printed. It returns an error if the preview has reported one, or
 // if either text cannot be read.
 func Read(stack string, refresh bool, file, shown []byte) (*Plan, error) {
@@ -151,7 +151,7 @@ func steps(all []step) ([]Part, error) {
 	}
 	var parts []Part
 	for _, name := range slices.Sorted(maps.Keys(lines)) {
-		if times[name] > 1 { // such as what earlier updates could not delete
+		if times[name] > 1 { // earlier updates could not delete them
 			lines[name] = append(lines[name], fmt.Sprintf("(%d times)", times[name]))
 		}
 		slices.Sort(lines[name])
@@ -336,7 +336,7 @@ func quoted(v string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// clean returns a word as it is, or in quotes if a line could not hold it.
+// clean returns a word, in quotes if a line could not hold it otherwise.
 func clean(word string) string {
 	if word == "" || word != strings.TrimSpace(word) || strings.ContainsFunc(word, func(r rune) bool {
 		return r < ' ' || r == 0x7f
@@ -346,8 +346,8 @@ func clean(word string) string {
 	return word
 }
 
-// random is the end of a name that Pulumi makes up, for a resource whose program names none: another
-// one in each preview.
+// random is the end of a name that Pulumi makes up, for a resource that the program gives none. It
+// differs from preview to preview.
 var random = regexp.MustCompile(`^-?[0-9a-f]{7,8}$`)
 
 func named(v, resource string) bool {

@@ -1,13 +1,15 @@
 // Command plan prints what an update of a stack would do, with a digest, and makes an update only
-// if it does what was reviewed: `make plan STACK=gke` and `make apply STACK=gke PLAN=file`. It links
-// no SDK of a cloud, so it compiles in seconds.
+// if it does what was reviewed: `make plan STACK=gke` and `make apply STACK=gke PLAN=file`. It
+// links no SDK of a cloud, so it compiles in seconds.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strings"
 
@@ -24,7 +26,7 @@ func main() {
 	// Ctrl-C is for Pulumi, which gets it, too, and then ends after the step that it is at.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	ctx := context.Background()
-	s := plan.Shell{Dir: ".", Out: os.Stdout, Problems: os.Stderr}
+	s := plan.Shell{Settings: settings, Pulumi: pulumi, Out: os.Stdout, Problems: os.Stderr}
 	var err error
 	switch {
 	case *compare != "":
@@ -45,6 +47,16 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+func settings(stack string) ([]byte, error) {
+	return os.ReadFile("stacks/Pulumi." + stack + ".yaml")
+}
+
+func pulumi(ctx context.Context, out io.Writer, args ...string) error {
+	c := exec.CommandContext(ctx, "pulumi", append(args, "--non-interactive")...)
+	c.Stdout, c.Stderr = out, os.Stderr
+	return c.Run()
 }
 
 func load(file string) (*plan.Plan, error) {
