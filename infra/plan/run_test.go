@@ -27,8 +27,8 @@ func fake(shown []byte, previewed, updated error) (s Shell, ran *[]string, probl
 		}}, ran, problems
 }
 
-// An update looks at the clouds as its plan did, and does not begin if it differs, or if that cannot
-// be found out.
+// An update looks at the clouds as its plan did, and does not begin if it differs, or if nobody can
+// know.
 func TestApply(t *testing.T) {
 	broken := errors.New("exit status 255")
 	was, other := shown(one("create", "a:b:C", "n", "")), shown(one("create", "a:b:C", "m", ""))

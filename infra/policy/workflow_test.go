@@ -225,8 +225,8 @@ func TestWorkflowKubeconfig(t *testing.T) {
 	}
 }
 
-// Pulumi's action only previews. Only the look for drift reads every resource, and fails if there is
-// a difference.
+// Pulumi's action only previews. Only the look for drift reads every resource, and fails if there
+// is a difference.
 func TestWorkflowCommands(t *testing.T) {
 	w, _ := readWorkflow(t, "preview.yml")
 	for _, job := range []string{"preview", "plan", "drift"} {
