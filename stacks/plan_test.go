@@ -82,6 +82,11 @@ func (p *planned) make(refresh bool) *plan.Plan {
 	if calls := p.cloud.Calls()[before:]; len(calls) > 0 {
 		p.Errorf("a plan did %v", calls)
 	}
+	for _, clear := range []string{provider.Key, "BEGIN PRIVATE", "client-key"} {
+		if strings.Contains(made.String(), clear) {
+			p.Errorf("the plan has %q in clear", clear)
+		}
+	}
 	return read
 }
 

@@ -64,7 +64,7 @@ func TestText(t *testing.T) {
 		one("delete", "a:b:C", "old", `, "oldState": {"inputs": {"x": 2}}`),
 		one("create", "a:b:C", "n", `, "newState": {"inputs": {"__defaults": ["name"], "name": "n-1a2b3c4",
 "text": "two\nlines", "long": "`+strings.Repeat("x", 101)+`",
-"big": 12345678901234567890, "odd key": null, "no": {}}}`),
+"big": 12345678901234567890, "odd key": null, "no": {}, "password": "[secret]"}}`),
 		one("create", "p:q:R$a:b:D", "twin", ""), one("create", "s:t:U$a:b:D", "twin", ""),
 	)
 	want, err := os.ReadFile(filepath.Join("testdata", "plan.txt"))
