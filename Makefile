@@ -63,7 +63,7 @@ PARTS      ?= check test test-jobs test-page test-torch test-frameworks test-dat
 # Jobs of each kind in `make campaign`.
 JOBS       ?= 20
 
-.PHONY: help build release demo demo-allreduce stacks doctor core everything test test-jobs losses campaign simulation test-infra check generate \
+.PHONY: help build release demo demo-allreduce stacks doctor plan apply core everything test test-jobs losses campaign simulation test-infra check generate \
   bench bench-page bench-peers accuracy churn disturb hang fuzz vulnerabilities clean cc python3 \
   cluster-up cluster-down cluster-tools karpenter pulumi-tools e2e seeds chromium test-page torch torch-debian torchft frameworks data-packages storage test-torch test-frameworks test-data others torch-job mypy tensorboard prometheus
 
@@ -204,6 +204,12 @@ stacks: ## compile the program of the stacks, which the first pulumi preview wou
 
 doctor: ## what a stack still lacks before its first pulumi up: programs, settings, credentials, permissions, quotas; STACK=gke
 	$(GO) run ./stacks/doctor -stack=$(or $(STACK),existing)
+
+plan: ## what an update of a stack would do, with a digest: STACK=gke, PLAN=the file to write; REFRESH=1 asks the clouds for every resource first
+	@$(GO) run ./stacks/plan -stack=$(STACK) $(if $(REFRESH),-refresh) $(if $(PLAN),>$(PLAN))
+
+apply: ## make that update, unless it would do something else by now: STACK=gke, PLAN=the file
+	@$(GO) run ./stacks/plan -stack=$(STACK) -apply=$(or $(PLAN),plan.txt)
 
 test-infra: cc pulumi-tools stacks ## the stacks: recorded with mocks, then with the real Pulumi engine and simulated clouds
 	$(GO) test -json -race -p 1 -shuffle=on -timeout 40m $(INFRA) | $(REPORT)

@@ -22,6 +22,7 @@ type workflow struct {
 	Permissions map[string]string `json:"permissions"`
 	Jobs        map[string]struct {
 		If          string            `json:"if"`
+		Needs       string            `json:"needs"`
 		Environment string            `json:"environment"`
 		Permissions map[string]string `json:"permissions"`
 		Concurrency struct {
@@ -35,9 +36,11 @@ type workflow struct {
 			} `json:"matrix"`
 		} `json:"strategy"`
 		Steps []struct {
-			Uses string         `json:"uses"`
-			Run  string         `json:"run"`
-			With map[string]any `json:"with"`
+			If   string            `json:"if"`
+			Uses string            `json:"uses"`
+			Run  string            `json:"run"`
+			With map[string]any    `json:"with"`
+			Env  map[string]string `json:"env"`
 		} `json:"steps"`
 	} `json:"jobs"`
 }
@@ -77,13 +80,15 @@ func TestWorkflowHasAllStacks(t *testing.T) {
 			t.Errorf("previews of %s and %s, and not of %s", local, byDefault[1], stack)
 		}
 	}
-	for _, job := range []string{"up", "drift"} {
+	for _, job := range []string{"plan", "up", "drift"} {
 		if got := w.Jobs[job].Strategy.Matrix.Stack; got != preview.Strategy.Matrix.Stack {
 			t.Errorf("%s of %v, previews of %v", job, got, preview.Strategy.Matrix.Stack)
 		}
 	}
-	if drift := w.Jobs["drift"]; drift.Environment != preview.Environment {
-		t.Errorf("drift in %s", drift.Environment)
+	for _, job := range []string{"plan", "drift"} {
+		if got := w.Jobs[job].Environment; got != preview.Environment {
+			t.Errorf("%s in %s", job, got)
+		}
 	}
 	if up.Environment != "${{ matrix.stack }}" || preview.Environment != "${{ matrix.stack }}-preview" {
 		t.Errorf("up is in the environment %q and previews in %q: reviewers are of the first, and "+
@@ -112,6 +117,7 @@ func TestWorkflowCredentials(t *testing.T) {
 	want := map[string]map[string]string{
 		"local":   nil,
 		"preview": {"contents": "read", "id-token": "write", "pull-requests": "write"},
+		"plan":    {"actions": "read", "contents": "read", "id-token": "write", "pull-requests": "read"},
 		"up":      {"contents": "read", "id-token": "write"},
 		"drift":   {"contents": "read", "id-token": "write", "issues": "write"},
 	}
@@ -219,19 +225,19 @@ func TestWorkflowKubeconfig(t *testing.T) {
 	}
 }
 
-// Only the update of a merge changes anything, and only the look for drift reads every resource and
-// fails if there is a difference.
+// Pulumi's action only previews. Only the look for drift reads every resource, and fails if there
+// is a difference.
 func TestWorkflowCommands(t *testing.T) {
 	w, _ := readWorkflow(t, "preview.yml")
-	for _, job := range []string{"preview", "up", "drift"} {
+	for _, job := range []string{"preview", "plan", "drift"} {
 		found := false
 		for _, s := range w.Jobs[job].Steps {
-			if !strings.HasPrefix(s.Uses, "pulumi/actions@") {
+			if !strings.HasPrefix(s.Uses, "pulumi/actions@") || s.If == "github.job == 'up'" {
 				continue
 			}
 			found = true
 			for key, want := range map[string]string{
-				"command":           "${{ github.event_name == 'push' && 'up' || 'preview' }}",
+				"command":           "preview",
 				"refresh":           "${{ github.job == 'drift' }}",
 				"expect-no-changes": "${{ github.job == 'drift' }}",
 			} {
