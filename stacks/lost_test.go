@@ -18,6 +18,7 @@ func TestLostBesideProtected(t *testing.T) {
 	t.Parallel()
 	e := start(t, "eks")
 	e.withFiles()
+	e.manage()
 	e.set("elasticdl:eks.bucket", map[string]any{})
 	e.up()
 	there := e.cloud.Left()

@@ -75,7 +75,8 @@ func TestRelease(t *testing.T) {
 	if err := w.update(is, other, false); err == nil || !strings.Contains(err.Error(), "field is immutable") {
 		t.Errorf("another ClusterQueue: %v", err)
 	}
-	if err := w.Kubernetes.deleteRelease(&pulumirpc.DeleteRequest{Urn: urn(releaseType, "x")}); err != nil {
+	if err := w.Kubernetes.deleteRelease(&pulumirpc.DeleteRequest{Urn: urn(releaseType, "x"),
+		Properties: value(t, aRelease(nil))}); err != nil {
 		t.Fatal(err)
 	}
 	for key := range w.Kubernetes.clusters["https://x"].objects {
