@@ -14,7 +14,7 @@ type Chart struct {
 	SkipDefinitions bool
 }
 
-// chartTime is how many seconds the pods of a release get to become ready.
+// chartTime is the time in seconds in which the pods of a release must become ready.
 const chartTime = 600
 
 // Register registers the release. Pulumi waits until its pods are ready: a release that is not

@@ -26,8 +26,8 @@ func (tr *trial) defineNodePools() {
 	tr.run("kubectl", "wait", "--for=condition=Established", "--timeout=1m", "-f", karpenterDefinitions)
 }
 
-// The API server validates the pools and classes of stacks: by Karpenter's resource definitions, and
-// by testdata/definitions.yaml where only the cloud has them.
+// The API server validates the pools and classes of stacks: by Karpenter's resource definitions,
+// and by testdata/definitions.yaml where only the cloud has them.
 func (s *site) testNodePools(t *testing.T) {
 	tr := &trial{site: s, t: t, namespace: "default"}
 	tr.defineNodePools()
@@ -50,7 +50,8 @@ func (s *site) testNodePools(t *testing.T) {
 	ofAuto.Name, ofAuto.Kind = "auto", karpenter.Auto
 	var text strings.Builder
 	for _, o := range []any{karpenter.NodePool(core), karpenter.NodePool(workers), karpenter.NodePool(auto),
-		karpenter.NodePool(reserved), karpenter.NodeClass(class), karpenter.NodeClass(held), karpenter.NodeClass(ofAuto),
+		karpenter.NodePool(reserved), karpenter.NodeClass(class), karpenter.NodeClass(held),
+		karpenter.NodeClass(ofAuto),
 		gke.ComputeClass("cheap", "cheap-1", "cheap-on-demand-1")} {
 		one, err := yaml.Marshal(o)
 		if err != nil {

@@ -48,7 +48,8 @@ func (s *site) testObjects(t *testing.T) {
 		{"gke", func(config section) {
 			config["gcp:project"] = "elasticdl-test"
 			sub(config, "elasticdl:gke")["authorizedNetworks"] = []any{section{"cidr": "198.51.100.7/32"}}
-			sub(config, "elasticdl:gke")["filestore"] = section{"tier": "BASIC_HDD", "capacityGb": 1024, "share": "data"}
+			sub(config, "elasticdl:gke")["filestore"] = section{"tier": "BASIC_HDD", "capacityGb": 1024,
+				"share": "data"}
 			sub(config, "elasticdl:platform")["networkPolicy"] = true
 		}, "networking.k8s.io/v1/NetworkPolicy"},
 		{"eks", func(config section) {

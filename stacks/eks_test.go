@@ -156,7 +156,8 @@ func TestNewEKS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, text, _ := strings.Cut(result.StdOut, "Diagnostics:"); strings.Count(text,
-		"--quota-code L-1216C47A") != 1 || !strings.Contains(text, "eks.systemGroup, eks.pools[0]: needs up to 20 vCPUs") {
+		"--quota-code L-1216C47A") != 1 || !strings.Contains(text,
+		"eks.systemGroup, eks.pools[0]: needs up to 20 vCPUs") {
 		t.Errorf("nothing on quotas, once, in\n%s", text)
 	}
 	if calls := e.cloud.Calls(); len(calls) > 0 {

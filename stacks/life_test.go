@@ -54,7 +54,8 @@ func TestLife(t *testing.T) {
 	}{
 		{"gke", false, gpus, otherGPUs, replacesGPUs, []string{"data", "registry"}},
 		{"gke", true, gpus, otherGPUs, replacesGPUs, []string{"filestore", "registry"}},
-		{"eks", false, nil, map[string]any{"elasticdl:eks.pools": []any{workers(change{"instanceTypes": []any{"m6i.xlarge"}})}},
+		{"eks", false, nil,
+			map[string]any{"elasticdl:eks.pools": []any{workers(change{"instanceTypes": []any{"m6i.xlarge"}})}},
 			[]string{"update kubernetes:karpenter.sh/v1:NodePool pool-workers " +
 				"spec.limits.cpu spec.template.spec.requirements[0].values[0] spec.template.spec.requirements[0].values[1]",
 				remembers}, []string{"data", "code", "images"}},

@@ -10,7 +10,8 @@ import (
 
 // cheapPool is a pool of EKS for workers.
 func cheapPool(more map[string]any) map[string]any {
-	pool := map[string]any{"name": "cheap", "instanceTypes": []any{"m6i.large", "m5.large"}, "maxNodes": 20, "spot": true,
+	pool := map[string]any{"name": "cheap", "instanceTypes": []any{"m6i.large", "m5.large"}, "maxNodes": 20,
+		"spot":     true,
 		"onDemand": true, "idleAfter": "2m"}
 	for k, v := range more {
 		pool[k] = v
@@ -43,7 +44,8 @@ func TestPools(t *testing.T) {
 			e.expect("more nodes", e.up(), "update "+pool+"spec.limits.cpu spec.limits.nodes")
 			e.set("elasticdl:eks.pools", []any{cheapPool(map[string]any{"maxNodes": 30, "zones": []any{"us-west-2a"}})})
 			for _, step := range e.up() {
-				if !strings.HasPrefix(step, "update "+pool) && !strings.Contains(step, class) || strings.Contains(step, "replace") {
+				if !strings.HasPrefix(step, "update "+pool) && !strings.Contains(step, class) ||
+					strings.Contains(step, "replace") {
 					t.Errorf("one zone: %s", step)
 				}
 			}
@@ -86,14 +88,16 @@ func TestGroupsToAutoMode(t *testing.T) {
 	e.set("elasticdl:eks.pools", []any{cheapPool(nil)})
 	did := e.up()
 	for _, step := range did {
-		if strings.HasPrefix(step, "replace ") && step != "replace "+jobMaster || strings.HasPrefix(step, "delete aws:efs") {
+		if strings.HasPrefix(step, "replace ") && step != "replace "+jobMaster || strings.HasPrefix(step,
+			"delete aws:efs") {
 			t.Errorf("it would %s", step)
 		}
 	}
 	if len(did.only("update "+cluster)) != 1 || len(did.only("delete aws:eks/nodeGroup:NodeGroup")) != 2 {
 		t.Errorf("steps:\n%s", did)
 	}
-	e.up() // the network's setting, for which Amazon's addon had an object
+	// the network's setting, for which Amazon's addon had an object
+	e.up()
 	e.unchangedAfterRefresh("after that")
 	e.set("elasticdl:eks.nodes", "karpenter")
 	e.set("elasticdl:eks.systemGroup.minNodes", 1)

@@ -258,11 +258,13 @@ var (
 			"elasticdl:eks.vpc.id": "vpc-0123456789abcdef0", "elasticdl:eks.vpc.privateSubnets": subnets("a", "b")}}
 	groups = base{"groups of all kinds", merge(managed, change{"elasticdl:eks.workerGroup.desiredNodes": 3,
 		"elasticdl:eks.gpuGroup": change{"instanceTypes": []any{"g6f.xlarge"}, "gpus": 1, "maxNodes": 2}})}
-	listed           = base{"a pool of a list", change{"elasticdl:gke.workerPool": nil, "elasticdl:gke.pools": []any{cheap(nil)}}}
+	listed = base{"a pool of a list", change{"elasticdl:gke.workerPool": nil,
+		"elasticdl:gke.pools": []any{cheap(nil)}}}
 	managedAlone     = base{"groups", managed}
 	elsewhereManaged = base{"groups in a VPC that is there", merge(managed, elsewhere.set)}
-	budgeted         = base{"a budget", change{"elasticdl:budget": change{"monthly": 500, "mail": []any{"ops@example.com"}}}}
-	paid             = base{"a budget of an account", change{"elasticdl:budget": change{"monthly": 500,
+	budgeted         = base{"a budget", change{"elasticdl:budget": change{"monthly": 500,
+		"mail": []any{"ops@example.com"}}}}
+	paid = base{"a budget of an account", change{"elasticdl:budget": change{"monthly": 500,
 		"mail": []any{"ops@example.com"}, "billingAccount": "012345-567890-ABCDEF"}}}
 	publicNodes = base{"public nodes", change{"elasticdl:gke.privateNodes": false}}
 	withGPUs    = base{"GPUs and a chosen range",

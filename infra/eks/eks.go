@@ -12,8 +12,8 @@
 //
 // With eks.nodes: groups no autoscaler runs: a group starts with desiredNodes, and later has the
 // number that `aws eks update-nodegroup-config` sets. With auto, Amazon makes nodes for pods that
-// wait, and there are no groups and no addons but the EFS driver. With karpenter, Karpenter does so,
-// on the nodes of the system group.
+// wait, and there are no groups and no addons but the EFS driver. With karpenter, Karpenter does
+// so, on the nodes of the system group.
 package eks
 
 import (
@@ -127,8 +127,9 @@ func (p *parts) result() *infra.Cluster {
 	}
 	c.Charts, c.Nodes = p.charts, p.makers
 	if p.e.Nodes == settings.NodesKarpenter || p.e.Nodes == settings.NodesAuto && p.e.EFS != nil {
-		// Nodes that Karpenter has made are not the cluster's: they end only with the objects in it.
-		// Those of Auto Mode end with the cluster, and must end before the mounts of their files.
+		// Nodes that Karpenter has made are not the cluster's: they end only with the objects in
+		// it. Those of Auto Mode end with the cluster, and must end before the mounts of their
+		// files.
 		c.Resource = nil
 	}
 	return c

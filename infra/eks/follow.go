@@ -28,8 +28,9 @@ const (
 var autoPolicies = []string{"AmazonEKSComputePolicy", "AmazonEKSBlockStoragePolicy",
 	"AmazonEKSLoadBalancingPolicy", "AmazonEKSNetworkingPolicy"}
 
-// autoRole creates the role of the nodes of Auto Mode, before the cluster, which names it. EKS gives
-// it access to the cluster, of another kind than that of the nodes of groups: a role has one kind.
+// autoRole creates the role of the nodes of Auto Mode, before the cluster, which names it. EKS
+// gives it access to the cluster, of another kind than that of the nodes of groups: a role has one
+// kind.
 func (p *parts) autoRole() (err error) {
 	p.nodeRole, p.attached, err = p.role("auto-node", trusts("ec2.amazonaws.com"), "AmazonEKSWorkerNodeMinimalPolicy",
 		"AmazonEC2ContainerRegistryPullOnly")
@@ -87,8 +88,8 @@ func (p *parts) addAuto() error {
 	return p.addPools(karpenter.Auto, p.nodeRole.Name)
 }
 
-// addPools adds the class and the NodePool of each pool. The identity is the name of the nodes' role
-// or instance profile.
+// addPools adds the class and the NodePool of each pool. The identity is the name of the nodes'
+// role or instance profile.
 func (p *parts) addPools(kind karpenter.Kind, identity pulumi.StringInput) error {
 	for _, g := range p.e.NodePools() {
 		_, subnets, err := p.placesFor(g)
@@ -197,7 +198,8 @@ func (p *parts) addKarpenter(system []pulumi.Resource) error {
 		replicas = 2 // the chart spreads them over nodes
 	}
 	p.charts = []infra.Chart{
-		{Name: "karpenter-crd", Chart: karpenterCharts + "karpenter-crd", Version: karpenterVersion, Namespace: "kube-system"},
+		{Name: "karpenter-crd", Chart: karpenterCharts + "karpenter-crd", Version: karpenterVersion,
+			Namespace: "kube-system"},
 		{Name: "karpenter", Chart: karpenterCharts + "karpenter", Version: karpenterVersion, Namespace: "kube-system",
 			SkipDefinitions: true, Values: map[string]any{
 				"replicas":       replicas,
@@ -226,7 +228,8 @@ func (p *parts) addNotices() (*untyped, error) {
 		return nil, err
 	}
 	rule, err := p.register("aws:cloudwatch/eventRule:EventRule", "notices", pulumi.Map{
-		"name": pulumi.String(name), "eventPattern": pulumi.String(string(pattern)), "tags": p.tags(p.name + "-notices"),
+		"name": pulumi.String(name), "eventPattern": pulumi.String(string(pattern)), "tags": p.tags(p.name +
+			"-notices"),
 	}, pulumi.DeleteBeforeReplace(true))
 	if err != nil {
 		return nil, err
@@ -283,20 +286,24 @@ func (p *parts) launches(queue, nodeRole string) []statement {
 		allow(nil, starts, arn("ec2", "", "image/*"), arn("ec2", "", "snapshot/*"), arn("ec2", "*", "security-group/*"),
 			arn("ec2", "*", "subnet/*"), arn("ec2", "*", "capacity-reservation/*")),
 		allow(has, starts, ours("launch-template")...),
-		allow(map[string]any{"StringEquals": requested, "StringLike": equals{"aws:RequestTag/karpenter.sh/nodepool": "*"}},
+		allow(map[string]any{"StringEquals": requested,
+			"StringLike": equals{"aws:RequestTag/karpenter.sh/nodepool": "*"}},
 			append(slices.Clone(starts), "ec2:CreateLaunchTemplate"), ours(made...)...),
 		allow(map[string]any{"StringEquals": equals{"aws:RequestTag/" + owned: "owned",
 			"ec2:CreateAction": []string{"RunInstances", "CreateFleet", "CreateLaunchTemplate"}}},
 			[]string{"ec2:CreateTags"}, ours(made...)...),
 		allow(map[string]any{"StringEquals": equals{"aws:ResourceTag/" + owned: "owned"},
-			"ForAllValues:StringEquals": equals{"aws:TagKeys": []string{"eks:eks-cluster-name", "karpenter.sh/nodeclaim", "Name"}}},
+			"ForAllValues:StringEquals": equals{"aws:TagKeys": []string{"eks:eks-cluster-name",
+				"karpenter.sh/nodeclaim", "Name"}}},
 			[]string{"ec2:CreateTags"}, ours("instance")...),
-		allow(has, []string{"ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"}, ours("instance", "launch-template")...),
+		allow(has, []string{"ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"}, ours("instance",
+			"launch-template")...),
 		allow(map[string]any{"StringEquals": equals{"iam:PassedToService": "ec2.amazonaws.com"}},
 			[]string{"iam:PassRole"}, nodeRole),
 		// an account that never had spot instances has no such role
 		allow(map[string]any{"StringEquals": equals{"iam:AWSServiceName": "spot.amazonaws.com"}},
-			[]string{"iam:CreateServiceLinkedRole"}, fmt.Sprintf("arn:%s:iam::%s:role/aws-service-role/spot.amazonaws.com/*",
+			[]string{"iam:CreateServiceLinkedRole"},
+			fmt.Sprintf("arn:%s:iam::%s:role/aws-service-role/spot.amazonaws.com/*",
 				p.partition.Partition, p.account)),
 		allow(nil, []string{"sqs:DeleteMessage", "sqs:GetQueueUrl", "sqs:ReceiveMessage"}, queue),
 	}

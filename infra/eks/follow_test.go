@@ -100,7 +100,8 @@ func TestAutoMode(t *testing.T) {
 		"kubernetesNetworkConfig.elasticLoadBalancing.enabled"} {
 		wrong = append(wrong, is(cluster, path, "true")...)
 	}
-	wrong = append(wrong, is(cluster, "computeConfig.nodeRoleArn", "arn:aws:iam::"+account+":role/elasticdl-test-auto-node")...)
+	wrong = append(wrong, is(cluster, "computeConfig.nodeRoleArn",
+		"arn:aws:iam::"+account+":role/elasticdl-test-auto-node")...)
 	var has []string
 	for _, r := range v.of("aws:iam/rolePolicyAttachment:RolePolicyAttachment") {
 		has = append(has, r.Name)
@@ -116,8 +117,10 @@ func TestAutoMode(t *testing.T) {
 		slices.ContainsFunc(has, func(name string) bool { return strings.HasSuffix(name, "_CNI_Policy") }) {
 		wrong = append(wrong, fmt.Sprintf("the nodes' role has %v", has))
 	}
-	// nodes end before their way out, and, by objects of their own, before the mounts of their files
-	wrong = append(wrong, v.wait([]*graph.Resource{cluster}, v.named("aws:ec2/route:Route", "private-us-west-2a")...)...)
+	// nodes end before their way out, and, by objects of their own, before the mounts of their
+	// files
+	wrong = append(wrong, v.wait([]*graph.Resource{cluster}, v.named("aws:ec2/route:Route",
+		"private-us-west-2a")...)...)
 	if c := v.cluster; c.GPU.DevicePlugin || c.Resource != nil || len(c.Charts) > 0 {
 		wrong = append(wrong, fmt.Sprintf("%+v", c))
 	}
@@ -170,7 +173,8 @@ func TestKarpenterRights(t *testing.T) {
 			for i, r := range s.Resource {
 				s.Resource[i] = r[strings.LastIndex(r, ":")+1:]
 			}
-			if want := "[image/* snapshot/* security-group/* subnet/* capacity-reservation/*]"; fmt.Sprint(s.Resource) != want ||
+			const want = "[image/* snapshot/* security-group/* subnet/* capacity-reservation/*]"
+			if fmt.Sprint(s.Resource) != want ||
 				fmt.Sprint(s.Action) != "[ec2:RunInstances ec2:CreateFleet]" {
 				t.Errorf("%v on %v without a condition", s.Action, s.Resource)
 			}
@@ -287,7 +291,7 @@ func unplaced(c *infra.Cluster, s *settings.Settings, role string, cards bool, a
 		}
 	}
 	pod := spec[role]
-	if cards { // as the manifest of a pod with GPUs has it
+	if cards { // see trainer/runtime/manifest
 		pod.Tolerations = append(pod.Tolerations, job.Toleration{Key: gpuTaint, Operator: "Exists"})
 	}
 	for _, g := range all {
@@ -307,7 +311,8 @@ func unplaced(c *infra.Cluster, s *settings.Settings, role string, cards bool, a
 	return fmt.Sprintf("selects %v, tolerates %v", pod.NodeSelector, pod.Tolerations)
 }
 
-// A cluster in Auto Mode does not leave it, and one that turns to it has no NetworkPolicies meanwhile.
+// A cluster in Auto Mode does not leave it, and one that turns to it has no NetworkPolicies
+// meanwhile.
 func TestAutoStays(t *testing.T) {
 	s := own()
 	auto := func(token string, args, result resource.PropertyMap) {
@@ -328,7 +333,8 @@ func TestAutoStays(t *testing.T) {
 		}
 	}
 	s.Platform.NetworkPolicy = true
-	if _, err := record(s, true, groups); err == nil || !strings.Contains(err.Error(), "set it to false for this update") {
+	if _, err := record(s, true, groups); err == nil || !strings.Contains(err.Error(),
+		"set it to false for this update") {
 		t.Error(err)
 	}
 }

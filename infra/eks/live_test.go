@@ -95,7 +95,8 @@ func TestReplacedGroup(t *testing.T) {
 		{"no nodes", empty, settings.EKSGroup{InstanceTypes: []string{"m5.large"}}, zones, false},
 	} {
 		l := &live{groups: []group{test.is}}
-		got := l.replaced(settings.NamedGroup{Name: "worker", Path: "eks.workerGroup", EKSGroup: &test.want}, test.places)
+		got := l.replaced(settings.NamedGroup{Name: "worker", Path: "eks.workerGroup", EKSGroup: &test.want},
+			test.places)
 		warns := strings.Contains(got, "drains all 5 of the old group at once")
 		if warns != test.warns || !warns && got != "" {
 			t.Errorf("%s: %q", test.name, got)

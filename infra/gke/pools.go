@@ -53,8 +53,8 @@ func taintsOf(of settings.PoolOfGKE) []settings.Taint {
 	return taints
 }
 
-// nodesOf returns what workers must select and tolerate to run on the nodes of a pool. They tolerate
-// the taint of GPUs anyway if they request any.
+// nodesOf returns what workers must select and tolerate to run on the nodes of a pool. They
+// tolerate the taint of GPUs anyway if they request any.
 func nodesOf(of settings.PoolOfGKE) *infra.Nodes {
 	taints := slices.DeleteFunc(taintsOf(of), func(t settings.Taint) bool { return t.Key == gpuTaint })
 	if of.Arm() {
@@ -113,7 +113,8 @@ func (p *parts) addFallback(of settings.PoolOfGKE, spot *pulumi.CustomResourceSt
 	name := func(r *pulumi.CustomResourceState) pulumi.StringInput {
 		return r.ID().ApplyT(func(id pulumi.ID) string { return path.Base(string(id)) }).(pulumi.StringOutput)
 	}
-	p.makers = append(p.makers, infra.Object{Name: "class-" + of.Name, Object: ComputeClass(of.Name, holeSpot, holeOnDemand),
+	p.makers = append(p.makers, infra.Object{Name: "class-" + of.Name, Object: ComputeClass(of.Name, holeSpot,
+		holeOnDemand),
 		Holes: map[string]pulumi.StringInput{holeSpot: name(spot), holeOnDemand: name(other)}})
 	return nil
 }

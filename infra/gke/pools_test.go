@@ -58,7 +58,7 @@ func TestListedPools(t *testing.T) {
 	}
 }
 
-// The schema of ComputeClass is served by GKE only: this is what Google's page describes.
+// Only GKE serves ComputeClasses; Google's page describes this one.
 const class = `apiVersion: cloud.google.com/v1
 kind: ComputeClass
 metadata:
@@ -80,7 +80,8 @@ func TestPlacesOfWorkers(t *testing.T) {
 	for _, test := range []struct{ pool, want string }{
 		{"", "workers map[cloud.google.com/compute-class:cheap] cloud.google.com/compute-class=cheap:NoSchedule " +
 			"elasticdl.org/pool=cheap:NoSchedule"},
-		{"arm", "pool map[elasticdl.org/pool:arm] elasticdl.org/pool=arm:NoSchedule kubernetes.io/arch=arm64:NoSchedule"},
+		{"arm",
+			"pool map[elasticdl.org/pool:arm] elasticdl.org/pool=arm:NoSchedule kubernetes.io/arch=arm64:NoSchedule"},
 		{"h200", "pool map[elasticdl.org/pool:h200] team=vision:NoExecute"},
 	} {
 		s := listed()
@@ -115,7 +116,8 @@ func TestPodsFitSomePool(t *testing.T) {
 	cards := settings.GKEPool{MachineType: "g2-standard-4", Accelerator: "nvidia-l4", GPUs: 1, MaxNodes: 2, Spot: true}
 	lists := [][]settings.GKENamedPool{nil, {{Name: "a", GKEPool: cpu}}, {{Name: "a", GKEPool: cpu, Taints: taint}},
 		{{Name: "a", GKEPool: cpu, OnDemand: true}, {Name: "c", GKEPool: cards, OnDemand: true, Taints: taint}},
-		{{Name: "c", GKEPool: cards, Taints: taint}}, {{Name: "r", GKEPool: settings.GKEPool{MachineType: "c4a-standard-4"}}}}
+		{{Name: "c", GKEPool: cards, Taints: taint}}, {{Name: "r",
+			GKEPool: settings.GKEPool{MachineType: "c4a-standard-4"}}}}
 	for i, pools := range lists {
 		for _, asks := range []bool{false, true} {
 			for _, older := range []bool{false, true} {
@@ -127,7 +129,8 @@ func TestPodsFitSomePool(t *testing.T) {
 				if older {
 					s.GKE.WorkerPool, s.GKE.GPUPool = regional().GKE.WorkerPool, regional().GKE.GPUPool
 				}
-				if asks && !slices.ContainsFunc(s.GKE.AllPools(), func(of settings.PoolOfGKE) bool { return of.GPUs > 0 }) {
+				if asks && !slices.ContainsFunc(s.GKE.AllPools(),
+					func(of settings.PoolOfGKE) bool { return of.GPUs > 0 }) {
 					continue // the settings refuse such a job
 				}
 				_, c := record(t, s, false)
@@ -154,7 +157,7 @@ func unplaced(t *testing.T, c *infra.Cluster, s *settings.Settings, role string,
 		}
 	}
 	pod := spec[role]
-	if cards { // as the manifest of a pod with GPUs has it
+	if cards { // see trainer/runtime/manifest
 		pod.Tolerations = append(pod.Tolerations, job.Toleration{Key: gpuTaint, Operator: "Exists"})
 	}
 	for _, of := range s.GKE.AllPools() {

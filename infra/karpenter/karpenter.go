@@ -8,7 +8,8 @@
 //
 //  1. Karpenter never takes a node from under a master or a parameter server: nodes of a core pool
 //     end only when they are empty, or, in Auto Mode, at the age at which Amazon ends each node.
-//  2. A node on which no pod is left ends after the time of its pool, also if many are empty at once.
+//  2. A node on which no pod is left ends after the time of its pool, also if many are empty at
+//     once.
 //  3. A pool never has more nodes than its limit.
 package karpenter
 

@@ -40,7 +40,8 @@ func TestDisruption(t *testing.T) {
 				limit[reason] = b.(map[string]any)["nodes"]
 			}
 		}
-		if want := fmt.Sprint(map[any]any{"Empty": "100%", "Drifted": test.differs, "Underutilized": test.differs}); fmt.Sprint(limit) != want {
+		if want := fmt.Sprint(map[any]any{"Empty": "100%", "Drifted": test.differs,
+			"Underutilized": test.differs}); fmt.Sprint(limit) != want {
 			t.Errorf("%v, want %s", limit, want)
 		}
 		if age := field(t, u, "spec", "template", "spec", "expireAfter"); age != test.older {
@@ -82,7 +83,8 @@ func TestClassOfNodes(t *testing.T) {
 	c := Class{Name: "x", Kind: EC2, Identity: "profile", Subnets: []string{"a", "b"}, Group: "sg", DiskGB: 50,
 		Tags: map[string]string{"team": "ml"}, Image: "al2023@latest"}
 	u := NodeClass(c)
-	if got := fmt.Sprint(field(t, u, "spec", "metadataOptions")); got != "map[httpEndpoint:enabled httpPutResponseHopLimit:1 httpTokens:required]" {
+	if got := fmt.Sprint(field(t, u, "spec",
+		"metadataOptions")); got != "map[httpEndpoint:enabled httpPutResponseHopLimit:1 httpTokens:required]" {
 		t.Error(got)
 	}
 	disk := field(t, u, "spec", "blockDeviceMappings").([]any)[0].(map[string]any)["ebs"].(map[string]any)
@@ -91,7 +93,8 @@ func TestClassOfNodes(t *testing.T) {
 	}
 	c.Kind, c.Reservation = Auto, "cr-1"
 	u = NodeClass(c)
-	for path, want := range map[string]string{"role": "profile", "instanceProfile": "<nil>", "amiSelectorTerms": "<nil>",
+	for path, want := range map[string]string{"role": "profile", "instanceProfile": "<nil>",
+		"amiSelectorTerms":                 "<nil>",
 		"capacityReservationSelectorTerms": "[map[id:cr-1]]", "subnetSelectorTerms": "[map[id:a] map[id:b]]",
 		"ephemeralStorage": "map[size:50Gi]"} {
 		if got := fmt.Sprint(field(t, u, "spec", path)); got != want {

@@ -44,7 +44,8 @@ func read(t *testing.T, steps ...string) *Plan {
 }
 
 const pool = `, "oldState": {"inputs": {"name": "w", "size": 4, "tags": ["a", "b"], "key": "[secret]", "former": 1}},
-"newState": {"inputs": {"name": "w", "size": 6, "tags": ["a"], "key": "[secret]", "id": "04da6b54-80e4-46f7-96ec-b56ff0331ba9"}},
+"newState": {"inputs": {"name": "w", "size": 6, "tags": ["a"], "key": "[secret]",
+	"id": "04da6b54-80e4-46f7-96ec-b56ff0331ba9"}},
 "detailedDiff": {"size": {"kind": "update"}, "key": {"kind": "update"}}`
 
 func TestText(t *testing.T) {
@@ -54,7 +55,8 @@ func TestText(t *testing.T) {
 		one("update", "e:f:G$gcp:container/nodePool:NodePool", "workers", pool),
 		one("create-replacement", "a:b:Disk", "files", ""),
 		one("replace", "a:b:Disk", "files", `, "oldState": {"inputs": {"tier": "HDD"}},
-"newState": {"inputs": {"tier": "SSD"}}, "replaceReasons": ["tier"], "detailedDiff": {"tier": {"kind": "update-replace"}}`),
+"newState": {"inputs": {"tier": "SSD"}}, "replaceReasons": ["tier"],
+	"detailedDiff": {"tier": {"kind": "update-replace"}}`),
 		one("delete-replaced", "a:b:Disk", "files", ""),
 		one("delete-replaced", "a:b:Address", "ip", ""),
 		one("replace", "a:b:Address", "ip",
@@ -141,13 +143,15 @@ func TestRefused(t *testing.T) {
 	text := read(t, one("create", "a:b:C", "n", "")).String()
 	body := "stack gke\nrefresh false\nsettings\n"
 	for name, tt := range map[string]struct{ text, want string }{
-		"empty":         {"", "expected the digest of a plan"},
-		"edited":        {strings.Replace(text, "numWorkers: 3", "numWorkers: 4", 1), "edited or cut"},
-		"cut":           {text[:len(text)-3], "edited or cut"},
-		"no stack":      {"digest " + sum("x\n") + "\nx\n", "names no stack"},
-		"no step":       {"digest " + sum("stack a\nrefresh false\n    x\n") + "\nstack a\nrefresh false\n    x\n", "no step"},
+		"empty":    {"", "expected the digest of a plan"},
+		"edited":   {strings.Replace(text, "numWorkers: 3", "numWorkers: 4", 1), "edited or cut"},
+		"cut":      {text[:len(text)-3], "edited or cut"},
+		"no stack": {"digest " + sum("x\n") + "\nx\n", "names no stack"},
+		"no step": {"digest " + sum("stack a\nrefresh false\n    x\n") + "\nstack a\nrefresh false\n    x\n",
+			"no step"},
 		"another order": {"digest " + sum(body+"b\na\n") + "\n" + body + "b\na\n", "not as `make plan`"},
-		"truth":         {"digest " + sum("stack a\nrefresh maybe\n") + "\nstack a\nrefresh maybe\n", "not as `make plan`"},
+		"truth": {"digest " + sum("stack a\nrefresh maybe\n") + "\nstack a\nrefresh maybe\n",
+			"not as `make plan`"},
 	} {
 		if p, err := Parse(tt.text); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, %v, expected %s", name, p, err, tt.want)

@@ -44,7 +44,8 @@ func TestCheck(t *testing.T) {
 			`true (pod or container "worker" must set securityContext.runAsNonRoot=true)`},
 		"host path": {func(s *settings.Settings) {
 			s.Job, s.Platform.PodSecurity = aJob(t, "--volume=host_path=/data,mount_path=/data"), baseline
-		}, "elasticdl:platform.podSecurity: baseline: the job's pods would be refused: hostPath volumes (volume \"volume-0\")"},
+		},
+			"elasticdl:platform.podSecurity: baseline: the job's pods would be refused: hostPath volumes (volume \"volume-0\")"},
 		"as it allows": {func(s *settings.Settings) {
 			s.Job = aJob(t, "--volume=host_path=/data,mount_path=/data")
 		}, ""},

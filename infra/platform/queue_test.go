@@ -263,11 +263,13 @@ func TestCheckQueue(t *testing.T) {
 		}, at + "memory: missing: pods of the job request it (1 master: 512Mi, "},
 		"GPUs": {map[string]string{"cpu": "9", "memory": "100Gi"}, []string{"--worker_resource_limit=nvidia.com/gpu=1"},
 			nil, at[:len(at)-1] + `["nvidia.com/gpu"]: missing: pods of the job request it (1 worker: 1)`},
-		"pods":          {map[string]string{"cpu": "99", "memory": "1Ti", "pods": "2"}, nil, nil, at + "pods: 2: the job"},
+		"pods": {map[string]string{"cpu": "99", "memory": "1Ti", "pods": "2"}, nil, nil, at +
+			"pods: 2: the job"},
 		"another queue": {map[string]string{"cpu": "1"}, []string{"--queue=night"}, nil, ""},
 		"of others":     {nil, nil, func(s *settings.Settings) { s.Platform.Queue.ClusterQueue = "a" }, ""},
 		"no job":        {map[string]string{"cpu": "1"}, nil, func(s *settings.Settings) { s.Job = nil }, ""},
-		"no queue":      {map[string]string{"cpu": "1"}, nil, func(s *settings.Settings) { s.Platform.Queue = nil }, ""},
+		"no queue": {map[string]string{"cpu": "1"}, nil, func(s *settings.Settings) { s.Platform.Queue = nil },
+			""},
 	} {
 		s := queued(settings.Queue{Quotas: test.quotas})
 		s.Job = aJob(t, append([]string{"--queue=training", "--num_ps_pods=3",

@@ -27,8 +27,8 @@ func checkShared(s *settings.Settings, cluster *infra.Cluster) error {
 	of := s.Platform
 	look := func(kind schema.GroupVersionKind, in, name string) *infra.Found {
 		is, err := g.Find(kind, in, name)
-		// What a user may not read is not checked, and a cluster that this update makes has nothing
-		// yet, nor access to it.
+		// An object that a user may not read is not checked, and a cluster that this update makes
+		// has nothing yet, nor access to it.
 		if err != nil && cluster.Adopted && !errors.Is(err, infra.ErrForbidden) {
 			found = append(found, err)
 		}

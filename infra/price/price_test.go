@@ -102,7 +102,8 @@ func TestPages(t *testing.T) {
 // The files of the stacks name the price of an hour.
 func TestFileSaysPrice(t *testing.T) {
 	gke, eks := Of(stack(t, "gke", nil)), Of(stack(t, "eks", nil))
-	for name, want := range map[string]string{"eks": fmt.Sprintf("$%.2f an hour, and $%.2f when no job runs", eks.Now(), eks.Idle()),
+	for name, want := range map[string]string{"eks": fmt.Sprintf("$%.2f an hour, and $%.2f when no job runs",
+		eks.Now(), eks.Idle()),
 		"gke": fmt.Sprintf("$%.2f an hour, and $%.2f when no job runs", gke.Now(), gke.Idle())} {
 		text, err := os.ReadFile("../../stacks/Pulumi." + name + ".yaml")
 		if err != nil || !strings.Contains(string(text), want) {
@@ -111,8 +112,8 @@ func TestFileSaysPrice(t *testing.T) {
 	}
 }
 
-// A stack as shipped costs less than a quarter of a dollar an hour when no job runs, besides storage
-// by use, and a volume on Google costs more than the rest.
+// A stack as shipped costs less than a quarter of a dollar an hour when no job runs, besides
+// storage by use, and a volume on Google costs more than the rest.
 func TestIdle(t *testing.T) {
 	e := Of(stack(t, "gke", nil))
 	if e.Idle() >= 0.25 || fmt.Sprint(e.Unknown) != "[bucket, by use]" {

@@ -62,7 +62,8 @@ func (b *Budget) check(s *Settings, p *Problems) {
 	case CloudGKE:
 		p.Check(isBillingAccount.MatchString(b.BillingAccount), at+"billingAccount",
 			"%s: expected the ID of the project's billing account, as 012345-567890-ABCDEF: gcloud billing "+
-				"projects describe PROJECT --format='value(billingAccountName.basename())'", orMissing(b.BillingAccount))
+				"projects describe PROJECT --format='value(billingAccountName.basename())'",
+			orMissing(b.BillingAccount))
 	case CloudEKS:
 		most = maxAmazonMail
 		p.Check(b.BillingAccount == "", at+"billingAccount",

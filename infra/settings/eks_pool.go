@@ -205,7 +205,8 @@ func (o *EKSGroup) checkPlace(s *Settings, at string, p *Problems) {
 	}
 	p.Check(o.Reservation == "" || isReservation.MatchString(o.Reservation), at+".reservation",
 		"%s: expected the ID of a capacity reservation, as cr-0a1b2c3d4e5f60718", o.Reservation)
-	p.Check(!o.CapacityBlock || o.Reservation != "", at+".capacityBlock", "true: requires reservation, the ID of the block")
+	p.Check(!o.CapacityBlock || o.Reservation != "", at+".capacityBlock",
+		"true: requires reservation, the ID of the block")
 	p.Check(o.Reservation == "" || !o.Spot, at+".spot", "true: nodes of a reservation are no spot nodes: remove one")
 	p.Check(!o.CapacityBlock || s.EKS.Follow() || len(o.Zones) == 1, at+".zones",
 		"%d zones: a capacity block is in one: expected that zone", len(o.Zones))

@@ -59,8 +59,8 @@ func requests(spec core.PodSpec) room {
 	return r
 }
 
-// The job of the shipped stack fits on the nodes of its pools, with the initial and with the greatest
-// number of workers. The nodes of the initial number fit into the quota of a new account.
+// The job of the shipped stack fits on the nodes of its pools, with the initial and with the
+// greatest number of workers. The nodes of the initial number fit into the quota of a new account.
 func TestShippedJobFits(t *testing.T) {
 	s, err := parsed(t, shipped(t, CloudEKS))
 	if err != nil {

@@ -31,7 +31,8 @@ func (g *GKE) AllPools() []PoolOfGKE {
 	}
 	for i := range g.Pools {
 		of := &g.Pools[i]
-		all = append(all, PoolOfGKE{of.Name, fmt.Sprintf("gke.pools[%d]", i), &of.GKEPool, true, of.OnDemand, of.Taints})
+		all = append(all, PoolOfGKE{of.Name, fmt.Sprintf("gke.pools[%d]", i), &of.GKEPool, true, of.OnDemand,
+			of.Taints})
 	}
 	return all
 }

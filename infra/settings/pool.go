@@ -27,7 +27,7 @@ func (s *Settings) takePool(tree map[string]any, p *Problems) {
 	text, ok := name.(string)
 	p.Check(ok && text != "", "job.worker.pool", "%s: expected the name of a pool", show(name))
 	s.WorkerPool = text
-	// a copy: the caller's tree stays as it is
+	// a copy: the caller's tree is left unchanged
 	worker, of = maps.Clone(worker), maps.Clone(of)
 	delete(worker, "pool")
 	of["worker"], tree["job"] = worker, of
@@ -84,8 +84,8 @@ func (s *Settings) workersAnywhere() bool {
 		s.EKS != nil && !s.EKS.Follow() && s.EKS.WorkerGroup != nil && !s.EKS.WorkerGroup.Spot
 }
 
-// cardsAnywhere reports whether the stack has a pool of GPUs of the older settings, whose nodes pods
-// select by their GPUs.
+// cardsAnywhere reports whether the stack has a pool of GPUs of the older settings, whose nodes
+// pods select by their GPUs.
 func (s *Settings) cardsAnywhere() bool {
 	return s.GKE != nil && s.GKE.GPUPool != nil || s.EKS != nil && !s.EKS.Follow() && s.EKS.GPUGroup != nil
 }
@@ -125,7 +125,8 @@ func (s *Settings) checkWorkerPool(p *Problems) {
 	p.Check(i >= 0 || len(names) == 0, path, "%s: expected a pool of the stack: %s", s.WorkerPool, list(names))
 	if i >= 0 {
 		asks, has := s.AsksForGPUs(), s.pools()[i].gpus
-		p.Check(asks == (has > 0), path, "%s: its nodes have %d GPUs, and the workers request %s: change one of the two",
+		p.Check(asks == (has > 0), path,
+			"%s: its nodes have %d GPUs, and the workers request %s: change one of the two",
 			s.WorkerPool, has, map[bool]string{true: "GPUs", false: "none"}[asks])
 	}
 }

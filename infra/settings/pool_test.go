@@ -29,7 +29,7 @@ func autoWith(path, value string) map[string]string {
 	return merged(auto, map[string]string{path: value})
 }
 
-// groups is how nodes are made where eks.nodes is absent.
+// groups has the value of eks.nodes that a file without it has.
 var groups = map[string]string{"eks.nodes": "groups"}
 
 var poolMistakes = []mistake{
@@ -65,12 +65,14 @@ var poolMistakes = []mistake{
 		at: "eks.pools[0].reservation", want: "block-1: expected the ID of a capacity reservation"},
 	{cloud: "eks", path: "eks.pools", value: with(eksCards, "capacityBlock: true"), also: auto,
 		at: "eks.pools[0].capacityBlock", want: "true: requires reservation"},
-	{cloud: "eks", path: "eks.pools", value: with(eksCards, "reservation: cr-0123456789abcdef0, spot: true"), also: auto,
-		at: "eks.pools[0].spot", want: "true: nodes of a reservation are no spot nodes"},
+	{cloud: "eks", path: "eks.pools", value: with(eksCards, "reservation: cr-0123456789abcdef0, spot: true"),
+		also: auto,
+		at:   "eks.pools[0].spot", want: "true: nodes of a reservation are no spot nodes"},
 	{cloud: "eks", path: "eks.pools", value: with(eksPool, "reservation: cr-0123456789abcdef0"), also: auto,
 		at: "eks.pools[0].instanceTypes", want: "2 types: a reservation has one"},
 	{cloud: "eks", path: "eks.pools", value: "[{name: arm, instanceTypes: [m7g.large], maxNodes: 2}]", also: auto,
-		at: "eks.pools[0].instanceTypes[0]", want: "m7g.large: an Arm machine: these are in eks.pools, with image.platforms"},
+		at:   "eks.pools[0].instanceTypes[0]",
+		want: "m7g.large: an Arm machine: these are in eks.pools, with image.platforms"},
 	{cloud: "eks", path: "eks.pools", value: "[{name: both, instanceTypes: [m7g.large, m6i.large], maxNodes: 2}]",
 		also: autoWith("image.platforms", "[linux/amd64, linux/arm64]"), at: "eks.pools[0].instanceTypes[1]",
 		want: "m6i.large: a pool has Arm machines or others, and m7g.large is first"},
@@ -80,8 +82,9 @@ var poolMistakes = []mistake{
 		at: "eks.pools[0].taints[0].effect", want: "Never: expected NoSchedule, PreferNoSchedule or NoExecute"},
 	{cloud: "eks", path: "eks.pools", value: with(eksPool, "taints: [{key: team}, {key: team, value: x}]"), also: auto,
 		at: "eks.pools[0].taints[1].key", want: "team: a taint before it has the same key and effect"},
-	{cloud: "eks", path: "eks.pools", value: "[{name: x, instanceTypes: [m6i.large], maxNodes: 1, gpus: 1, diskGb: 200}]",
-		also: auto, at: "eks.pools[0].instanceTypes[0]", want: "m6i.large: has no GPU of NVIDIA"},
+	{cloud: "eks", path: "eks.pools",
+		value: "[{name: x, instanceTypes: [m6i.large], maxNodes: 1, gpus: 1, diskGb: 200}]",
+		also:  auto, at: "eks.pools[0].instanceTypes[0]", want: "m6i.large: has no GPU of NVIDIA"},
 	{cloud: "eks", path: "job.worker.pool", value: "dear", also: autoWith("eks.pools", "["+eksPool+"]"),
 		want: "dear: expected a pool of the stack: core or cheap"},
 	{cloud: "eks", path: "job.worker.pool", value: "7", also: auto, want: "7: expected the name of a pool"},
@@ -95,7 +98,8 @@ var poolMistakes = []mistake{
 		at: `eks.pools[0].labels["elasticdl.org/pool"]`, want: "labels of elasticdl.org are the cluster's own"},
 	{cloud: "eks", path: "eks.pools", value: with(eksCards, "reservation: cr-0123456789abcdef0, capacityBlock: true"),
 		also: groups, at: "eks.pools[0].zones", want: "0 zones: a capacity block is in one"},
-	{cloud: "minikube", path: "job.worker.pool", value: "cheap", want: "cheap: a stack on minikube has no pools: remove it"},
+	{cloud: "minikube", path: "job.worker.pool", value: "cheap",
+		want: "cheap: a stack on minikube has no pools: remove it"},
 
 	{cloud: "gke", path: "gke.pools", value: "[{machineType: n2-standard-4, maxNodes: 1}]", at: "gke.pools[0].name",
 		want: "missing: expected 1 to 20 lower-case letters"},
@@ -110,7 +114,8 @@ var poolMistakes = []mistake{
 	{cloud: "gke", path: "gke.pools", value: with(gkePool, "reservation: ours, spot: true"), at: "gke.pools[0].spot",
 		want: "true: nodes of a reservation are no spot nodes"},
 	{cloud: "gke", path: "gke.pools", value: "[{name: arm, machineType: c4a-standard-4, maxNodes: 1}]",
-		at: "gke.pools[0].machineType", want: "c4a-standard-4: an Arm machine: these are in gke.pools, with image.platforms"},
+		at:   "gke.pools[0].machineType",
+		want: "c4a-standard-4: an Arm machine: these are in gke.pools, with image.platforms"},
 	{cloud: "gke", path: "gke.pools", value: with(gkePool, "taints: [{key: 'a b'}]"), at: "gke.pools[0].taints[0].key",
 		want: "a b: expected the key of a taint"},
 	{cloud: "gke", path: "job.worker.pool", value: "workers", want: "workers: expected a pool of the stack: cheap",
@@ -137,14 +142,16 @@ func TestPools(t *testing.T) {
 			"eks.pools": "[" + eksPool + ", " + arm + "]", "image.platforms": "[linux/amd64, linux/arm64]"}, "cheap",
 			"system core cheap arm"},
 		{"a core of its own", "eks", merged(alone, map[string]string{
-			"eks.pools": "[" + eksPool + ", {name: core, instanceTypes: [m6i.xlarge], maxNodes: 4}]"}), "cheap", "core cheap"},
+			"eks.pools": "[" + eksPool + ", {name: core, instanceTypes: [m6i.xlarge], maxNodes: 4}]"}), "cheap",
+			"core cheap"},
 		{"groups", "eks", merged(groups, map[string]string{"eks.pools": with(eksPool, "desiredNodes: 2"),
 			"eks.workerGroup": ""}), "cheap", "system cheap"},
 		{"with a worker group all stay there", "eks", merged(groups, map[string]string{"eks.pools": "[" + eksPool + "]",
 			"eks.workerGroup": "{instanceTypes: [c5.large], maxNodes: 3}"}), "", "system worker cheap"},
 		{"named", "eks", merged(auto, map[string]string{"eks.pools": "[" + eksCards + "]", "job.worker.pool": "h200",
 			"job.worker.limit": "{nvidia.com/gpu: 8}"}), "h200", "core h200"},
-		{"named on GKE", "gke", map[string]string{"gke.pools": "[" + gkePool + "]", "job.worker.pool": "cheap"}, "cheap",
+		{"named on GKE", "gke", map[string]string{"gke.pools": "[" + gkePool + "]", "job.worker.pool": "cheap"},
+			"cheap",
 			"system workers cheap"},
 	} {
 		config := stack(t, test.cloud)

@@ -59,8 +59,9 @@ var volumes = map[string]map[string]string{
 		"job.volumes":      "[{claimName: fileserver-claim, mountPath: /data}]",
 		"job.trainingData": "/data/mnist/train", "job.validationData": "/data/mnist/test"},
 	CloudEKS: {"eks.nodes": "groups", "eks.pools": "", "eks.efs": "{throughputMode: elastic}",
-		"eks.systemGroup": "{instanceTypes: [m6i.large], minNodes: 1, desiredNodes: 1, maxNodes: 3}",
-		"eks.workerGroup": "{instanceTypes: [m6i.large], minNodes: 0, desiredNodes: 1, maxNodes: 3}", "data.path": "mnist",
+		"eks.systemGroup":  "{instanceTypes: [m6i.large], minNodes: 1, desiredNodes: 1, maxNodes: 3}",
+		"eks.workerGroup":  "{instanceTypes: [m6i.large], minNodes: 0, desiredNodes: 1, maxNodes: 3}",
+		"data.path":        "mnist",
 		"job.volumes":      "[{claimName: efs-claim, mountPath: /data}]",
 		"job.trainingData": "/data/mnist/train", "job.validationData": "/data/mnist/test"},
 }
@@ -166,9 +167,11 @@ func TestStacks(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 			for _, note := range s.Notes {
-				// the directory need not exist, and no setting changes how long a node of Auto Mode lasts
+				// the directory need not exist, and no setting changes how long a node of Auto Mode
+				// lasts
 				if !strings.HasPrefix(note, "elasticdl:minikube.data: no directory ") &&
-					!strings.HasPrefix(note, "elasticdl:eks.nodes: auto: Amazon replaces each node of Auto Mode within 21 days") {
+					!strings.HasPrefix(note,
+						"elasticdl:eks.nodes: auto: Amazon replaces each node of Auto Mode within 21 days") {
 					t.Errorf("says %s", note)
 				}
 			}

@@ -13,10 +13,11 @@ import (
 // tolerate the taint: see trainer/runtime/manifest.
 const gpu = "nvidia.com/gpu"
 
-// Placed returns a job whose pods select and tolerate the nodes that a cluster has for them: workers
-// if a pool is named for them, pods that request GPUs, workers without GPUs if there are nodes for
-// workers, and all others if there are nodes for jobs only. Values that the job itself sets take precedence. The result is set in
-// --cluster_spec_json, role by role, so that masters and parameter servers stay off those nodes.
+// Placed returns a job whose pods select and tolerate the nodes that a cluster has for them:
+// workers if a pool is named for them, pods that request GPUs, workers without GPUs if there are
+// nodes for workers, and all others if there are nodes for jobs only. Values that the job itself
+// sets take precedence. The result is set in --cluster_spec_json, role by role, so that masters and
+// parameter servers stay off those nodes.
 func Placed(j *job.Job, on *infra.Cluster) *job.Job {
 	placed := *j
 	spec := make(map[string]map[string]any)

@@ -144,7 +144,8 @@ func (s *starter) await() error {
 	for waited := time.Duration(0); ; waited += lookEvery {
 		began := time.Now()
 		standing := s.look()
-		waited += time.Since(began) // a cluster that does not answer takes its time
+		// a cluster that does not answer takes its time
+		waited += time.Since(began)
 		switch {
 		case standing.Failed != "":
 			return fmt.Errorf("job %[1]s has failed: %[2]s: see `elasticdl logs %[1]s --namespace=%[3]s`",

@@ -159,7 +159,8 @@ func amazonID(r *Resource) string {
 		return urlOfQueue(text(r.In, "name"))
 	case "aws:sqs/queuePolicy:QueuePolicy":
 		return text(r.In, "queueUrl")
-	case eksCluster, "aws:iam/role:Role", "aws:iam/instanceProfile:InstanceProfile", "aws:cloudwatch/eventRule:EventRule", "aws:ecr/repository:Repository", logGroup:
+	case eksCluster, "aws:iam/role:Role", "aws:iam/instanceProfile:InstanceProfile",
+		"aws:cloudwatch/eventRule:EventRule", "aws:ecr/repository:Repository", logGroup:
 		return text(r.In, "name")
 	case "aws:iam/policy:Policy":
 		return "arn:aws:iam::" + AmazonAccount + ":policy/" + text(r.In, "name")

@@ -123,8 +123,8 @@ type provisioner struct {
 	client dynamic.Interface
 }
 
-// pools returns the pools of a stack on EKS, by the same code, for the simulated cloud. A node takes
-// 5 s to boot.
+// pools returns the pools of a stack on EKS, by the same code, for the simulated cloud. A node
+// takes 5 s to boot.
 func pools() ([]byte, error) {
 	kwok := karpenter.Kind{Group: "karpenter.kwok.sh", Version: "v1alpha1", Kind: "KWOKNodeClass"}
 	first := karpenter.Pool{Name: "core", Class: kwok, Types: []string{"m7i.2xlarge"}, Arch: "amd64",

@@ -80,8 +80,9 @@ func TestSum(t *testing.T) {
 		pods []Pod
 		want string
 	}{
-		"none":    {nil, ""},
-		"one":     {[]Pod{half}, "about 0.19 $ so far, 0.05 $/h now (m6i.large on demand; prices of us-east-1, 2026-07)"},
+		"none": {nil, ""},
+		"one": {[]Pod{half},
+			"about 0.19 $ so far, 0.05 $/h now (m6i.large on demand; prices of us-east-1, 2026-07)"},
 		"pending": {[]Pod{with(func(p *Pod) { p.Start = time.Time{} })}, ""},
 		"one and one that has ended": {[]Pod{half, ended},
 			"about 0.24 $ so far, 0.05 $/h now (m6i.large on demand; prices of us-east-1, 2026-07)"},
