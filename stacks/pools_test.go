@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 )
@@ -13,9 +14,7 @@ func cheapPool(more map[string]any) map[string]any {
 	pool := map[string]any{"name": "cheap", "instanceTypes": []any{"m6i.large", "m5.large"}, "maxNodes": 20,
 		"spot":     true,
 		"onDemand": true, "idleAfter": "2m"}
-	for k, v := range more {
-		pool[k] = v
-	}
+	maps.Copy(pool, more)
 	return pool
 }
 

@@ -3,6 +3,7 @@ package eks
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -119,9 +120,7 @@ func (p *parts) addPools(kind karpenter.Kind, identity pulumi.StringInput) error
 // nodeTags returns the tags of instances, disks and network interfaces of a pool.
 func (p *parts) nodeTags(g settings.NamedGroup) map[string]string {
 	tags := map[string]string{"Name": p.name + "-" + g.Name}
-	for k, v := range p.s.Labels {
-		tags[k] = v
-	}
+	maps.Copy(tags, p.s.Labels)
 	return tags
 }
 

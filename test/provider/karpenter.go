@@ -77,7 +77,7 @@ func karpenterStarts(release Props) error {
 func karpenterHolds(s *apiServer) error {
 	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
 		if strings.HasPrefix(key, "karpenter") {
-			return fmt.Errorf("Karpenter is deleted before %s: its instances would run on", key)
+			return fmt.Errorf("the chart of Karpenter is deleted before %s: instances would run on", key)
 		}
 	}
 	return nil
