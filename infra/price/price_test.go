@@ -253,3 +253,53 @@ func TestOver(t *testing.T) {
 		t.Errorf("%v: %s", e.Most(), got)
 	}
 }
+
+// Pools of Karpenter cost what their nodes cost: nothing without a job, but where Kueue keeps a node;
+// with Karpenter itself those of the system group. A fallback on Google costs nodes on demand.
+func TestOfPools(t *testing.T) {
+	const node, fee = 0.096, 1.12 // of m6i.large on demand
+	disk := amazonDisk * 100
+	of := func(change func(eks, config map[string]any)) Estimate {
+		return Of(stack(t, "eks", func(config map[string]any) {
+			change(config["elasticdl:eks"].(map[string]any), config)
+		}))
+	}
+	auto := node*fee + disk
+	for what, test := range map[string]struct {
+		change          func(eks, config map[string]any)
+		idle, now, most float64
+	}{
+		"auto": {func(_, _ map[string]any) {}, 0.15, 0.15 + 2*auto, 0.15 + 10*auto},
+		"Kueue keeps a node": {func(_, config map[string]any) {
+			config["elasticdl:platform"].(map[string]any)["queue"] = map[string]any{"quotas": map[string]any{
+				"cpu": 20, "memory": "80Gi"}}
+		}, 0.15 + auto, 0.15 + 2*auto, 0.15 + 10*auto},
+		"twenty workers": {func(_, config map[string]any) {
+			config["elasticdl:job"].(map[string]any)["numWorkers"] = 20
+		}, 0.15, 0.15 + 8*auto, 0.15 + 10*auto},
+		"karpenter": {func(eks, _ map[string]any) {
+			eks["nodes"] = "karpenter"
+			eks["systemGroup"] = map[string]any{"instanceTypes": []any{"m6i.large"}, "minNodes": 1, "desiredNodes": 1,
+				"maxNodes": 1}
+		}, 0.15 + node + disk, 0.15 + 2*(node+disk), 0.15 + 18*(node+disk)},
+	} {
+		e := of(test.change)
+		for name, pair := range map[string][2]float64{"idle": {e.Idle(), test.idle}, "now": {e.Now(), test.now},
+			"most": {e.Most(), test.most}} {
+			if math.Abs(pair[0]-pair[1]) > 0.002 {
+				t.Errorf("%s: %s is %.4f, expected %.4f\n%s", what, name, pair[0], pair[1], e.Markdown())
+			}
+		}
+	}
+	spot := func(onDemand bool) Estimate {
+		return Of(stack(t, "gke", func(config map[string]any) {
+			gke := config["elasticdl:gke"].(map[string]any)
+			gke["pools"] = []any{map[string]any{"name": "cheap", "machineType": "n1-standard-8", "maxNodes": 3, "spot": true,
+				"onDemand": onDemand, "diskGb": 50}}
+		}))
+	}
+	a, b := spot(false), spot(true)
+	if d := b.Most() - a.Most(); a.Idle() != b.Idle() || a.Now() != b.Now() || math.Abs(d-3*(0.38+50*googleDisk+googleNATNode)) > 0.002 {
+		t.Errorf("a fallback costs %.4f more\n%s", d, b.Markdown())
+	}
+}
