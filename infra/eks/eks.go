@@ -69,6 +69,8 @@ type parts struct {
 	caller string
 	// subnets of an existing VPC
 	existing []subnet
+	// security groups of the mount targets of an existing file system
+	doors []string
 	// what exists of the cluster in the account
 	live    *live
 	version wanted
@@ -144,10 +146,8 @@ func (p *parts) lookUp() (err error) {
 		return fmt.Errorf("look up the role of %s: %w", who.Arn, err)
 	}
 	p.account, p.caller = who.AccountId, session.IssuerArn
-	if p.e.VPC.ID != "" {
-		if p.existing, err = p.lookUpVPC(); err != nil {
-			return err
-		}
+	if err := infra.LookUp(p.s, p.given()); err != nil {
+		return err
 	}
 	if p.live, err = p.lookUpLive(); err != nil {
 		return err

@@ -159,6 +159,28 @@ func call(token string, args resource.PropertyMap) resource.PropertyMap {
 		id := args["id"].StringValue()
 		return props("id", id, "vpcId", "vpc-1", "availabilityZone", "us-west-2"+strings.TrimPrefix(id, "subnet-"))
 	}
+	return callOfParts(token, args)
+}
+
+// callOfParts returns the answers to look-ups of parts that exist already: a file system with mount
+// targets in the zones a, b and c of vpc-1.
+func callOfParts(token string, args resource.PropertyMap) resource.PropertyMap {
+	switch token {
+	case "aws:efs/getFileSystem:getFileSystem":
+		return props("id", args["fileSystemId"], "fileSystemId", args["fileSystemId"], "encrypted", true)
+	case "aws:ec2/getNetworkInterfaces:getNetworkInterfaces":
+		filters := args["filters"].ArrayValue()
+		if of := filters[1].ObjectValue()["values"].ArrayValue()[0].StringValue(); len(filters) != 2 ||
+			filters[0].ObjectValue()["values"].ArrayValue()[0].StringValue() != "vpc-1" ||
+			of != "EFS mount target for fs-1 (*" {
+			return props("ids", []any{})
+		}
+		return props("ids", []any{"eni-a", "eni-b", "eni-c"})
+	case "aws:ec2/getNetworkInterface:getNetworkInterface":
+		id := args["id"].StringValue()
+		return props("id", id, "availabilityZone", "us-west-2"+strings.TrimPrefix(id, "eni-"),
+			"securityGroups", []any{map[string]any{"eni-a": "sg-1", "eni-b": "sg-2", "eni-c": "sg-1"}[id], "sg-other"})
+	}
 	return resource.PropertyMap{}
 }
 
@@ -207,7 +229,7 @@ func props(pairs ...any) resource.PropertyMap {
 }
 
 func TestGolden(t *testing.T) {
-	for name, s := range map[string]func() *settings.Settings{"own": own, "existing": existing,
+	for name, s := range map[string]func() *settings.Settings{"own": own, "existing": existing, "parts": withParts,
 		"auto":      func() *settings.Settings { return following(settings.NodesAuto) },
 		"karpenter": func() *settings.Settings { return following(settings.NodesKarpenter) }} {
 		for phase, preview := range map[string]bool{"preview": true, "up": false} {
@@ -329,10 +351,10 @@ func TestExistingVPC(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"eks.vpc.id: vpc-1 does not resolve names: its enableDnsSupport and enableDnsHostnames must be true",
-		"eks.vpc.privateSubnets[1]: subnet-a is in zone us-west-2b, as subnet-b is: one per zone is expected",
-		"eks.vpc.privateSubnets[2]: subnet-c is in vpc-2, not in vpc-1",
-		"eks.vpc.publicSubnets[0]: subnet-d is in vpc-2, not in vpc-1",
+		"eks.vpc.id: vpc-1: it does not resolve names: its enableDnsSupport and enableDnsHostnames must be true",
+		"eks.vpc.privateSubnets[1]: subnet-a: it is in zone us-west-2b, as subnet-b is: one per zone is expected",
+		"eks.vpc.privateSubnets[2]: subnet-c: it is in vpc-2, not in vpc-1",
+		"eks.vpc.publicSubnets[0]: subnet-d: it is in vpc-2, not in vpc-1",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in\n%v", want, err)

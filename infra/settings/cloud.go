@@ -224,6 +224,8 @@ type Taint struct {
 
 // EFS is an NFS file system of Amazon.
 type EFS struct {
+	// of a file system that exists already: "fs-…"; "" = the stack makes one
+	ID string `json:"id,omitempty"`
 	// elastic or bursting
 	ThroughputMode string `json:"throughputMode,omitempty"`
 	// owner of all files, whichever user writes them; nil = root, without an access point

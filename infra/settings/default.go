@@ -92,6 +92,9 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 		if e.VPC.ID != "" && !given("eks.vpc.cidr") {
 			e.VPC.CIDR = ""
 		}
+		if f := e.EFS; f != nil && f.ID != "" && !given("eks.efs.throughputMode") {
+			f.ThroughputMode = ""
+		}
 	}
 	if m := s.Minikube; m != nil {
 		m.Profile = cmp.Or(m.Profile, s.Name(40))
