@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/elasticdl/elasticdl/test/provider"
 )
 
 // change has new values of settings, by their paths; nil removes one.
@@ -256,7 +258,8 @@ var (
 	elsewhere = base{"a VPC that is there",
 		change{"elasticdl:eks.vpc.cidr": nil, "elasticdl:eks.vpc.zones": nil, "elasticdl:eks.vpc.natPerZone": nil,
 			"elasticdl:eks.vpc.id": "vpc-0123456789abcdef0", "elasticdl:eks.vpc.privateSubnets": subnets("a", "b")}}
-	groups = base{"groups of all kinds", merge(managed, change{"elasticdl:eks.workerGroup.desiredNodes": 3,
+	filesElsewhere = base{"EFS in a VPC that is there", merge(filesEKS.set, elsewhere.set)}
+	groups         = base{"groups of all kinds", merge(managed, change{"elasticdl:eks.workerGroup.desiredNodes": 3,
 		"elasticdl:eks.gpuGroup": change{"instanceTypes": []any{"g6f.xlarge"}, "gpus": 1, "maxNodes": 2}})}
 	listed           = base{"a pool of a list", change{"elasticdl:gke.workerPool": nil, "elasticdl:gke.pools": []any{cheap(nil)}}}
 	managedAlone     = base{"groups", managed}
@@ -357,6 +360,7 @@ var gkeChanges = map[string][]trial{
 	"listed pool.taints": listed.try(inGKE("pools", []any{cheap(change{"taints": []any{change{"key": "team",
 		"value": "a"}}})})),
 
+	"bucket.name":            try(inGKE("bucket.name", provider.ExistingBucket)),
 	"bucket.access":          elsewhereKept.try(inGKE("bucket.access", "read")),
 	"bucket.keepDeletedDays": try(inGKE("bucket.keepDeletedDays", 30)),
 	"bucket.location":        try(inGKE("bucket.location", "us")),
@@ -429,6 +433,7 @@ var eksChanges = map[string][]trial{
 	"group.gpus":         groups.try(inEKS("gpuGroup.gpus", 2)),
 	"group.labels":       groups.try(inEKS("workerGroup.labels", change{"disk": "fast"})),
 
+	"bucket.name":            try(inEKS("bucket.name", provider.ExistingBucket)),
 	"bucket.access":          elsewhereKept.try(inEKS("bucket.access", "read")),
 	"bucket.keepDeletedDays": try(inEKS("bucket.keepDeletedDays", 30)),
 	"bucket.kmsKey":          try(inEKS("bucket.kmsKey", "arn:aws:kms:us-west-2:123456789012:key/0-a")),
@@ -437,6 +442,7 @@ var eksChanges = map[string][]trial{
 	"budget.mail":       budgeted.try(change{"elasticdl:budget.mail": []any{"ann@example.com"}}),
 	"budget.thresholds": budgeted.try(change{"elasticdl:budget.thresholds": []any{80}}),
 
+	"efs.id":             filesElsewhere.try(inEKS("efs", change{"id": provider.ExistingFiles})),
 	"efs.throughputMode": filesEKS.try(inEKS("efs.throughputMode", "bursting")),
 	"efs.uid":            filesEKS.try(inEKS("efs.uid", 1000)),
 }

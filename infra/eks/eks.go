@@ -81,7 +81,9 @@ type parts struct {
 	volume *infra.Volume
 	// the bucket for data, or nil
 	bucket *infra.Bucket
-	data   *untyped
+	// its ARN, or nil; found is the ARN of one that exists already
+	data  pulumi.StringInput
+	found string
 	// the mounts of the volume, and the bucket; nodes are deleted before them
 	mounted  []pulumi.Resource
 	registry pulumi.StringOutput

@@ -163,11 +163,14 @@ func call(token string, args resource.PropertyMap) resource.PropertyMap {
 }
 
 // callOfParts returns the answers to look-ups of parts that exist already: a file system with mount
-// targets in the zones a, b and c of vpc-1.
+// targets in the zones a, b and c of vpc-1, and any bucket.
 func callOfParts(token string, args resource.PropertyMap) resource.PropertyMap {
 	switch token {
 	case "aws:efs/getFileSystem:getFileSystem":
 		return props("id", args["fileSystemId"], "fileSystemId", args["fileSystemId"], "encrypted", true)
+	case "aws:s3/getBucket:getBucket":
+		name := args["bucket"].StringValue()
+		return props("bucket", name, "arn", "arn:aws:s3:::"+name, "region", "us-west-2")
 	case "aws:ec2/getNetworkInterfaces:getNetworkInterfaces":
 		filters := args["filters"].ArrayValue()
 		if of := filters[1].ObjectValue()["values"].ArrayValue()[0].StringValue(); len(filters) != 2 ||

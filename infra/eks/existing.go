@@ -26,6 +26,9 @@ func (p *parts) given() []infra.Part {
 	if f := p.e.EFS; f != nil {
 		all = append(all, infra.Part{Path: "eks.efs.id", Name: f.ID, Find: p.lookUpFiles})
 	}
+	if b := p.e.Bucket; b != nil {
+		all = append(all, infra.Part{Path: "eks.bucket.name", Name: b.Name, Find: p.lookUpBucket})
+	}
 	return all
 }
 
@@ -140,4 +143,21 @@ func (p *parts) openNFS(name string, group pulumi.StringInput) error {
 	}, p.options())
 	p.mounted = append(p.mounted, rule)
 	return err
+}
+
+// lookUpBucket expects a bucket in the region of the stack, where its objects are read without a
+// price for traffic.
+func (p *parts) lookUpBucket(expect infra.Expect) error {
+	var is struct {
+		ARN    string `pulumi:"arn"`
+		Region string `pulumi:"region"`
+	}
+	err := p.ctx.Invoke("aws:s3/getBucket:getBucket", map[string]any{"bucket": p.e.Bucket.Name}, &is,
+		pulumi.Version(version))
+	if err != nil {
+		return fmt.Errorf("%w (s3:ListBucket)", err)
+	}
+	expect(is.Region == p.e.Region, "it is in %s: expected a bucket in %s, where the nodes are", is.Region, p.e.Region)
+	p.found = is.ARN
+	return nil
 }

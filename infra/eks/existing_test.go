@@ -1,6 +1,7 @@
 package eks
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ func withParts() *settings.Settings {
 	s := existing()
 	s.Job, s.ProtectStorage = own().Job, true
 	s.EKS.EFS = &settings.EFS{ID: "fs-1", UID: new(65532)}
+	s.EKS.Bucket = &settings.Bucket{Access: "write", Name: "team-data"}
 	return s
 }
 
@@ -57,6 +59,35 @@ func TestExistingFiles(t *testing.T) {
 	}
 }
 
+// The job may use a bucket that exists already, and no other of the kind; the stack makes none, and
+// sets nothing on that bucket.
+func TestExistingBucket(t *testing.T) {
+	const key = "arn:aws:kms:us-west-2:123456789012:key/0-a"
+	s := withParts()
+	s.EKS.Bucket.KMSKey = key
+	v, err := record(s, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := slices.Concat(count(v.of(inlineType), 1), is(v.named(inlineType, "job-data")[0], "policy",
+		`{"Version":"2012-10-17","Statement":[`+
+			`{"Effect":"Allow","Action":["s3:GetObject","s3:PutObject","s3:DeleteObject","s3:AbortMultipartUpload"],`+
+			`"Resource":["arn:aws:s3:::team-data/*"]},`+
+			`{"Effect":"Allow","Action":["s3:ListBucket"],"Resource":["arn:aws:s3:::team-data"]},`+
+			`{"Effect":"Allow","Action":["kms:Decrypt","kms:GenerateDataKey"],"Resource":["`+key+`"]}]}`))
+	for _, r := range v.all {
+		if strings.HasPrefix(r.Type, "aws:s3/") {
+			wrong = append(wrong, "the stack has "+r.Type+" "+r.Name)
+		}
+	}
+	if b := v.cluster.Bucket; b.Name != "team-data" || b.Assumed != b.Name || len(b.Ready) > 0 {
+		t.Errorf("%+v", b)
+	}
+	for _, problem := range append(wrong, v.missing...) {
+		t.Error(problem)
+	}
+}
+
 // Parts that do not fit are refused before any resource is requested, with all reasons.
 func TestPartsThatDoNotFit(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -66,6 +97,8 @@ func TestPartsThatDoNotFit(t *testing.T) {
 	}{
 		"files in clear": {"aws:efs/getFileSystem:getFileSystem", props("encrypted", false),
 			"eks.efs.id: fs-1: it is not encrypted, which cannot change: copy the files to one that is"},
+		"a bucket elsewhere": {"aws:s3/getBucket:getBucket", props("region", "eu-west-1"),
+			"eks.bucket.name: team-data: it is in eu-west-1: expected a bucket in us-west-2, where the nodes are"},
 		"no mount targets": {"aws:ec2/getNetworkInterfaces:getNetworkInterfaces", props("ids", []any{"eni-c"}),
 			"eks.efs.id: fs-1: it has no mount target of vpc-1 in us-west-2b, us-west-2a, where nodes are: make one, " +
 				"aws efs create-mount-target --file-system-id fs-1 --subnet-id SUBNET"},
@@ -73,9 +106,7 @@ func TestPartsThatDoNotFit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v, err := record(withParts(), true, func(token string, _, result resource.PropertyMap) {
 				if token == test.token {
-					for key, value := range test.with {
-						result[key] = value
-					}
+					maps.Copy(result, test.with)
 				}
 			})
 			if err == nil || !strings.Contains(err.Error(), test.want) {

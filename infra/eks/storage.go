@@ -18,8 +18,8 @@ import (
 
 const nfs = 2049
 
-// addFiles creates an EFS file system that nodes of the cluster can mount in every zone, or uses one
-// that exists already.
+// addFiles creates an EFS file system that nodes of the cluster can mount in every zone, or uses
+// one that exists already.
 func (p *parts) addFiles() error {
 	if p.e.EFS == nil {
 		return nil

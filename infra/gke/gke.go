@@ -18,6 +18,7 @@
 //     replaced under the same name is deleted first.
 //  3. Roles are granted one by one ([projects.IAMMember]), so that bindings of others are kept.
 //  4. The bucket is never public, and the job's account has a role on this bucket alone.
+//  5. A part that exists already is never changed, protected or deleted.
 package gke
 
 import (
@@ -33,6 +34,9 @@ import (
 // New creates the cluster of valid settings.
 func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	p := &parts{ctx: ctx, s: s, g: s.GKE}
+	if err := infra.LookUp(s, p.given()); err != nil {
+		return nil, err
+	}
 	if err := ctx.RegisterComponentResource("elasticdl:gke:Cluster", "gke", p); err != nil {
 		return nil, err
 	}

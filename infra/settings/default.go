@@ -72,7 +72,7 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 		if !given("gke.systemPool.maxNodes") {
 			g.SystemPool.MaxNodes = max(g.SystemPool.MaxNodes, g.Zones())
 		}
-		if b := g.Bucket; b != nil && b.Location == "" {
+		if b := g.Bucket; b != nil && b.Location == "" && b.Name == "" {
 			b.Location, _ = Region(g.Location)
 		}
 		if f := g.Filestore; f != nil && f.Location == "" {

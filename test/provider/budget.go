@@ -17,6 +17,7 @@ func googleFunctions() map[string]func(Props) (Props, error) {
 			return Props{"id": "projects/" + text(a, "projectId"), "projectId": a["projectId"],
 				"number": projectNumber, "name": a["projectId"]}, nil
 		},
+		"gcp:storage/getBucket:getBucket": getGoogleBucket,
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 
 // Parts that no stack has created, and that stacks may use.
 const (
-	// ExistingFiles is an encrypted file system of Amazon with mount targets in the zones a and b of
-	// the VPC that no stack has created.
+	// ExistingFiles is an encrypted file system of Amazon with mount targets in the zones a and b
+	// of the VPC that no stack has created.
 	ExistingFiles = "fs-0123456789abcdef0"
 	// ExistingBucket is a private bucket in the region of all tests, of both clouds.
 	ExistingBucket = "data-of-the-team"
@@ -51,4 +51,13 @@ func getAmazonBucket(args Props) (Props, error) {
 		return nil, fmt.Errorf("reading S3 Bucket (%s): couldn't find resource", name)
 	}
 	return Props{"id": name, "bucket": name, "arn": "arn:aws:s3:::" + name, "region": AmazonRegion}, nil
+}
+
+func getGoogleBucket(args Props) (Props, error) {
+	name := text(args, "name")
+	if name != ExistingBucket {
+		return nil, fmt.Errorf("googleapi: Error 404: The specified bucket does not exist: %s", name)
+	}
+	return Props{"id": name, "name": name, "location": "US-CENTRAL1", "publicAccessPrevention": "enforced",
+		"uniformBucketLevelAccess": true, "requesterPays": false}, nil
 }
