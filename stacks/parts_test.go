@@ -9,9 +9,9 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// A stack uses storage that exists already, and leaves it as it was: it protects none of it, so
+// A stack uses parts that exist already, and leaves them as they were: it protects none of it, so
 // that `pulumi destroy` needs no other setting and deletes only what the stack has made.
-func TestExistingStorage(t *testing.T) {
+func TestExistingParts(t *testing.T) {
 	for name, test := range map[string]struct {
 		set change
 		// what the preview says of parts that are not there
@@ -20,10 +20,15 @@ func TestExistingStorage(t *testing.T) {
 		bucket  string
 		none    []string
 	}{
-		"gke": {set: inGKE("bucket", change{"name": provider.ExistingBucket}),
-			set404:  inGKE("bucket", change{"name": "no-such-bucket"}),
-			refused: []string{"elasticdl:gke.bucket.name: no-such-bucket: look it up: ", "(storage.buckets.get)"},
-			bucket:  "gs://" + provider.ExistingBucket, none: []string{"gcp:storage/bucket:Bucket "}},
+		"gke": {set: merge(inSubnet, inGKE("bucket", change{"name": provider.ExistingBucket}),
+			inGKE("filestore", change{"name": provider.ExistingInstance})),
+			set404: merge(inSubnet, inGKE("subnet.name", "no-such-subnet"),
+				inGKE("bucket", change{"name": "no-such-bucket"}), inGKE("filestore", change{"name": "no-such-files"})),
+			refused: []string{"elasticdl:gke.bucket.name: no-such-bucket: look it up: ", "(storage.buckets.get)",
+				"elasticdl:gke.subnet.name: no-such-subnet: look it up: ",
+				"elasticdl:gke.filestore.name: no-such-files: look it up: "},
+			bucket: "gs://" + provider.ExistingBucket,
+			none:   []string{"gcp:storage/bucket:Bucket ", "gcp:compute/", "gcp:filestore/"}},
 		"eks": {set: merge(elsewhere.set, inEKS("bucket", change{"name": provider.ExistingBucket}),
 			inEKS("efs", change{"id": provider.ExistingFiles}), inEKS("codeBucket", false)),
 			set404: merge(elsewhere.set, inEKS("bucket", change{"name": "no-such-bucket"}),
@@ -62,7 +67,9 @@ func TestExistingStorage(t *testing.T) {
 			e.unchangedAfterRefresh("parts that exist already")
 			e.set("elasticdl:protectStorage", false) // the registry is the stack's own
 			e.up()
-			e.destroy()
+			if did := e.destroy(); len(did.only("delete ")) == 0 {
+				t.Errorf("nothing is deleted:\n%s", did)
+			}
 			if left := e.cloud.Left(); len(left) > 0 {
 				t.Errorf("it has left %v", left)
 			}

@@ -267,6 +267,13 @@ var (
 	budgeted         = base{"a budget", change{"elasticdl:budget": change{"monthly": 500, "mail": []any{"ops@example.com"}}}}
 	paid             = base{"a budget of an account", change{"elasticdl:budget": change{"monthly": 500,
 		"mail": []any{"ops@example.com"}, "billingAccount": "012345-567890-ABCDEF"}}}
+	// a Shared VPC
+	inSubnet = change{"elasticdl:gke.subnet": change{"name": provider.ExistingSubnet},
+		"elasticdl:gke.ranges.nodes": nil,
+		"elasticdl:gke.ranges.pods":  nil, "elasticdl:gke.ranges.services": nil}
+	shared      = base{"a Shared VPC", inSubnet}
+	filesShared = base{"files in a Shared VPC", merge(inSubnet, onVolume("fileserver-claim"),
+		inGKE("filestore", change{"name": provider.ExistingInstance}))}
 	publicNodes = base{"public nodes", change{"elasticdl:gke.privateNodes": false}}
 	withGPUs    = base{"GPUs and a chosen range",
 		change{"elasticdl:gke.gpuPool": change{"machineType": "n1-standard-4",
@@ -327,6 +334,8 @@ var gkeChanges = map[string][]trial{
 	"privateNodes: true":     publicNodes.try(inGKE("privateNodes", true)),
 	"privateNodes: false":    try(inGKE("privateNodes", false)),
 	"authorizedNetworks":     try(inGKE("authorizedNetworks", []any{change{"cidr": "192.0.2.0/24"}})),
+	"subnet.name":            shared.try(inGKE("subnet.name", provider.ExistingSubnet+"-2")),
+	"subnet.pods":            shared.try(inGKE("subnet.pods", "more-pods")),
 	"deletionProtection":     try(inGKE("deletionProtection", true)),
 	"ranges.nodes":           try(inGKE("ranges.nodes", "10.0.0.0/19"), inGKE("ranges.nodes", "10.0.64.0/20")),
 	"ranges.pods":            try(inGKE("ranges.pods", "10.8.0.0/14")),
@@ -372,6 +381,7 @@ var gkeChanges = map[string][]trial{
 	"budget.thresholds":     paid.try(change{"elasticdl:budget.thresholds": []any{80}}),
 	"budget.billingAccount": paid.try(change{"elasticdl:budget.billingAccount": "FEDCBA-567890-ABCDEF"}),
 
+	"filestore.name": filesShared.try(inGKE("filestore.name", provider.ExistingInstance+"-2")),
 	"filestore.tier": filesGKE.try(change{"elasticdl:gke.filestore.tier": "BASIC_SSD",
 		"elasticdl:gke.filestore.capacityGb": 2560}),
 	"filestore.capacityGb": filesGKE.try(inGKE("filestore.capacityGb", 2048)),

@@ -14,6 +14,11 @@ import (
 // withParts returns the settings of a stack whose parts exist already.
 func withParts() *settings.Settings {
 	s := configured()
+	s.GKE.Subnet = &settings.GKESubnet{Name: "projects/host-project/regions/us-central1/subnetworks/nodes",
+		Pods: "pods-of-ml", Services: "services-of-ml"}
+	s.GKE.Ranges = settings.GKERanges{Master: s.GKE.Ranges.Master}
+	s.GKE.Filestore = &settings.Filestore{Name: "team-files", Location: "us-central1-c"}
+	s.Platform.Queue = &settings.Queue{Install: true}
 	s.GKE.Bucket = &settings.GKEBucket{Bucket: settings.Bucket{Access: "write", Name: "team-data"}}
 	return s
 }
@@ -25,6 +30,21 @@ func callOfParts(token string, args resource.PropertyMap) resource.PropertyMap {
 	case "gcp:storage/getBucket:getBucket":
 		m = map[string]any{"name": args["name"].StringValue(), "publicAccessPrevention": "enforced",
 			"uniformBucketLevelAccess": true, "requesterPays": false}
+	case "gcp:compute/getSubnetwork:getSubnetwork":
+		if args["project"].StringValue() != "host-project" || args["region"].StringValue() != "us-central1" {
+			break
+		}
+		m = map[string]any{"id": "projects/host-project/regions/us-central1/subnetworks/" + args["name"].StringValue(),
+			"network":     "https://www.googleapis.com/compute/v1/projects/host-project/global/networks/shared",
+			"ipCidrRange": "10.20.0.0/20", "privateIpGoogleAccess": true, "secondaryIpRanges": []any{
+				map[string]any{"rangeName": "services-of-ml", "ipCidrRange": "10.21.0.0/20"},
+				map[string]any{"rangeName": "pods-of-ml", "ipCidrRange": "10.24.0.0/14"}}}
+	case "gcp:filestore/getInstance:getInstance":
+		m = map[string]any{"id": "projects/acme/locations/us-central1-c/instances/" + args["name"].StringValue(),
+			"createTime": "2026-01-02", "protocol": "NFS_V3",
+			"fileShares": []any{map[string]any{"name": "vol1", "capacityGb": 2560}},
+			"networks": []any{map[string]any{"network": "projects/host-project/global/networks/shared",
+				"ipAddresses": []any{"10.30.0.2"}}}}
 	}
 	return resource.NewPropertyMapFromMap(m)
 }
@@ -42,6 +62,48 @@ func TestExistingBucket(t *testing.T) {
 	}
 }
 
+// The cluster is in a subnet that exists already, and has its secondary ranges. The stack makes no
+// network and no NAT; its rule for webhooks is in the project of the network.
+func TestExistingSubnet(t *testing.T) {
+	for _, preview := range []bool{true, false} {
+		all := first(record(t, withParts(), preview))
+		for _, kind := range []string{typeNetwork, typeSubnet, typeRouter, typeNAT, typeFilestore, typeBucket} {
+			if n := len(of(all, kind)); n > 0 {
+				t.Errorf("the stack makes %d of %s", n, kind)
+			}
+		}
+		want(t, find(t, all, typeCluster, "cluster"), "network=projects/host-project/global/networks/shared",
+			"subnetwork=projects/host-project/regions/us-central1/subnetworks/nodes",
+			"ipAllocationPolicy.clusterSecondaryRangeName=pods-of-ml",
+			"ipAllocationPolicy.servicesSecondaryRangeName=services-of-ml",
+			"privateClusterConfig.masterIpv4CidrBlock=172.16.0.32/28")
+		want(t, find(t, all, typeFirewall, "kueue"), "network=projects/host-project/global/networks/shared",
+			"project=host-project", "sourceRanges[0]=172.16.0.32/28")
+		for _, r := range all {
+			if r.Options.Protect && r.Type != typeRegistry {
+				t.Errorf("%s %s is protected", r.Type, r.Name)
+			}
+		}
+	}
+}
+
+// The volume is the share of an instance that exists already.
+func TestExistingFilestore(t *testing.T) {
+	all, c := record(t, withParts(), true)
+	volume := find(t, all, "kubernetes:core/v1:PersistentVolume", "volume")
+	want(t, volume, "spec.csi.volumeHandle=modeInstance/us-central1-c/team-files/vol1",
+		"spec.csi.volumeAttributes.ip=10.30.0.2", "spec.csi.volumeAttributes.volume=vol1")
+	if id := c.Volume.ID.(pulumi.String); c.Volume.CapacityGB != 2560 || c.Volume.Claim != settings.ClaimGKE ||
+		id != "projects/acme/locations/us-central1-c/instances/team-files of 2026-01-02" {
+		t.Errorf("%+v", c.Volume)
+	}
+}
+
+const (
+	getSubnet = "gcp:compute/getSubnetwork:getSubnetwork"
+	getFiles  = "gcp:filestore/getInstance:getInstance"
+)
+
 // Parts that do not fit are refused before any resource is requested.
 func TestPartsThatDoNotFit(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -56,6 +118,30 @@ func TestPartsThatDoNotFit(t *testing.T) {
 			"objects of it may have ACLs: gcloud storage buckets update gs://team-data --uniform-bucket-level-access"},
 		"a bucket whose readers pay": {"gcp:storage/getBucket:getBucket", map[string]any{"requesterPays": true},
 			"gcloud storage buckets update gs://team-data --no-requester-pays"},
+		"a subnet without Google's services": {getSubnet, map[string]any{"privateIpGoogleAccess": false},
+			"gke.subnet.name: projects/host-project/regions/us-central1/subnetworks/nodes: nodes in it without " +
+				"public addresses do not reach Google's registry: gcloud compute networks subnets update nodes " +
+				"--project=host-project --region=us-central1 --enable-private-ip-google-access"},
+		"no such ranges": {getSubnet, map[string]any{"secondaryIpRanges": []any{
+			map[string]any{"rangeName": "pods-of-ml", "ipCidrRange": "10.24.0.0/14"}}},
+			"it has no secondary range services-of-ml, but [pods-of-ml]: name those for pods and services in " +
+				"gke.subnet, or add one: gcloud compute networks subnets update nodes --project=host-project " +
+				"--region=us-central1 --add-secondary-ranges=services-of-ml=CIDR"},
+		"few addresses of nodes": {getSubnet, map[string]any{"ipCidrRange": "10.20.0.0/29"},
+			"10.20.0.0/29: room for 4 nodes, and there may be"},
+		"few addresses of pods": {getSubnet, map[string]any{"secondaryIpRanges": []any{
+			map[string]any{"rangeName": "services-of-ml", "ipCidrRange": "10.21.0.0/20"},
+			map[string]any{"rangeName": "pods-of-ml", "ipCidrRange": "10.24.0.0/23"}}},
+			"10.24.0.0/23: room for the pods of 2 nodes, a /24 each"},
+		"the range of the control plane": {getSubnet, map[string]any{"ipCidrRange": "172.16.0.0/20"},
+			"its range 172.16.0.0/20 overlaps gke.ranges.master, 172.16.0.32/28: choose another there"},
+		"files of NFS 4": {getFiles, map[string]any{"protocol": "NFS_V4_1"},
+			"gke.filestore.name: team-files: its protocol is NFS_V4_1: expected an instance of NFS_V3"},
+		"files without an address": {getFiles, map[string]any{"networks": []any{}},
+			"it has no share or no address yet: wait until it is READY"},
+		"files elsewhere": {getFiles, map[string]any{"networks": []any{map[string]any{"network": "default",
+			"ipAddresses": []any{"10.30.0.2"}}}}, "it is in network default, and gke.subnet in " +
+			"projects/host-project/global/networks/shared: expected an instance in that network"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := graph.Cloud{Preview: true}

@@ -23,7 +23,6 @@ package gke
 
 import (
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/artifactregistry"
-	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/filestore"
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/serviceaccount"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
@@ -68,14 +67,14 @@ type parts struct {
 	g   *settings.GKE
 
 	services []pulumi.Resource
-	net      *computed
-	subnet   *computed
+	net      *network
+	found    foundFiles
 	nodes    *serviceaccount.Account
 	// what nodes need: a route to the internet, roles, images
 	beneath  []pulumi.Resource
 	registry *artifactregistry.Repository
 	// or nil
-	volume *filestore.Instance
+	volume *infra.Volume
 	// or nil
 	bucket *infra.Bucket
 	// the volume and the bucket; nodes are deleted before them
@@ -97,12 +96,9 @@ func (p *parts) result() *infra.Cluster {
 		Resource: p.cluster, Ready: p.ready,
 		Registry: pulumi.Sprintf("%s-docker.pkg.dev/%s/%s", region(p.g.Location), p.g.Project, p.registry.RepositoryId),
 		Login:    &settings.Login{User: "oauth2accesstoken", Command: "gcloud auth print-access-token"},
-		Identity: p.identity, NetPolicies: true, Bucket: p.bucket,
+		Identity: p.identity, NetPolicies: true, Bucket: p.bucket, Volume: p.volume,
 	}
 	p.place(c)
-	if p.volume != nil {
-		c.Volume = p.claim()
-	}
 	return c
 }
 

@@ -370,7 +370,8 @@ func TestWorkflowPreviewOfGoogle(t *testing.T) {
 		t.Errorf("ci.md gives previews other rights: %v", err)
 	}
 	// roles on the part that is looked up; "" = roles/viewer of the project is enough
-	rights := map[string]string{"getProject": "", "getBucket": "roles/storage.legacyBucketReader"}
+	rights := map[string]string{"getProject": "", "getInstance": "",
+		"getBucket": "roles/storage.legacyBucketReader", "getSubnetwork": "roles/compute.networkUser"}
 	files, err := filepath.Glob("../gke/*.go")
 	if err != nil {
 		t.Fatal(err)

@@ -17,11 +17,13 @@ type GKE struct {
 	// networks that may reach the Kubernetes API
 	AuthorizedNetworks []Network `json:"authorizedNetworks"`
 	// refuse to delete the cluster, also by `pulumi destroy`
-	DeletionProtection bool      `json:"deletionProtection"`
-	Ranges             GKERanges `json:"ranges"`
-	SystemPool         GKEPool   `json:"systemPool"`
-	WorkerPool         *GKEPool  `json:"workerPool,omitempty"`
-	GPUPool            *GKEPool  `json:"gpuPool,omitempty"`
+	DeletionProtection bool `json:"deletionProtection"`
+	// a subnet that exists already; nil = the stack makes a network
+	Subnet     *GKESubnet `json:"subnet,omitempty"`
+	Ranges     GKERanges  `json:"ranges"`
+	SystemPool GKEPool    `json:"systemPool"`
+	WorkerPool *GKEPool   `json:"workerPool,omitempty"`
+	GPUPool    *GKEPool   `json:"gpuPool,omitempty"`
 	// more pools, which workers choose by job.worker.pool
 	Pools []GKENamedPool `json:"pools,omitempty"`
 	// for data, checkpoints and models; nil = none
@@ -32,7 +34,17 @@ type GKE struct {
 	JobRoles []string `json:"jobRoles,omitempty"`
 }
 
-// GKERanges has the CIDRs of a cluster, which must not overlap.
+// GKESubnet is a subnet that exists already, also one of a Shared VPC.
+type GKESubnet struct {
+	// in the stack's project and region, or projects/HOST/regions/REGION/subnetworks/NAME
+	Name string `json:"name"`
+	// names of its secondary ranges
+	Pods     string `json:"pods,omitempty"`
+	Services string `json:"services,omitempty"`
+}
+
+// GKERanges has the CIDRs of a cluster, which must not overlap. With a subnet that exists already
+// only Master is given.
 type GKERanges struct {
 	Nodes    string `json:"nodes"`    // "10.0.0.0/20"
 	Pods     string `json:"pods"`     // "10.4.0.0/14"
@@ -75,6 +87,9 @@ type GKENamedPool struct {
 
 // Filestore is an NFS server of Google.
 type Filestore struct {
+	// of an instance that exists already, of which only Location is given, too; "" = the stack
+	// makes one
+	Name string `json:"name,omitempty"`
 	// BASIC_HDD, BASIC_SSD, ZONAL, REGIONAL
 	Tier string `json:"tier"`
 	// GiB: 1024 or more, BASIC_SSD 2560; ZONAL and REGIONAL in steps of 256

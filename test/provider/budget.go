@@ -17,7 +17,9 @@ func googleFunctions() map[string]func(Props) (Props, error) {
 			return Props{"id": "projects/" + text(a, "projectId"), "projectId": a["projectId"],
 				"number": projectNumber, "name": a["projectId"]}, nil
 		},
-		"gcp:storage/getBucket:getBucket": getGoogleBucket,
+		"gcp:storage/getBucket:getBucket":         getGoogleBucket,
+		"gcp:compute/getSubnetwork:getSubnetwork": getSubnetwork,
+		"gcp:filestore/getInstance:getInstance":   getFilestore,
 	}
 }
 

@@ -12,6 +12,13 @@ const (
 	ExistingFiles = "fs-0123456789abcdef0"
 	// ExistingBucket is a private bucket in the region of all tests, of both clouds.
 	ExistingBucket = "data-of-the-team"
+	// ExistingSubnet is a subnet of a Shared VPC of Google, with the secondary ranges pods,
+	// more-pods and services, and a NAT. Another has this name and "-2".
+	ExistingSubnet  = "projects/host-project/regions/us-central1/subnetworks/nodes"
+	existingNetwork = "projects/host-project/global/networks/shared"
+	// ExistingInstance is a Filestore instance in us-central1-c and that Shared VPC. Another has
+	// this name and "-2".
+	ExistingInstance = "files-of-the-team"
 )
 
 func getFileSystem(args Props) (Props, error) {
@@ -60,4 +67,31 @@ func getGoogleBucket(args Props) (Props, error) {
 	}
 	return Props{"id": name, "name": name, "location": "US-CENTRAL1", "publicAccessPrevention": "enforced",
 		"uniformBucketLevelAccess": true, "requesterPays": false}, nil
+}
+
+func getSubnetwork(args Props) (Props, error) {
+	id := "projects/" + text(args, "project") + "/regions/" + text(args, "region") + "/subnetworks/" +
+		text(args, "name")
+	if id != ExistingSubnet && id != ExistingSubnet+"-2" {
+		return nil, fmt.Errorf("googleapi: Error 404: The resource '%s' was not found", id)
+	}
+	return Props{"id": id, "name": args["name"], "project": args["project"], "region": args["region"],
+		"network": "https://www.googleapis.com/compute/v1/" + existingNetwork, "ipCidrRange": "10.20.0.0/20",
+		"privateIpGoogleAccess": true, "secondaryIpRanges": []any{
+			Props{"rangeName": "pods", "ipCidrRange": "10.24.0.0/14"},
+			Props{"rangeName": "more-pods", "ipCidrRange": "10.28.0.0/14"},
+			Props{"rangeName": "services", "ipCidrRange": "10.21.0.0/20"}}}, nil
+}
+
+func getFilestore(args Props) (Props, error) {
+	id := "projects/" + text(args, "project") + "/locations/" + text(args, "location") + "/instances/" +
+		text(args, "name")
+	known := "projects/" + GoogleProject + "/locations/us-central1-c/instances/" + ExistingInstance
+	if id != known && id != known+"-2" {
+		return nil, fmt.Errorf("googleapi: Error 404: Resource '%s' was not found", id)
+	}
+	return Props{"id": id, "name": args["name"], "location": args["location"], "createTime": "2026-01-02T03:04:05Z",
+		"protocol": "NFS_V3", "tier": "BASIC_HDD",
+		"fileShares": []any{Props{"name": "vol1", "capacityGb": 1024.0}},
+		"networks":   []any{Props{"network": existingNetwork, "ipAddresses": []any{"10.30.0.2"}}}}, nil
 }

@@ -1,0 +1,43 @@
+package settings
+
+var inSubnet = map[string]string{"gke.subnet": "{name: projects/host-project/regions/us-central1/subnetworks/nodes}",
+	"gke.ranges.nodes": "", "gke.ranges.pods": "", "gke.ranges.services": "",
+	"gke.filestore": "{name: files, location: us-central1-c}"}
+
+// partMistakes are further mistakes, with parts that exist already: see mistakes.
+var partMistakes = []mistake{
+	{cloud: "gke", path: "gke.subnet", value: "{}", at: "gke.subnet.name", also: inSubnet,
+		want: "missing: expected the name of a subnet in us-central1, or projects/HOST/regions/us-central1"},
+	{cloud: "gke", path: "gke.subnet", value: "{name: projects/host-project/regions/us-east1/subnetworks/a}",
+		at: "gke.subnet.name", want: "expected a subnet in us-central1, where the cluster is", also: inSubnet},
+	{cloud: "gke", path: "gke.subnet", value: "{name: a, pods: ''}", at: "gke.subnet.pods",
+		want: "missing: expected the name of a secondary range", also: inSubnet},
+	{cloud: "gke", path: "gke.subnet", value: "{name: a, services: pods}", at: "gke.subnet.services",
+		want: "pods: the range of the pods: expected another", also: inSubnet},
+	{cloud: "gke", path: "gke.ranges.pods", value: "10.4.0.0/14", also: inSubnet,
+		want: "10.4.0.0/14: gke.subnet names a subnet that exists already, which has its own ranges: remove this"},
+	{cloud: "gke", path: "gke.ranges.master", value: "172.16.0.0/24", also: inSubnet,
+		want: "172.16.0.0/24: expected a /28"},
+	{cloud: "gke", path: "gke.filestore", value: "{tier: BASIC_HDD}", also: inSubnet,
+		want: "the stack makes none in a Shared VPC, where Filestore needs private services access"},
+	{cloud: "gke", path: "gke.filestore", value: "{name: Files, location: us-central1-c}", at: "gke.filestore.name",
+		also: inSubnet, want: "Files: expected the name of an instance"},
+	{cloud: "gke", path: "gke.filestore", value: "{name: files, location: us-central1-c}",
+		at:   "gke.filestore.name",
+		want: "files: it is reached from its own network: expected a subnet of that in gke.subnet"},
+	{cloud: "gke", path: "gke.filestore", value: "{name: files, location: us-east1-b}", at: "gke.filestore.location",
+		want: "us-east1-b: expected a place in us-central1, where the cluster is", also: inSubnet},
+	{cloud: "gke", path: "gke.filestore", value: "{name: files, location: us-central1-c, capacityGb: 2048}",
+		at:   "gke.filestore.capacityGb",
+		want: "2048: gke.filestore.name names an instance that exists already, and is not changed", also: inSubnet},
+	{cloud: "gke", path: "gke.filestore", value: "{name: files, location: us-central1-c, share: data}",
+		at:   "gke.filestore.share",
+		want: "data: gke.filestore.name names an instance that exists already", also: inSubnet},
+	{cloud: "eks", path: "eks.efs", value: "{id: my-files}", at: "eks.efs.id",
+		want: "my-files: expected the ID of a file system", also: map[string]string{"eks.vpc": vpcThere}},
+	{cloud: "eks", path: "eks.efs", value: "{id: fs-0a1b2c3d}", at: "eks.efs.id",
+		want: "fs-0a1b2c3d: it is mounted in the VPC of its mount targets: expected that VPC"},
+	{cloud: "eks", path: "eks.efs.throughputMode", value: "elastic",
+		want: "elastic: eks.efs.id names a file system that exists already, and is not changed",
+		also: map[string]string{"eks.vpc": vpcThere, "eks.efs": "{id: fs-0a1b2c3d}"}},
+}
