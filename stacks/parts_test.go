@@ -21,22 +21,30 @@ func TestExistingParts(t *testing.T) {
 		none    []string
 	}{
 		"gke": {set: merge(inSubnet, inGKE("bucket", change{"name": provider.ExistingBucket}),
-			inGKE("filestore", change{"name": provider.ExistingInstance})),
-			set404: merge(inSubnet, inGKE("subnet.name", "no-such-subnet"),
-				inGKE("bucket", change{"name": "no-such-bucket"}), inGKE("filestore", change{"name": "no-such-files"})),
+			inGKE("filestore", change{"name": provider.ExistingInstance}), inGKE("registry", provider.ExistingImages)),
+			set404: merge(inSubnet, inGKE("subnet.name", "no-such-subnet"), inGKE("registry", "no-such-images"),
+				inGKE("bucket", change{"name": "no-such-bucket"}),
+				inGKE("filestore", change{"name": "no-such-files"})),
 			refused: []string{"elasticdl:gke.bucket.name: no-such-bucket: look it up: ", "(storage.buckets.get)",
+				"elasticdl:gke.registry: no-such-images: look it up: ",
 				"elasticdl:gke.subnet.name: no-such-subnet: look it up: ",
 				"elasticdl:gke.filestore.name: no-such-files: look it up: "},
 			bucket: "gs://" + provider.ExistingBucket,
-			none:   []string{"gcp:storage/bucket:Bucket ", "gcp:compute/", "gcp:filestore/"}},
+			none: []string{"gcp:storage/bucket:Bucket ", "gcp:compute/", "gcp:filestore/",
+				"gcp:artifactregistry/repository:Repository "}},
 		"eks": {set: merge(elsewhere.set, inEKS("bucket", change{"name": provider.ExistingBucket}),
-			inEKS("efs", change{"id": provider.ExistingFiles}), inEKS("codeBucket", false)),
-			set404: merge(elsewhere.set, inEKS("bucket", change{"name": "no-such-bucket"}),
+			inEKS("efs", change{"id": provider.ExistingFiles}), inEKS("codeBucket", false),
+			inEKS("registry", provider.ExistingRegistry)),
+			set404: merge(elsewhere.set, inEKS("registry", "no-such-team"),
+				inEKS("bucket", change{"name": "no-such-bucket"}),
 				inEKS("efs", change{"id": "fs-0a1b2c3d"})),
 			refused: []string{"elasticdl:eks.bucket.name: no-such-bucket: look it up: ", "(s3:ListBucket)",
+				"elasticdl:eks.registry: no-such-team/test-mnist: look it up: ",
+				"aws ecr create-repository --region us-west-2 --repository-name no-such-team/test-mnist",
 				"elasticdl:eks.efs.id: fs-0a1b2c3d: look it up: "},
 			bucket: "s3://" + provider.ExistingBucket,
-			none:   []string{"aws:s3/", "aws:efs/fileSystem:FileSystem ", "aws:efs/mountTarget:MountTarget "}},
+			none: []string{"aws:s3/", "aws:efs/fileSystem:FileSystem ", "aws:efs/mountTarget:MountTarget ",
+				"aws:ecr/"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,8 +73,6 @@ func TestExistingParts(t *testing.T) {
 				t.Errorf("the job reads %s", at)
 			}
 			e.unchangedAfterRefresh("parts that exist already")
-			e.set("elasticdl:protectStorage", false) // the registry is the stack's own
-			e.up()
 			if did := e.destroy(); len(did.only("delete ")) == 0 {
 				t.Errorf("nothing is deleted:\n%s", did)
 			}

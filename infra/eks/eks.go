@@ -87,7 +87,9 @@ type parts struct {
 	// the mounts of the volume, and the bucket; nodes are deleted before them
 	mounted  []pulumi.Resource
 	registry pulumi.StringOutput
-	ready    []pulumi.Resource
+	// one that exists already
+	foundRegistry pulumi.String
+	ready         []pulumi.Resource
 	// the role of the nodes, and the attachments of its policies
 	nodeRole *iam.Role
 	attached []pulumi.Resource

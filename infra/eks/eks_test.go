@@ -163,11 +163,16 @@ func call(token string, args resource.PropertyMap) resource.PropertyMap {
 }
 
 // callOfParts returns the answers to look-ups of parts that exist already: a file system with mount
-// targets in the zones a, b and c of vpc-1, and any bucket.
+// targets in the zones a, b and c of vpc-1, any bucket, and
+// any repository.
 func callOfParts(token string, args resource.PropertyMap) resource.PropertyMap {
 	switch token {
 	case "aws:efs/getFileSystem:getFileSystem":
 		return props("id", args["fileSystemId"], "fileSystemId", args["fileSystemId"], "encrypted", true)
+	case "aws:ecr/getRepository:getRepository":
+		name := args["name"].StringValue()
+		return props("name", name, "imageTagMutability", "MUTABLE",
+			"repositoryUrl", account+".dkr.ecr.us-west-2.amazonaws.com/"+name)
 	case "aws:s3/getBucket:getBucket":
 		name := args["bucket"].StringValue()
 		return props("bucket", name, "arn", "arn:aws:s3:::"+name, "region", "us-west-2")

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ecr"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/efs"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/vpc"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
@@ -28,6 +29,10 @@ func (p *parts) given() []infra.Part {
 	}
 	if b := p.e.Bucket; b != nil {
 		all = append(all, infra.Part{Path: "eks.bucket.name", Name: b.Name, Find: p.lookUpBucket})
+	}
+	if e := p.e; e.Registry != "" {
+		all = append(all, infra.Part{Path: "eks.registry", Name: e.Registry + "/" + p.imageName(),
+			Find: p.lookUpRegistry})
 	}
 	return all
 }
@@ -159,5 +164,20 @@ func (p *parts) lookUpBucket(expect infra.Expect) error {
 	}
 	expect(is.Region == p.e.Region, "it is in %s: expected a bucket in %s, where the nodes are", is.Region, p.e.Region)
 	p.found = is.ARN
+	return nil
+}
+
+// lookUpRegistry expects a repository to which images can be pushed again under the tag that their
+// source has. The nodes may pull from all repositories of the account.
+func (p *parts) lookUpRegistry(expect infra.Expect) error {
+	name := p.e.Registry + "/" + p.imageName()
+	is, err := ecr.LookupRepository(p.ctx, &ecr.LookupRepositoryArgs{Name: name})
+	if err != nil {
+		return fmt.Errorf("%w (ecr:DescribeRepositories); if there is none: aws ecr create-repository --region %s "+
+			"--repository-name %s", err, p.e.Region, name)
+	}
+	expect(is.ImageTagMutability != "IMMUTABLE" || p.s.Image == nil, "a tag of it is pushed only once: aws ecr "+
+		"put-image-tag-mutability --region %s --repository-name %s --image-tag-mutability MUTABLE", p.e.Region, name)
+	p.foundRegistry = pulumi.String(strings.TrimSuffix(is.RepositoryUrl, "/"+p.imageName()))
 	return nil
 }

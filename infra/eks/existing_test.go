@@ -17,11 +17,13 @@ func withParts() *settings.Settings {
 	s.Job, s.ProtectStorage = own().Job, true
 	s.EKS.EFS = &settings.EFS{ID: "fs-1", UID: new(65532)}
 	s.EKS.Bucket = &settings.Bucket{Access: "write", Name: "team-data"}
+	s.Image, s.EKS.Registry = own().Image, "team"
 	return s
 }
 
-// The stack uses a file system that exists already, and makes none. Its nodes reach each mount
-// target by a rule of the stack's own, which is open to them only, and is deleted after them.
+// The stack uses a file system and a repository that exist already, and makes none. Its nodes reach
+// each mount target by a rule of the stack's own, which is open to them only, and is deleted after
+// them.
 func TestExistingFiles(t *testing.T) {
 	for _, preview := range []bool{true, false} {
 		v, err := record(withParts(), preview)
@@ -46,9 +48,13 @@ func TestExistingFiles(t *testing.T) {
 			}
 		}
 		for _, r := range v.all {
-			if r.Options.Protect && r.Type != repoType {
+			if r.Options.Protect {
 				wrong = append(wrong, r.Type+" "+r.Name+" is protected")
 			}
+		}
+		wrong = append(wrong, count(v.of(repoType), 0)...)
+		if got := v.texts["registry"]; got != account+".dkr.ecr.us-west-2.amazonaws.com/team" {
+			wrong = append(wrong, "images are pushed to "+got)
 		}
 		if got := v.texts["{file-system}"]; got != "fs-1" {
 			wrong = append(wrong, "the volume is of "+got)
@@ -99,6 +105,9 @@ func TestPartsThatDoNotFit(t *testing.T) {
 			"eks.efs.id: fs-1: it is not encrypted, which cannot change: copy the files to one that is"},
 		"a bucket elsewhere": {"aws:s3/getBucket:getBucket", props("region", "eu-west-1"),
 			"eks.bucket.name: team-data: it is in eu-west-1: expected a bucket in us-west-2, where the nodes are"},
+		"tags that stay": {"aws:ecr/getRepository:getRepository", props("imageTagMutability", "IMMUTABLE"),
+			"eks.registry: team/mnist: a tag of it is pushed only once: aws ecr put-image-tag-mutability " +
+				"--region us-west-2 --repository-name team/mnist --image-tag-mutability MUTABLE"},
 		"no mount targets": {"aws:ec2/getNetworkInterfaces:getNetworkInterfaces", props("ids", []any{"eni-c"}),
 			"eks.efs.id: fs-1: it has no mount target of vpc-1 in us-west-2b, us-west-2a, where nodes are: make one, " +
 				"aws efs create-mount-target --file-system-id fs-1 --subnet-id SUBNET"},

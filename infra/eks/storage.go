@@ -122,9 +122,8 @@ func (p *parts) driver(nodes []pulumi.Resource) (pulumi.Resource, error) {
 		}}, after(nodes, attached))
 }
 
-// addRegistry creates the repository to which the stack's image is pushed. The registry's name is
-// the repository's without the image's name: Amazon needs a repository for each image.
-func (p *parts) addRegistry() error {
+// imageName returns the name of the stack's image in its registry.
+func (p *parts) imageName() string {
 	image := "model"
 	if p.s.Job != nil {
 		image = p.s.Job.Name
@@ -132,6 +131,18 @@ func (p *parts) addRegistry() error {
 	if p.s.Image != nil {
 		image = cmp.Or(p.s.Image.Name, image)
 	}
+	return image
+}
+
+// addRegistry creates the repository to which the stack's image is pushed, or uses one that exists
+// already. The registry's name is the repository's without the image's name: Amazon needs a
+// repository for each image.
+func (p *parts) addRegistry() error {
+	if p.e.Registry != "" {
+		p.registry = p.foundRegistry.ToStringOutput()
+		return nil
+	}
+	image := p.imageName()
 	images, err := ecr.NewRepository(p.ctx, "images", &ecr.RepositoryArgs{
 		Name:                       pulumi.String(p.name + "/" + image),
 		ImageScanningConfiguration: &ecr.RepositoryImageScanningConfigurationArgs{ScanOnPush: pulumi.Bool(true)},

@@ -26,7 +26,7 @@ func (p *parts) given() (all []infra.Part) {
 	if b := p.g.Bucket; b != nil {
 		all = append(all, infra.Part{Path: "gke.bucket.name", Name: b.Name, Find: p.lookUpBucket})
 	}
-	return all
+	return append(all, infra.Part{Path: "gke.registry", Name: p.g.Registry, Find: p.lookUpRegistry})
 }
 
 // invoke calls a function of Google's provider.
@@ -173,4 +173,22 @@ func (is *foundFiles) volume(f *settings.Filestore) *infra.Volume {
 		pulumi.String(is.Networks[0].Addresses[0]))
 	v.ID, v.CapacityGB = pulumi.String(is.ID+" of "+is.CreateTime), is.Shares[0].Size
 	return v
+}
+
+// lookUpRegistry expects a repository of images to which they can be pushed.
+func (p *parts) lookUpRegistry(expect infra.Expect) error {
+	project, location, name := p.g.RegistryPlace()
+	var is struct {
+		Format string `pulumi:"format"`
+		Mode   string `pulumi:"mode"`
+	}
+	err := p.invoke("gcp:artifactregistry/getRepository:getRepository", map[string]any{"project": project,
+		"location": location, "repositoryId": name}, &is)
+	if err != nil {
+		return fmt.Errorf("%w (artifactregistry.repositories.get)", err)
+	}
+	expect(is.Format == "DOCKER", "its format is %s: expected a repository of DOCKER", is.Format)
+	expect(is.Mode == "" || is.Mode == "STANDARD_REPOSITORY", "it is a %s, to which nothing is pushed: expected a "+
+		"STANDARD_REPOSITORY", is.Mode)
+	return nil
 }

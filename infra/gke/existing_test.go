@@ -18,6 +18,7 @@ func withParts() *settings.Settings {
 		Pods: "pods-of-ml", Services: "services-of-ml"}
 	s.GKE.Ranges = settings.GKERanges{Master: s.GKE.Ranges.Master}
 	s.GKE.Filestore = &settings.Filestore{Name: "team-files", Location: "us-central1-c"}
+	s.GKE.Registry = "projects/images-of-all/locations/us/repositories/team"
 	s.Platform.Queue = &settings.Queue{Install: true}
 	s.GKE.Bucket = &settings.GKEBucket{Bucket: settings.Bucket{Access: "write", Name: "team-data"}}
 	return s
@@ -39,6 +40,8 @@ func callOfParts(token string, args resource.PropertyMap) resource.PropertyMap {
 			"ipCidrRange": "10.20.0.0/20", "privateIpGoogleAccess": true, "secondaryIpRanges": []any{
 				map[string]any{"rangeName": "services-of-ml", "ipCidrRange": "10.21.0.0/20"},
 				map[string]any{"rangeName": "pods-of-ml", "ipCidrRange": "10.24.0.0/14"}}}
+	case "gcp:artifactregistry/getRepository:getRepository":
+		m = map[string]any{"format": "DOCKER", "mode": "STANDARD_REPOSITORY"}
 	case "gcp:filestore/getInstance:getInstance":
 		m = map[string]any{"id": "projects/acme/locations/us-central1-c/instances/" + args["name"].StringValue(),
 			"createTime": "2026-01-02", "protocol": "NFS_V3",
@@ -65,9 +68,10 @@ func TestExistingBucket(t *testing.T) {
 // The cluster is in a subnet that exists already, and has its secondary ranges. The stack makes no
 // network and no NAT; its rule for webhooks is in the project of the network.
 func TestExistingSubnet(t *testing.T) {
+	theirs := []string{typeNetwork, typeSubnet, typeRouter, typeNAT, typeFilestore, typeBucket, typeRegistry}
 	for _, preview := range []bool{true, false} {
 		all := first(record(t, withParts(), preview))
-		for _, kind := range []string{typeNetwork, typeSubnet, typeRouter, typeNAT, typeFilestore, typeBucket} {
+		for _, kind := range theirs {
 			if n := len(of(all, kind)); n > 0 {
 				t.Errorf("the stack makes %d of %s", n, kind)
 			}
@@ -80,7 +84,7 @@ func TestExistingSubnet(t *testing.T) {
 		want(t, find(t, all, typeFirewall, "kueue"), "network=projects/host-project/global/networks/shared",
 			"project=host-project", "sourceRanges[0]=172.16.0.32/28")
 		for _, r := range all {
-			if r.Options.Protect && r.Type != typeRegistry {
+			if r.Options.Protect {
 				t.Errorf("%s %s is protected", r.Type, r.Name)
 			}
 		}
@@ -103,6 +107,16 @@ const (
 	getSubnet = "gcp:compute/getSubnetwork:getSubnetwork"
 	getFiles  = "gcp:filestore/getInstance:getInstance"
 )
+
+// The nodes may read a repository that exists already, also one of another project.
+func TestExistingRegistry(t *testing.T) {
+	all := first(record(t, withParts(), false))
+	want(t, find(t, all, typeReader, "nodes-artifactregistry.reader"), "project=images-of-all", "location=us",
+		"repository=team", "role=roles/artifactregistry.reader",
+		"member=serviceAccount:elasticdl-test-nodes@acme.iam.gserviceaccount.com")
+	want(t, find(t, all, "kubernetes:core/v1:ServiceAccount", "cluster"),
+		"metadata.annotations.registry=us-docker.pkg.dev/images-of-all/team")
+}
 
 // Parts that do not fit are refused before any resource is requested.
 func TestPartsThatDoNotFit(t *testing.T) {
@@ -135,6 +149,11 @@ func TestPartsThatDoNotFit(t *testing.T) {
 			"10.24.0.0/23: room for the pods of 2 nodes, a /24 each"},
 		"the range of the control plane": {getSubnet, map[string]any{"ipCidrRange": "172.16.0.0/20"},
 			"its range 172.16.0.0/20 overlaps gke.ranges.master, 172.16.0.32/28: choose another there"},
+		"no images": {"gcp:artifactregistry/getRepository:getRepository", map[string]any{"format": "NPM"},
+			"gke.registry: projects/images-of-all/locations/us/repositories/team: its format is NPM: expected a " +
+				"repository of DOCKER"},
+		"a copy of others' images": {"gcp:artifactregistry/getRepository:getRepository",
+			map[string]any{"mode": "REMOTE_REPOSITORY"}, "it is a REMOTE_REPOSITORY, to which nothing is pushed"},
 		"files of NFS 4": {getFiles, map[string]any{"protocol": "NFS_V4_1"},
 			"gke.filestore.name: team-files: its protocol is NFS_V4_1: expected an instance of NFS_V3"},
 		"files without an address": {getFiles, map[string]any{"networks": []any{}},

@@ -22,7 +22,6 @@
 package gke
 
 import (
-	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/artifactregistry"
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/serviceaccount"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
@@ -72,7 +71,7 @@ type parts struct {
 	nodes    *serviceaccount.Account
 	// what nodes need: a route to the internet, roles, images
 	beneath  []pulumi.Resource
-	registry *artifactregistry.Repository
+	registry pulumi.StringOutput
 	// or nil
 	volume *infra.Volume
 	// or nil
@@ -94,7 +93,7 @@ func (p *parts) result() *infra.Cluster {
 	c := &infra.Cluster{
 		Name: p.cluster.Name, ID: p.cluster.ID(), Kubeconfig: p.kubeconfig(), Context: p.s.Name(maxCluster),
 		Resource: p.cluster, Ready: p.ready,
-		Registry: pulumi.Sprintf("%s-docker.pkg.dev/%s/%s", region(p.g.Location), p.g.Project, p.registry.RepositoryId),
+		Registry: p.registry,
 		Login:    &settings.Login{User: "oauth2accesstoken", Command: "gcloud auth print-access-token"},
 		Identity: p.identity, NetPolicies: true, Bucket: p.bucket, Volume: p.volume,
 	}

@@ -21,9 +21,16 @@ const (
 	imageAge   = "2592000s" // 30 days
 )
 
-// addRegistry creates a repository for the job's images, which the nodes may read.
-func (p *parts) addRegistry() (err error) {
-	if p.registry, err = artifactregistry.NewRepository(p.ctx, "registry", &artifactregistry.RepositoryArgs{
+// addRegistry creates a repository for the job's images, or uses one that exists already. The nodes
+// may read it.
+func (p *parts) addRegistry() error {
+	if p.g.Registry != "" {
+		project, location, name := p.g.RegistryPlace()
+		p.registry = pulumi.Sprintf("%s-docker.pkg.dev/%s/%s", location, project, name)
+		return p.openRegistry(&artifactregistry.RepositoryIamMemberArgs{Project: pulumi.String(project),
+			Location: pulumi.String(location), Repository: pulumi.String(name)})
+	}
+	images, err := artifactregistry.NewRepository(p.ctx, "registry", &artifactregistry.RepositoryArgs{
 		Format:       pulumi.String("DOCKER"),
 		Location:     pulumi.String(region(p.g.Location)), // a repository cannot be in a zone
 		RepositoryId: pulumi.String(p.s.Name(maxName)),
@@ -42,14 +49,19 @@ func (p *parts) addRegistry() (err error) {
 			},
 		},
 		CleanupPolicyDryRun: pulumi.Bool(false),
-	}, p.named(pulumi.DependsOn(p.services), pulumi.Protect(p.s.ProtectStorage))); err != nil {
+	}, p.named(pulumi.DependsOn(p.services), pulumi.Protect(p.s.ProtectStorage)))
+	if err != nil {
 		return err
 	}
-	m, err := artifactregistry.NewRepositoryIamMember(p.ctx, "nodes-artifactregistry.reader",
-		&artifactregistry.RepositoryIamMemberArgs{
-			Location: p.registry.Location, Repository: p.registry.RepositoryId,
-			Role: pulumi.String("roles/artifactregistry.reader"), Member: p.nodes.Member,
-		}, p.options())
+	p.registry = pulumi.Sprintf("%s-docker.pkg.dev/%s/%s", region(p.g.Location), p.g.Project, images.RepositoryId)
+	return p.openRegistry(&artifactregistry.RepositoryIamMemberArgs{Location: images.Location,
+		Repository: images.RepositoryId})
+}
+
+// openRegistry lets the nodes read a repository.
+func (p *parts) openRegistry(in *artifactregistry.RepositoryIamMemberArgs) error {
+	in.Role, in.Member = pulumi.String("roles/artifactregistry.reader"), p.nodes.Member
+	m, err := artifactregistry.NewRepositoryIamMember(p.ctx, "nodes-artifactregistry.reader", in, p.options())
 	p.beneath = append(p.beneath, m)
 	return err
 }

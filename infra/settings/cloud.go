@@ -30,6 +30,9 @@ type GKE struct {
 	Bucket      *GKEBucket   `json:"bucket,omitempty"`
 	Filestore   *Filestore   `json:"filestore,omitempty"`
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
+	// a repository of images that exists already, in the region of the cluster, or
+	// projects/PROJECT/locations/LOCATION/repositories/NAME; "" = the stack makes one
+	Registry string `json:"registry,omitempty"`
 	// roles of the job's identity in the project: "roles/storage.objectViewer"
 	JobRoles []string `json:"jobRoles,omitempty"`
 }
@@ -168,6 +171,9 @@ type EKS struct {
 	// for data, checkpoints and models; nil = none
 	Bucket *Bucket `json:"bucket,omitempty"`
 	EFS    *EFS    `json:"efs,omitempty"`
+	// name, without that of the image, of a repository of images that exists already; "" = the
+	// stack makes one
+	Registry string `json:"registry,omitempty"`
 	// an S3 bucket that the job may read
 	CodeBucket bool `json:"codeBucket"`
 	// ARNs of IAM policies of the job's role: "arn:aws:iam::123456789012:policy/data"

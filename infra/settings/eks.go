@@ -53,6 +53,8 @@ func (e *EKS) check(s *Settings, in Input, p *Problems) {
 	if e.EFS != nil {
 		e.EFS.check(e, p)
 	}
+	p.Check(e.Registry == "" || isRepository.MatchString(e.Registry), at+"registry", "%s: expected the beginning of "+
+		"the name of a repository, as team of team/mnist", e.Registry)
 	for i, arn := range e.JobPolicies {
 		path := fmt.Sprintf(at+"jobPolicies[%d]", i)
 		found := isPolicy.FindStringSubmatch(arn)

@@ -38,6 +38,11 @@ func (g *GKE) check(s *Settings, p *Problems) {
 	if g.Filestore != nil {
 		g.Filestore.check(g, p)
 	}
+	project, _, name := g.RegistryPlace()
+	region, _ := Region(g.Location)
+	p.Check(g.Registry == "" || isGoogleName.MatchString(name) &&
+		(project == g.Project || isGoogleProject.MatchString(project)), at+"registry", "%s: expected the name of a "+
+		"repository in %s, or projects/PROJECT/locations/%[2]s/repositories/NAME", g.Registry, region)
 	if g.Maintenance != nil {
 		g.Maintenance.check(s, p)
 	}

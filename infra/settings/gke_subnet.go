@@ -10,6 +10,7 @@ import (
 
 var (
 	isSubnetwork = regexp.MustCompile(`^projects/([^/]+)/regions/([^/]+)/subnetworks/([^/]+)$`)
+	isArtifacts  = regexp.MustCompile(`^projects/([^/]+)/locations/([^/]+)/repositories/([^/]+)$`)
 	isGoogleName = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 )
 
@@ -20,6 +21,16 @@ func (n *GKESubnet) Place(g *GKE) (project, region, name string) {
 	}
 	region, _ = Region(g.Location)
 	return g.Project, region, n.Name
+}
+
+// RegistryPlace returns the project, the location and the name of a repository of images that
+// exists already.
+func (g *GKE) RegistryPlace() (project, location, name string) {
+	if full := isArtifacts.FindStringSubmatch(g.Registry); full != nil {
+		return full[1], full[2], full[3]
+	}
+	location, _ = Region(g.Location)
+	return g.Project, location, g.Registry
 }
 
 // checkSubnet checks the ranges of a cluster in a subnet that exists already, which has the others.

@@ -6,6 +6,10 @@ var inSubnet = map[string]string{"gke.subnet": "{name: projects/host-project/reg
 
 // partMistakes are further mistakes, with parts that exist already: see mistakes.
 var partMistakes = []mistake{
+	{cloud: "gke", path: "gke.registry", value: "docker.io/team", want: "docker.io/team: expected the name of a " +
+		"repository in us-central1, or projects/PROJECT/locations/us-central1/repositories/NAME"},
+	{cloud: "eks", path: "eks.registry", value: "123456789012.dkr.ecr.us-west-2.amazonaws.com/Team",
+		want: "expected the beginning of the name of a repository, as team of team/mnist"},
 	{cloud: "gke", path: "gke.subnet", value: "{}", at: "gke.subnet.name", also: inSubnet,
 		want: "missing: expected the name of a subnet in us-central1, or projects/HOST/regions/us-central1"},
 	{cloud: "gke", path: "gke.subnet", value: "{name: projects/host-project/regions/us-east1/subnetworks/a}",

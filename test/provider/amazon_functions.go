@@ -47,6 +47,7 @@ func amazonFunctions(c *Cloud) map[string]func(Props) (Props, error) {
 		"aws:efs/getFileSystem:getFileSystem":               getFileSystem,
 		"aws:ec2/getNetworkInterfaces:getNetworkInterfaces": getNetworkInterfaces,
 		"aws:ec2/getNetworkInterface:getNetworkInterface":   getNetworkInterface,
+		"aws:ecr/getRepository:getRepository":               getECR,
 		"aws:s3/getBucket:getBucket":                        getAmazonBucket,
 		"aws:eks/getAddonVersion:getAddonVersion": func(a Props) (Props, error) {
 			return Props{"id": a["addonName"], "addonName": a["addonName"],

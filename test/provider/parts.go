@@ -3,6 +3,7 @@ package provider
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Parts that no stack has created, and that stacks may use.
@@ -19,6 +20,10 @@ const (
 	// ExistingInstance is a Filestore instance in us-central1-c and that Shared VPC. Another has
 	// this name and "-2".
 	ExistingInstance = "files-of-the-team"
+	// ExistingImages is a repository of images of another project.
+	ExistingImages = "projects/images-of-all/locations/us/repositories/team"
+	// ExistingRegistry begins the names of repositories of images of Amazon.
+	ExistingRegistry = "team"
 )
 
 func getFileSystem(args Props) (Props, error) {
@@ -94,4 +99,22 @@ func getFilestore(args Props) (Props, error) {
 		"protocol": "NFS_V3", "tier": "BASIC_HDD",
 		"fileShares": []any{Props{"name": "vol1", "capacityGb": 1024.0}},
 		"networks":   []any{Props{"network": existingNetwork, "ipAddresses": []any{"10.30.0.2"}}}}, nil
+}
+
+func getArtifacts(args Props) (Props, error) {
+	id := "projects/" + text(args, "project") + "/locations/" + text(args, "location") + "/repositories/" +
+		text(args, "repositoryId")
+	if id != ExistingImages {
+		return nil, fmt.Errorf("googleapi: Error 404: Requested entity was not found: %s", id)
+	}
+	return Props{"id": id, "format": "DOCKER", "mode": "STANDARD_REPOSITORY"}, nil
+}
+
+func getECR(args Props) (Props, error) {
+	name := text(args, "name")
+	if !strings.HasPrefix(name, ExistingRegistry+"/") {
+		return nil, fmt.Errorf("reading ECR Repository (%s): couldn't find resource", name)
+	}
+	return Props{"id": name, "name": name, "imageTagMutability": "MUTABLE",
+		"repositoryUrl": AmazonAccount + ".dkr.ecr." + AmazonRegion + ".amazonaws.com/" + name}, nil
 }

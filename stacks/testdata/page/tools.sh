@@ -78,6 +78,7 @@ case "$tool $all" in
 "gcloud billing projects describe a-project "*) echo 012345-567890-ABCDEF ;;
 "gcloud billing accounts add-iam-policy-binding 012345-567890-ABCDEF --member=serviceAccount:pulumi-gke"*"@a-project.iam.gserviceaccount.com --role=roles/billing."*) ;;
 "gcloud compute networks subnets add-iam-policy-binding nodes --project=a-host --region=us-central1 --member=serviceAccount:pulumi-gke-preview@a-project.iam.gserviceaccount.com --role=roles/compute.networkUser") ;;
+"gcloud artifacts repositories add-iam-policy-binding team --project=a-host --location=us --member=serviceAccount:pulumi-gke-preview@a-project.iam.gserviceaccount.com --role=roles/artifactregistry.reader") ;;
 "gcloud storage buckets add-iam-policy-binding gs://data-of-the-team --member=serviceAccount:pulumi-gke-preview@a-project.iam.gserviceaccount.com --role=roles/storage.legacyBucketReader") ;;
 "aws iam put-role-policy --role-name pulumi-eks-preview --policy-name parts --policy-document "*) printf '%s' "$last" | document ;;
 "aws iam create-open-id-connect-provider --url https://token.actions.githubusercontent.com --client-id-list sts.amazonaws.com") ;;
