@@ -90,8 +90,8 @@ type parts struct {
 	// one that exists already
 	foundRegistry pulumi.String
 	ready         []pulumi.Resource
-	// the role of the nodes, and the attachments of its policies
-	nodeRole *iam.Role
+	// the role of the nodes, and the attachments of its policies, if the stack makes it
+	nodeRole nodeRole
 	attached []pulumi.Resource
 	// what makes nodes for pods that wait
 	charts []infra.Chart

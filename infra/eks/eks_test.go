@@ -163,8 +163,8 @@ func call(token string, args resource.PropertyMap) resource.PropertyMap {
 }
 
 // callOfParts returns the answers to look-ups of parts that exist already: a file system with mount
-// targets in the zones a, b and c of vpc-1, any bucket, and
-// any repository.
+// targets in the zones a, b and c of vpc-1, any bucket, any
+// repository and any role.
 func callOfParts(token string, args resource.PropertyMap) resource.PropertyMap {
 	switch token {
 	case "aws:efs/getFileSystem:getFileSystem":
@@ -173,6 +173,16 @@ func callOfParts(token string, args resource.PropertyMap) resource.PropertyMap {
 		name := args["name"].StringValue()
 		return props("name", name, "imageTagMutability", "MUTABLE",
 			"repositoryUrl", account+".dkr.ecr.us-west-2.amazonaws.com/"+name)
+	case "aws:iam/getRole:getRole":
+		name := args["name"].StringValue()
+		return props("name", name, "arn", "arn:aws:iam::"+account+":role/"+name, "assumeRolePolicy",
+			`{"Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}`)
+	case "aws:iam/getPrincipalPolicySimulation:getPrincipalPolicySimulation":
+		var all []any
+		for _, action := range args["actionNames"].ArrayValue() {
+			all = append(all, map[string]any{"actionName": action.StringValue(), "allowed": true})
+		}
+		return props("results", all)
 	case "aws:s3/getBucket:getBucket":
 		name := args["bucket"].StringValue()
 		return props("bucket", name, "arn", "arn:aws:s3:::"+name, "region", "us-west-2")

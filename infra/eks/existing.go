@@ -2,15 +2,18 @@ package eks
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ecr"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/efs"
+	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/iam"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/vpc"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // given returns the parts that exist already, a VPC before what must be in it.
@@ -30,6 +33,7 @@ func (p *parts) given() []infra.Part {
 	if b := p.e.Bucket; b != nil {
 		all = append(all, infra.Part{Path: "eks.bucket.name", Name: b.Name, Find: p.lookUpBucket})
 	}
+	all = append(all, infra.Part{Path: "eks.nodeRole", Name: p.e.NodeRole, Find: p.lookUpNodeRole})
 	if e := p.e; e.Registry != "" {
 		all = append(all, infra.Part{Path: "eks.registry", Name: e.Registry + "/" + p.imageName(),
 			Find: p.lookUpRegistry})
@@ -179,5 +183,47 @@ func (p *parts) lookUpRegistry(expect infra.Expect) error {
 	expect(is.ImageTagMutability != "IMMUTABLE" || p.s.Image == nil, "a tag of it is pushed only once: aws ecr "+
 		"put-image-tag-mutability --region %s --repository-name %s --image-tag-mutability MUTABLE", p.e.Region, name)
 	p.foundRegistry = pulumi.String(strings.TrimSuffix(is.RepositoryUrl, "/"+p.imageName()))
+	return nil
+}
+
+// nodesNeed lists an action of each policy that nodes need; where there are any, one that is
+// allowed for all resources or none. Nodes of Auto Mode need the first two.
+var nodesNeed = []struct{ action, policy string }{
+	{"ecr:GetAuthorizationToken", "AmazonEC2ContainerRegistryPullOnly"},
+	{"eks-auth:AssumeRoleForPodIdentity", "AmazonEKSWorkerNodeMinimalPolicy"},
+	{"ec2:DescribeInstances", "AmazonEKSWorkerNodePolicy"},
+	{"ec2:DescribeNetworkInterfaces", "AmazonEKS_CNI_Policy"},
+}
+
+// lookUpNodeRole expects a role that instances may assume, with the rights of nodes.
+func (p *parts) lookUpNodeRole(expect infra.Expect) error {
+	name := path.Base(p.e.NodeRole)
+	role, err := iam.LookupRole(p.ctx, &iam.LookupRoleArgs{Name: name})
+	if err != nil {
+		return fmt.Errorf("%w (iam:GetRole)", err)
+	}
+	expect(role.Arn == p.e.NodeRole, "the account has %s: expected that ARN", role.Arn)
+	expect(strings.Contains(role.AssumeRolePolicy, `"ec2.amazonaws.com`), "instances may not assume it: its trust "+
+		"policy has to name the service ec2.amazonaws.com")
+	need := nodesNeed
+	if p.e.Nodes == settings.NodesAuto {
+		need = need[:2]
+	}
+	var actions []string
+	for _, n := range need {
+		actions = append(actions, n.action)
+	}
+	is, err := iam.LookupPrincipalPolicySimulation(p.ctx, &iam.LookupPrincipalPolicySimulationArgs{
+		PolicySourceArn: p.e.NodeRole, ActionNames: actions})
+	if err != nil {
+		return fmt.Errorf("%w (iam:SimulatePrincipalPolicy)", err)
+	}
+	for _, n := range need {
+		may := slices.ContainsFunc(is.Results, func(r iam.GetPrincipalPolicySimulationResult) bool {
+			return r.ActionName == n.action && r.Allowed
+		})
+		expect(may, "it may not %s: aws iam attach-role-policy --role-name %s --policy-arn "+
+			"arn:%s:iam::aws:policy/%s", n.action, name, p.partition.Partition, n.policy)
+	}
 	return nil
 }

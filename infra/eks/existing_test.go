@@ -18,6 +18,7 @@ func withParts() *settings.Settings {
 	s.EKS.EFS = &settings.EFS{ID: "fs-1", UID: new(65532)}
 	s.EKS.Bucket = &settings.Bucket{Access: "write", Name: "team-data"}
 	s.Image, s.EKS.Registry = own().Image, "team"
+	s.EKS.NodeRole = "arn:aws:iam::" + account + ":role/nodes"
 	return s
 }
 
@@ -94,6 +95,40 @@ func TestExistingBucket(t *testing.T) {
 	}
 }
 
+// The nodes of every kind have a role that exists already, and the stack makes and attaches none
+// for them.
+func TestExistingNodeRole(t *testing.T) {
+	for _, how := range []string{settings.NodesGroups, settings.NodesAuto, settings.NodesKarpenter} {
+		s := following(how)
+		s.EKS.NodeRole = "arn:aws:iam::" + account + ":role/nodes"
+		v, err := record(s, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wrong []string
+		for _, r := range slices.Concat(v.of(roleType), v.of(attachType)) {
+			if r.Name == "node" || strings.HasPrefix(r.Name, "node-") {
+				wrong = append(wrong, "there is "+r.Type+" "+r.Name)
+			}
+		}
+		switch how {
+		case settings.NodesAuto:
+			c := v.named(clusterType, "cluster")[0]
+			wrong = append(wrong, is(c, "computeConfig.nodeRoleArn", s.EKS.NodeRole)...)
+		case settings.NodesKarpenter:
+			for _, r := range v.of("aws:iam/instanceProfile:InstanceProfile") {
+				wrong = append(wrong, is(r, "role", "nodes")...)
+			}
+			fallthrough
+		default:
+			wrong = append(wrong, is(v.named(groupType, "system")[0], "nodeRoleArn", s.EKS.NodeRole)...)
+		}
+		for _, problem := range append(wrong, v.missing...) {
+			t.Errorf("%s: %s", how, problem)
+		}
+	}
+}
+
 // Parts that do not fit are refused before any resource is requested, with all reasons.
 func TestPartsThatDoNotFit(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -105,6 +140,15 @@ func TestPartsThatDoNotFit(t *testing.T) {
 			"eks.efs.id: fs-1: it is not encrypted, which cannot change: copy the files to one that is"},
 		"a bucket elsewhere": {"aws:s3/getBucket:getBucket", props("region", "eu-west-1"),
 			"eks.bucket.name: team-data: it is in eu-west-1: expected a bucket in us-west-2, where the nodes are"},
+		"a role of others": {"aws:iam/getRole:getRole", props("assumeRolePolicy", "{}"), "eks.nodeRole: " +
+			"arn:aws:iam::" + account + ":role/nodes: instances may not assume it: its trust policy has to " +
+			"name the service ec2.amazonaws.com"},
+		"a role of another path": {"aws:iam/getRole:getRole", props("arn", "arn:aws:iam::"+account+":role/ml/nodes"),
+			"the account has arn:aws:iam::" + account + ":role/ml/nodes: expected that ARN"},
+		"a role without rights": {"aws:iam/getPrincipalPolicySimulation:getPrincipalPolicySimulation",
+			props("results", []any{map[string]any{"actionName": "ec2:DescribeNetworkInterfaces", "allowed": false}}),
+			"it may not ec2:DescribeNetworkInterfaces: aws iam attach-role-policy --role-name nodes --policy-arn " +
+				"arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy"},
 		"tags that stay": {"aws:ecr/getRepository:getRepository", props("imageTagMutability", "IMMUTABLE"),
 			"eks.registry: team/mnist: a tag of it is pushed only once: aws ecr put-image-tag-mutability " +
 				"--region us-west-2 --repository-name team/mnist --image-tag-mutability MUTABLE"},

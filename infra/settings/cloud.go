@@ -162,7 +162,10 @@ type EKS struct {
 	Admins []string `json:"admins,omitempty"`
 	// how the cluster gets its nodes: [NodesGroups], [NodesAuto] or [NodesKarpenter]; "" =
 	// NodesGroups
-	Nodes       string    `json:"nodes,omitempty"`
+	Nodes string `json:"nodes,omitempty"`
+	// ARN of a role of the nodes that exists already: "arn:aws:iam::123456789012:role/nodes"; "" =
+	// the stack makes one
+	NodeRole    string    `json:"nodeRole,omitempty"`
 	SystemGroup EKSGroup  `json:"systemGroup"`
 	WorkerGroup *EKSGroup `json:"workerGroup,omitempty"`
 	GPUGroup    *EKSGroup `json:"gpuGroup,omitempty"`

@@ -14,6 +14,7 @@ var (
 	isSubnet        = regexp.MustCompile(`^subnet-[0-9a-f]{8,17}$`)
 	isFileSystem    = regexp.MustCompile(`^fs-[0-9a-f]{8,17}$`)
 	isPrincipal     = regexp.MustCompile(`^arn:aws[-a-z]*:iam::[0-9]{12}:(role|user)/.+$`)
+	isRole          = regexp.MustCompile(`^arn:aws[-a-z]*:iam::[0-9]{12}:role/(?:[\w+=,.@-]+/)*[\w+=,.@-]+$`)
 	isPolicy        = regexp.MustCompile(`^arn:aws[-a-z]*:iam::(?:aws|[0-9]{12}):policy/(?:[\w+=,.@-]+/)*([\w+=,.@-]+)$`)
 	isInstanceType  = regexp.MustCompile(`^[a-z][-a-z0-9]*\.[a-z0-9-]+$`)
 	isArm           = regexp.MustCompile(`^[a-z]+[0-9]+g[a-z]*\.`)
@@ -46,6 +47,8 @@ func (e *EKS) check(s *Settings, in Input, p *Problems) {
 		p.Check(isPrincipal.MatchString(arn), path, "%s: expected arn:aws:iam::ACCOUNT:role/NAME or user/NAME", arn)
 		p.Check(!slices.Contains(e.Admins[:i], arn), path, "%s occurs twice", arn)
 	}
+	p.Check(e.NodeRole == "" || isRole.MatchString(e.NodeRole), at+"nodeRole", "%s: expected the ARN of a role, as "+
+		"arn:aws:iam::123456789012:role/nodes", e.NodeRole)
 	e.checkPools(s, p)
 	if e.Bucket != nil {
 		e.Bucket.checkAmazon(e.Region, p)

@@ -8,6 +8,9 @@ var inSubnet = map[string]string{"gke.subnet": "{name: projects/host-project/reg
 var partMistakes = []mistake{
 	{cloud: "gke", path: "gke.registry", value: "docker.io/team", want: "docker.io/team: expected the name of a " +
 		"repository in us-central1, or projects/PROJECT/locations/us-central1/repositories/NAME"},
+	{cloud: "eks", path: "eks.nodeRole", value: "nodes", want: "nodes: expected the ARN of a role"},
+	{cloud: "eks", path: "eks.nodeRole", value: "arn:aws:iam::123456789012:user/ann",
+		want: "expected the ARN of a role, as arn:aws:iam::123456789012:role/nodes"},
 	{cloud: "eks", path: "eks.registry", value: "123456789012.dkr.ecr.us-west-2.amazonaws.com/Team",
 		want: "expected the beginning of the name of a repository, as team of team/mnist"},
 	{cloud: "gke", path: "gke.subnet", value: "{}", at: "gke.subnet.name", also: inSubnet,

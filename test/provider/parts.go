@@ -22,6 +22,8 @@ const (
 	ExistingInstance = "files-of-the-team"
 	// ExistingImages is a repository of images of another project.
 	ExistingImages = "projects/images-of-all/locations/us/repositories/team"
+	// ExistingNodeRole is a role of Amazon with the policies that nodes need.
+	ExistingNodeRole = "arn:aws:iam::" + AmazonAccount + ":role/nodes-of-the-team"
 	// ExistingRegistry begins the names of repositories of images of Amazon.
 	ExistingRegistry = "team"
 )
@@ -117,4 +119,22 @@ func getECR(args Props) (Props, error) {
 	}
 	return Props{"id": name, "name": name, "imageTagMutability": "MUTABLE",
 		"repositoryUrl": AmazonAccount + ".dkr.ecr." + AmazonRegion + ".amazonaws.com/" + name}, nil
+}
+
+func getRole(args Props) (Props, error) {
+	name := text(args, "name")
+	if name != last(ExistingNodeRole) {
+		return nil, fmt.Errorf("reading IAM Role (%s): NoSuchEntity", name)
+	}
+	return Props{"id": name, "name": name, "arn": ExistingNodeRole, "assumeRolePolicy": `{"Version":"2012-10-17",` +
+		`"Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}`}, nil
+}
+
+// simulatePolicies allows everything that is asked.
+func simulatePolicies(args Props) (Props, error) {
+	all := []any{}
+	for _, action := range list(args, "actionNames") {
+		all = append(all, Props{"actionName": action, "allowed": true, "decision": "allowed"})
+	}
+	return Props{"id": "-", "allAllowed": true, "results": all}, nil
 }
