@@ -1,6 +1,7 @@
 // Package infra is the infrastructure of a training job as a Pulumi program. It contains what its
 // parts share: [Load] reads the stack's settings, a [Cluster] has what the package of a cloud
-// returns to the rest, [Register] registers objects of Kubernetes.
+// returns to the rest, [Register] registers objects of Kubernetes, and [LookUp] looks up parts
+// that exist already.
 //
 //	settings ──> gke | eks | minikube | existing ──> Cluster
 //	Cluster  ──> platform ──> image ──> dataset ──> trainingjob

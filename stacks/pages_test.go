@@ -111,7 +111,7 @@ func TestReadmeCloud(t *testing.T) {
 // the state and its key.
 func TestPageOfAccounts(t *testing.T) {
 	t.Parallel()
-	all := []step{{"the test", 0, "REPO=owner/name BUCKET=a-bucket PROJECT=a-project; export " +
+	all := []step{{"the test", 0, "REPO=owner/name BUCKET=a-bucket PROJECT=a-project HOST=a-host; export " +
 		"PULUMI_CONFIG_PASSPHRASE=…\n"}}
 	for _, b := range blocksOf(t, guide+"ci.md") {
 		if b.play(t).on == accounts {
@@ -127,8 +127,8 @@ func TestPageOfAccounts(t *testing.T) {
 		`"gcpkms://projects/$PROJECT/locations/global/keyRings/pulumi/cryptoKeys/state"`: "passphrase",
 	}))
 	documents, err := filepath.Glob(filepath.Join(r.dir, "documents", "*"))
-	if err != nil || len(documents) != 6 {
-		t.Errorf("%d documents, expected three environments, two roles and a policy: %v", len(documents), err)
+	if err != nil || len(documents) != 7 {
+		t.Errorf("%d documents, expected three environments, two roles and two policies: %v", len(documents), err)
 	}
 	for _, document := range documents {
 		if text, err := os.ReadFile(document); err != nil || !json.Valid(text) {

@@ -73,6 +73,7 @@ var played = []play{
 	{page: guide + "ci.md", section: "Google", on: accounts},
 	{page: guide + "ci.md", section: "Amazon", on: accounts},
 	{page: guide + "ci.md", section: "A cluster of yours", on: accounts},
+	{page: guide + "ci.md", section: "Parts of yours", on: accounts},
 	{page: guide + "ci.md", section: "Drift", on: accounts},
 }
 

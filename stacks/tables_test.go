@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/elasticdl/elasticdl/test/provider"
 )
 
 // change has new values of settings, by their paths; nil removes one.
@@ -256,7 +258,8 @@ var (
 	elsewhere = base{"a VPC that is there",
 		change{"elasticdl:eks.vpc.cidr": nil, "elasticdl:eks.vpc.zones": nil, "elasticdl:eks.vpc.natPerZone": nil,
 			"elasticdl:eks.vpc.id": "vpc-0123456789abcdef0", "elasticdl:eks.vpc.privateSubnets": subnets("a", "b")}}
-	groups = base{"groups of all kinds", merge(managed, change{"elasticdl:eks.workerGroup.desiredNodes": 3,
+	filesElsewhere = base{"EFS in a VPC that is there", merge(filesEKS.set, elsewhere.set)}
+	groups         = base{"groups of all kinds", merge(managed, change{"elasticdl:eks.workerGroup.desiredNodes": 3,
 		"elasticdl:eks.gpuGroup": change{"instanceTypes": []any{"g6f.xlarge"}, "gpus": 1, "maxNodes": 2}})}
 	listed = base{"a pool of a list", change{"elasticdl:gke.workerPool": nil,
 		"elasticdl:gke.pools": []any{cheap(nil)}}}
@@ -266,6 +269,13 @@ var (
 		"mail": []any{"ops@example.com"}}}}
 	paid = base{"a budget of an account", change{"elasticdl:budget": change{"monthly": 500,
 		"mail": []any{"ops@example.com"}, "billingAccount": "012345-567890-ABCDEF"}}}
+	// a Shared VPC
+	inSubnet = change{"elasticdl:gke.subnet": change{"name": provider.ExistingSubnet},
+		"elasticdl:gke.ranges.nodes": nil,
+		"elasticdl:gke.ranges.pods":  nil, "elasticdl:gke.ranges.services": nil}
+	shared      = base{"a Shared VPC", inSubnet}
+	filesShared = base{"files in a Shared VPC", merge(inSubnet, onVolume("fileserver-claim"),
+		inGKE("filestore", change{"name": provider.ExistingInstance}))}
 	publicNodes = base{"public nodes", change{"elasticdl:gke.privateNodes": false}}
 	withGPUs    = base{"GPUs and a chosen range",
 		change{"elasticdl:gke.gpuPool": change{"machineType": "n1-standard-4",
@@ -326,6 +336,8 @@ var gkeChanges = map[string][]trial{
 	"privateNodes: true":     publicNodes.try(inGKE("privateNodes", true)),
 	"privateNodes: false":    try(inGKE("privateNodes", false)),
 	"authorizedNetworks":     try(inGKE("authorizedNetworks", []any{change{"cidr": "192.0.2.0/24"}})),
+	"subnet.name":            shared.try(inGKE("subnet.name", provider.ExistingSubnet+"-2")),
+	"subnet.pods":            shared.try(inGKE("subnet.pods", "more-pods")),
 	"deletionProtection":     try(inGKE("deletionProtection", true)),
 	"ranges.nodes":           try(inGKE("ranges.nodes", "10.0.0.0/19"), inGKE("ranges.nodes", "10.0.64.0/20")),
 	"ranges.pods":            try(inGKE("ranges.pods", "10.8.0.0/14")),
@@ -338,6 +350,7 @@ var gkeChanges = map[string][]trial{
 	"maintenance.exclusions": try(inGKE("maintenance.exclusions",
 		[]any{change{"name": "year-end", "start": "2026-12-20T00:00:00Z", "end": "2027-01-04T00:00:00Z"}})),
 	"labels":    try(change{"elasticdl:labels": change{"team": "vision"}}),
+	"registry":  try(inGKE("registry", provider.ExistingImages)),
 	"jobRoles":  try(inGKE("jobRoles", []any{"roles/storage.objectViewer"})),
 	"bucket":    try(inGKE("bucket", nil), noJob("gke.bucket")),
 	"filestore": filesGKE.try(inGKE("filestore", nil), noJob("gke.filestore")),
@@ -359,6 +372,7 @@ var gkeChanges = map[string][]trial{
 	"listed pool.taints": listed.try(inGKE("pools", []any{cheap(change{"taints": []any{change{"key": "team",
 		"value": "a"}}})})),
 
+	"bucket.name":            try(inGKE("bucket.name", provider.ExistingBucket)),
 	"bucket.access":          elsewhereKept.try(inGKE("bucket.access", "read")),
 	"bucket.keepDeletedDays": try(inGKE("bucket.keepDeletedDays", 30)),
 	"bucket.location":        try(inGKE("bucket.location", "us")),
@@ -370,6 +384,7 @@ var gkeChanges = map[string][]trial{
 	"budget.thresholds":     paid.try(change{"elasticdl:budget.thresholds": []any{80}}),
 	"budget.billingAccount": paid.try(change{"elasticdl:budget.billingAccount": "FEDCBA-567890-ABCDEF"}),
 
+	"filestore.name": filesShared.try(inGKE("filestore.name", provider.ExistingInstance+"-2")),
 	"filestore.tier": filesGKE.try(change{"elasticdl:gke.filestore.tier": "BASIC_SSD",
 		"elasticdl:gke.filestore.capacityGb": 2560}),
 	"filestore.capacityGb": filesGKE.try(inGKE("filestore.capacityGb", 2048)),
@@ -396,8 +411,11 @@ var eksChanges = map[string][]trial{
 	"bucket":             try(inEKS("bucket", nil), noJob("eks.bucket")),
 	"efs":                filesEKS.try(inEKS("efs", nil), noJob("eks.efs")),
 	"codeBucket":         try(inEKS("codeBucket", false)),
-	"jobPolicies":        try(inEKS("jobPolicies", []any{"arn:aws:iam::123456789012:policy/data"})),
-	"logRetentionDays":   try(inEKS("logRetentionDays", 7)),
+	"nodeRole": append(try(inEKS("nodeRole", provider.ExistingNodeRole)),
+		managedAlone.try(inEKS("nodeRole", provider.ExistingNodeRole))...),
+	"registry":         try(inEKS("registry", provider.ExistingRegistry)),
+	"jobPolicies":      try(inEKS("jobPolicies", []any{"arn:aws:iam::123456789012:policy/data"})),
+	"logRetentionDays": try(inEKS("logRetentionDays", 7)),
 	"labelNodes": append(try(inEKS("labelNodes", true)), groups.try(inEKS("labelNodes", true),
 		change{"elasticdl:eks.labelNodes": true, "elasticdl:labels.team": "vision"})...),
 	"nodes": append(managedAlone.try(change{"elasticdl:eks.nodes": "karpenter", "elasticdl:eks.workerGroup": nil,
@@ -431,6 +449,7 @@ var eksChanges = map[string][]trial{
 	"group.gpus":         groups.try(inEKS("gpuGroup.gpus", 2)),
 	"group.labels":       groups.try(inEKS("workerGroup.labels", change{"disk": "fast"})),
 
+	"bucket.name":            try(inEKS("bucket.name", provider.ExistingBucket)),
 	"bucket.access":          elsewhereKept.try(inEKS("bucket.access", "read")),
 	"bucket.keepDeletedDays": try(inEKS("bucket.keepDeletedDays", 30)),
 	"bucket.kmsKey":          try(inEKS("bucket.kmsKey", "arn:aws:kms:us-west-2:123456789012:key/0-a")),
@@ -439,6 +458,7 @@ var eksChanges = map[string][]trial{
 	"budget.mail":       budgeted.try(change{"elasticdl:budget.mail": []any{"ann@example.com"}}),
 	"budget.thresholds": budgeted.try(change{"elasticdl:budget.thresholds": []any{80}}),
 
+	"efs.id":             filesElsewhere.try(inEKS("efs", change{"id": provider.ExistingFiles})),
 	"efs.throughputMode": filesEKS.try(inEKS("efs.throughputMode", "bursting")),
 	"efs.uid":            filesEKS.try(inEKS("efs.uid", 1000)),
 }

@@ -10,13 +10,19 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// addData creates the bucket for the job's data, checkpoints and models.
+// addData creates the bucket for the job's data, checkpoints and models, or uses one that exists
+// already.
 func (p *parts) addData() error {
 	b := p.e.Bucket
 	if b == nil {
 		return nil
 	}
 	store := p.s.Store(p.account)
+	if b.Name != "" {
+		p.data = pulumi.String(p.found)
+		p.bucket = &infra.Bucket{Store: *store, Assumed: b.Name, ID: pulumi.String(b.Name)}
+		return nil
+	}
 	bucket, of, err := p.addBucket("data", store.Name, b.KMSKey, b.KeepDeletedDays > 0)
 	if err != nil {
 		return err
@@ -34,7 +40,7 @@ func (p *parts) addData() error {
 	}
 	expiry, err := p.register("aws:s3/bucketLifecycleConfigurationV2:BucketLifecycleConfigurationV2", "data",
 		pulumi.Map{"bucket": bucket.ID(), "rules": rules}, pulumi.Protect(p.s.ProtectStorage), after(of))
-	p.data = bucket
+	p.data = bucket.Arn
 	p.bucket = &infra.Bucket{Store: *store, Assumed: p.s.Store(settings.NoAccount).Name, ID: bucket.ID(),
 		Ready: append(of, bucket, expiry)}
 	p.mounted = append(p.mounted, bucket)
@@ -44,13 +50,14 @@ func (p *parts) addData() error {
 // addJobRole creates the bucket for training code, and the role of the job's pods, which may read
 // it and use the bucket for data. Nodes may do neither.
 func (p *parts) addJobRole() error {
-	var code *untyped
+	var code pulumi.StringInput
 	if p.e.CodeBucket {
-		var err error
-		if code, _, err = p.addBucket("code", p.s.Name(50, "code")+"-"+p.account, "", true); err != nil {
+		bucket, _, err := p.addBucket("code", p.s.Name(50, "code")+"-"+p.account, "", true)
+		if err != nil {
 			return err
 		}
-		p.ctx.Export("codeBucket", code.ID())
+		code = bucket.Arn
+		p.ctx.Export("codeBucket", bucket.ID())
 	}
 	if p.s.Job == nil || code == nil && p.data == nil && len(p.e.JobPolicies) == 0 {
 		return nil
@@ -64,14 +71,14 @@ func (p *parts) addJobRole() error {
 		return err
 	}
 	for _, of := range []struct {
-		name   string
-		bucket *untyped
-		of     *settings.Bucket
+		name string
+		arn  pulumi.StringInput
+		of   *settings.Bucket
 	}{{"job", code, &settings.Bucket{Access: "read"}}, {"job-data", p.data, p.e.Bucket}} {
-		if of.bucket == nil {
+		if of.arn == nil {
 			continue
 		}
-		may, err := p.open(of.name, role, of.bucket, of.of)
+		may, err := p.open(of.name, role, of.arn, of.of)
 		if err != nil {
 			return err
 		}
@@ -88,8 +95,11 @@ func (p *parts) addJobRole() error {
 }
 
 // open lets a role use a bucket, and the key that encrypts its objects.
-func (p *parts) open(name string, role *iam.Role, bucket *untyped, of *settings.Bucket) (pulumi.Resource, error) {
-	policy := bucket.Arn.ApplyT(func(arn string) string { return bucketPolicy(arn, of) }).(pulumi.StringOutput)
+func (p *parts) open(name string, role *iam.Role, bucket pulumi.StringInput, of *settings.Bucket) (pulumi.Resource,
+	error) {
+	policy := bucket.ToStringOutput().ApplyT(func(arn string) string {
+		return bucketPolicy(arn, of)
+	}).(pulumi.StringOutput)
 	return iam.NewRolePolicy(p.ctx, name, &iam.RolePolicyArgs{Role: role.Name, Policy: policy}, p.options())
 }
 

@@ -69,6 +69,8 @@ type parts struct {
 	caller string
 	// subnets of an existing VPC
 	existing []subnet
+	// security groups of the mount targets of an existing file system
+	doors []string
 	// what exists of the cluster in the account
 	live    *live
 	version wanted
@@ -79,13 +81,17 @@ type parts struct {
 	volume *infra.Volume
 	// the bucket for data, or nil
 	bucket *infra.Bucket
-	data   *untyped
+	// its ARN, or nil; found is the ARN of one that exists already
+	data  pulumi.StringInput
+	found string
 	// the mounts of the volume, and the bucket; nodes are deleted before them
 	mounted  []pulumi.Resource
 	registry pulumi.StringOutput
-	ready    []pulumi.Resource
-	// the role of the nodes, and the attachments of its policies
-	nodeRole *iam.Role
+	// one that exists already
+	foundRegistry pulumi.String
+	ready         []pulumi.Resource
+	// the role of the nodes, and the attachments of its policies, if the stack makes it
+	nodeRole nodeRole
 	attached []pulumi.Resource
 	// what makes nodes for pods that wait
 	charts []infra.Chart
@@ -150,10 +156,8 @@ func (p *parts) lookUp() (err error) {
 		return fmt.Errorf("look up the role of %s: %w", who.Arn, err)
 	}
 	p.account, p.caller = who.AccountId, session.IssuerArn
-	if p.e.VPC.ID != "" {
-		if p.existing, err = p.lookUpVPC(); err != nil {
-			return err
-		}
+	if err := infra.LookUp(p.s, p.given()); err != nil {
+		return err
 	}
 	if p.live, err = p.lookUpLive(); err != nil {
 		return err

@@ -159,6 +159,46 @@ func call(token string, args resource.PropertyMap) resource.PropertyMap {
 		id := args["id"].StringValue()
 		return props("id", id, "vpcId", "vpc-1", "availabilityZone", "us-west-2"+strings.TrimPrefix(id, "subnet-"))
 	}
+	return callOfParts(token, args)
+}
+
+// callOfParts returns the answers to look-ups of parts that exist already: a file system with mount
+// targets in the zones a, b and c of vpc-1, any bucket, any
+// repository and any role.
+func callOfParts(token string, args resource.PropertyMap) resource.PropertyMap {
+	switch token {
+	case "aws:efs/getFileSystem:getFileSystem":
+		return props("id", args["fileSystemId"], "fileSystemId", args["fileSystemId"], "encrypted", true)
+	case "aws:ecr/getRepository:getRepository":
+		name := args["name"].StringValue()
+		return props("name", name, "imageTagMutability", "MUTABLE",
+			"repositoryUrl", account+".dkr.ecr.us-west-2.amazonaws.com/"+name)
+	case "aws:iam/getRole:getRole":
+		name := args["name"].StringValue()
+		return props("name", name, "arn", "arn:aws:iam::"+account+":role/"+name, "assumeRolePolicy",
+			`{"Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}`)
+	case "aws:iam/getPrincipalPolicySimulation:getPrincipalPolicySimulation":
+		var all []any
+		for _, action := range args["actionNames"].ArrayValue() {
+			all = append(all, map[string]any{"actionName": action.StringValue(), "allowed": true})
+		}
+		return props("results", all)
+	case "aws:s3/getBucket:getBucket":
+		name := args["bucket"].StringValue()
+		return props("bucket", name, "arn", "arn:aws:s3:::"+name, "region", "us-west-2")
+	case "aws:ec2/getNetworkInterfaces:getNetworkInterfaces":
+		filters := args["filters"].ArrayValue()
+		if of := filters[1].ObjectValue()["values"].ArrayValue()[0].StringValue(); len(filters) != 2 ||
+			filters[0].ObjectValue()["values"].ArrayValue()[0].StringValue() != "vpc-1" ||
+			of != "EFS mount target for fs-1 (*" {
+			return props("ids", []any{})
+		}
+		return props("ids", []any{"eni-a", "eni-b", "eni-c"})
+	case "aws:ec2/getNetworkInterface:getNetworkInterface":
+		id := args["id"].StringValue()
+		return props("id", id, "availabilityZone", "us-west-2"+strings.TrimPrefix(id, "eni-"),
+			"securityGroups", []any{map[string]any{"eni-a": "sg-1", "eni-b": "sg-2", "eni-c": "sg-1"}[id], "sg-other"})
+	}
 	return resource.PropertyMap{}
 }
 
@@ -207,7 +247,7 @@ func props(pairs ...any) resource.PropertyMap {
 }
 
 func TestGolden(t *testing.T) {
-	for name, s := range map[string]func() *settings.Settings{"own": own, "existing": existing,
+	for name, s := range map[string]func() *settings.Settings{"own": own, "existing": existing, "parts": withParts,
 		"auto":      func() *settings.Settings { return following(settings.NodesAuto) },
 		"karpenter": func() *settings.Settings { return following(settings.NodesKarpenter) }} {
 		for phase, preview := range map[string]bool{"preview": true, "up": false} {
@@ -329,10 +369,10 @@ func TestExistingVPC(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"eks.vpc.id: vpc-1 does not resolve names: its enableDnsSupport and enableDnsHostnames must be true",
-		"eks.vpc.privateSubnets[1]: subnet-a is in zone us-west-2b, as subnet-b is: one per zone is expected",
-		"eks.vpc.privateSubnets[2]: subnet-c is in vpc-2, not in vpc-1",
-		"eks.vpc.publicSubnets[0]: subnet-d is in vpc-2, not in vpc-1",
+		"eks.vpc.id: vpc-1: it does not resolve names: its enableDnsSupport and enableDnsHostnames must be true",
+		"eks.vpc.privateSubnets[1]: subnet-a: it is in zone us-west-2b, as subnet-b is: one per zone is expected",
+		"eks.vpc.privateSubnets[2]: subnet-c: it is in vpc-2, not in vpc-1",
+		"eks.vpc.publicSubnets[0]: subnet-d: it is in vpc-2, not in vpc-1",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in\n%v", want, err)

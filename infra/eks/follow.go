@@ -32,17 +32,15 @@ var autoPolicies = []string{"AmazonEKSComputePolicy", "AmazonEKSBlockStoragePoli
 // autoRole creates the role of the nodes of Auto Mode, before the cluster, which names it. EKS
 // gives it access to the cluster, of another kind than that of the nodes of groups: a role has one
 // kind.
-func (p *parts) autoRole() (err error) {
-	p.nodeRole, p.attached, err = p.role("auto-node", trusts("ec2.amazonaws.com"), "AmazonEKSWorkerNodeMinimalPolicy",
-		"AmazonEC2ContainerRegistryPullOnly")
-	return err
+func (p *parts) autoRole() error {
+	return p.addNodeRole("auto-node", "AmazonEKSWorkerNodeMinimalPolicy", "AmazonEC2ContainerRegistryPullOnly")
 }
 
 // setAuto sets Auto Mode in the arguments of a cluster. EKS takes its three parts together. The
 // built-in pool is for addons: they become healthy before the stack's own pools exist.
 func (p *parts) setAuto(args *eks.ClusterArgs) {
 	args.ComputeConfig = &eks.ClusterComputeConfigArgs{Enabled: pulumi.Bool(true),
-		NodePools: pulumi.ToStringArray([]string{"system"}), NodeRoleArn: p.nodeRole.Arn}
+		NodePools: pulumi.ToStringArray([]string{"system"}), NodeRoleArn: p.nodeRole.arn}
 	args.KubernetesNetworkConfig = &eks.ClusterKubernetesNetworkConfigArgs{
 		ElasticLoadBalancing: &eks.ClusterKubernetesNetworkConfigElasticLoadBalancingArgs{
 			Enabled: pulumi.Bool(true)}}
@@ -86,7 +84,7 @@ func (p *parts) addAuto() error {
 		// a cluster that had groups has an addon with this object, until the update that removes it
 		p.makers = []infra.Object{{Name: "network-policies", Object: policyController()}}
 	}
-	return p.addPools(karpenter.Auto, p.nodeRole.Name)
+	return p.addPools(karpenter.Auto, p.nodeRole.name)
 }
 
 // addPools adds the class and the NodePool of each pool. The identity is the name of the nodes'
@@ -168,7 +166,7 @@ func (p *parts) addKarpenter(system []pulumi.Resource) error {
 		return err
 	}
 	profile, err := p.register("aws:iam/instanceProfile:InstanceProfile", "node", pulumi.Map{
-		"name": pulumi.String(p.s.Name(64, "profile")), "role": p.nodeRole.Name, "tags": p.tags(p.name + "-node"),
+		"name": pulumi.String(p.s.Name(64, "profile")), "role": p.nodeRole.name, "tags": p.tags(p.name + "-node"),
 	}, pulumi.DeleteBeforeReplace(true))
 	if err != nil {
 		return err
@@ -178,7 +176,7 @@ func (p *parts) addKarpenter(system []pulumi.Resource) error {
 		return err
 	}
 	may, err := p.register("aws:iam/rolePolicy:RolePolicy", "karpenter", pulumi.Map{"role": role.Name,
-		"policy": pulumi.All(queue.Arn, p.nodeRole.Arn).ApplyT(func(arns []any) string {
+		"policy": pulumi.All(queue.Arn, p.nodeRole.arn).ApplyT(func(arns []any) string {
 			return document(p.launches(arns[0].(string), arns[1].(string))...)
 		}).(pulumi.StringOutput)})
 	if err != nil {

@@ -75,3 +75,21 @@ func (p *parts) attach(role *iam.Role, name string, arns []string) (attached []p
 	}
 	return attached, nil
 }
+
+// nodeRole is the role of the nodes.
+type nodeRole struct{ name, arn pulumi.StringInput }
+
+// addNodeRole creates the role of the nodes with policies of Amazon, or uses one that exists
+// already.
+func (p *parts) addNodeRole(name string, policies ...string) error {
+	if arn := p.e.NodeRole; arn != "" {
+		p.nodeRole = nodeRole{pulumi.String(path.Base(arn)), pulumi.String(arn)}
+		return nil
+	}
+	role, attached, err := p.role(name, trusts("ec2.amazonaws.com"), policies...)
+	if err != nil {
+		return err
+	}
+	p.nodeRole, p.attached = nodeRole{role.Name, role.Arn}, attached
+	return nil
+}

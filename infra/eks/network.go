@@ -2,10 +2,8 @@ package eks
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 )
@@ -32,53 +30,6 @@ func (n *network) subnets() pulumi.StringArray {
 		ids = append(ids, s.id)
 	}
 	return ids
-}
-
-// lookUpVPC returns the subnets of an existing VPC with their zones, and an error if files could
-// not be mounted there.
-func (p *parts) lookUpVPC() (subnets []subnet, err error) {
-	given := p.e.VPC
-	var vpc struct {
-		EnableDNSSupport   bool `pulumi:"enableDnsSupport"`
-		EnableDNSHostnames bool `pulumi:"enableDnsHostnames"`
-	}
-	err = p.invoke("aws:ec2/getVpc:getVpc", given.ID, &vpc)
-	if err != nil {
-		return nil, fmt.Errorf("eks.vpc.id: look up %s: %w", given.ID, err)
-	}
-	var problems []error
-	if !vpc.EnableDNSSupport || !vpc.EnableDNSHostnames {
-		problems = append(problems,
-			fmt.Errorf("eks.vpc.id: %s does not resolve names: its enableDnsSupport and "+
-				"enableDnsHostnames must be true", given.ID))
-	}
-	in := map[string]string{}
-	for i, id := range slices.Concat(given.PrivateSubnets, given.PublicSubnets) {
-		path := fmt.Sprintf("eks.vpc.privateSubnets[%d]", i)
-		public := i - len(given.PrivateSubnets)
-		if public >= 0 {
-			path = fmt.Sprintf("eks.vpc.publicSubnets[%d]", public)
-		}
-		s, err := p.subnetOf(id)
-		if err != nil {
-			problems = append(problems, fmt.Errorf("%s: look up %s: %w", path, id, err))
-			continue
-		}
-		if s.VPC != given.ID {
-			problems = append(problems, fmt.Errorf("%s: %s is in %s, not in %s", path, id, s.VPC, given.ID))
-		}
-		if public >= 0 {
-			continue
-		}
-		if other, ok := in[s.AvailabilityZone]; ok {
-			problems = append(problems,
-				fmt.Errorf("%s: %s is in zone %s, as %s is: one per zone is expected", path, id,
-					s.AvailabilityZone, other))
-		}
-		in[s.AvailabilityZone] = id
-		subnets = append(subnets, subnet{s.AvailabilityZone, pulumi.String(id)})
-	}
-	return subnets, errors.Join(problems...)
 }
 
 // addNetwork uses the network of the settings, or creates one: each zone has a public subnet, for

@@ -29,9 +29,8 @@ func (p *parts) addNodes() error {
 	if p.e.Nodes == settings.NodesAuto {
 		return p.addAuto()
 	}
-	var err error
-	if p.nodeRole, p.attached, err = p.role("node", trusts("ec2.amazonaws.com"), "AmazonEKSWorkerNodePolicy",
-		"AmazonEC2ContainerRegistryPullOnly", "AmazonEKS_CNI_Policy"); err != nil {
+	if err := p.addNodeRole("node", "AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly",
+		"AmazonEKS_CNI_Policy"); err != nil {
 		return err
 	}
 	quotas, err := p.quotas()
@@ -146,7 +145,7 @@ func (p *parts) group(g settings.NamedGroup, wait pulumi.ResourceOption) (*eks.N
 		capacity = "CAPACITY_BLOCK"
 	}
 	return eks.NewNodeGroup(p.ctx, g.Name, &eks.NodeGroupArgs{
-		ClusterName: p.cluster.Name, NodeRoleArn: p.nodeRole.Arn, SubnetIds: subnets, Version: p.cluster.Version,
+		ClusterName: p.cluster.Name, NodeRoleArn: p.nodeRole.arn, SubnetIds: subnets, Version: p.cluster.Version,
 		AmiType:       pulumi.String(image),
 		CapacityType:  pulumi.String(capacity),
 		InstanceTypes: types,

@@ -10,7 +10,6 @@ import (
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ecr"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/efs"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
-	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/vpc"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
@@ -19,12 +18,51 @@ import (
 
 const nfs = 2049
 
-// addFiles creates an EFS file system that nodes of the cluster can mount in every zone.
+// addFiles creates an EFS file system that nodes of the cluster can mount in every zone, or uses
+// one that exists already.
 func (p *parts) addFiles() error {
 	if p.e.EFS == nil {
 		return nil
 	}
 	name := p.name + "-data"
+	files, err := p.fileSystem(name)
+	if err != nil {
+		return err
+	}
+	holes := map[string]pulumi.StringInput{"{file-system}": files}
+	if p.e.EFS.UID == nil {
+		p.volume = volume("{file-system}", files, holes)
+		p.ready = append(p.ready, p.mounted...)
+		return nil
+	}
+	uid := pulumi.Int(*p.e.EFS.UID)
+	// EFS does not support fsGroup. Through the access point every file belongs to that user, and
+	// so does the directory that it creates.
+	point, err := efs.NewAccessPoint(p.ctx, "data", &efs.AccessPointArgs{
+		FileSystemId: files,
+		PosixUser:    &efs.AccessPointPosixUserArgs{Uid: uid, Gid: uid},
+		RootDirectory: &efs.AccessPointRootDirectoryArgs{
+			Path: pulumi.String("/data"),
+			CreationInfo: &efs.AccessPointRootDirectoryCreationInfoArgs{OwnerUid: uid, OwnerGid: uid,
+				Permissions: pulumi.String("0755")},
+		},
+		Tags: p.tags(name),
+	}, p.options())
+	if err != nil {
+		return err
+	}
+	holes["{access-point}"] = point.ID()
+	p.volume = volume("{file-system}::{access-point}", pulumi.Sprintf("%s/%s", files, point.ID()), holes)
+	p.mounted = append(p.mounted, point)
+	p.ready = append(p.ready, p.mounted...)
+	return nil
+}
+
+// fileSystem returns the ID of the file system, whose mount targets the nodes can reach.
+func (p *parts) fileSystem(name string) (pulumi.StringInput, error) {
+	if id := p.e.EFS.ID; id != "" {
+		return pulumi.String(id), p.openMounts()
+	}
 	fs, err := efs.NewFileSystem(p.ctx, "data", &efs.FileSystemArgs{
 		// neither this nor the mode can be changed later without another file system
 		Encrypted:       pulumi.Bool(true),
@@ -38,38 +76,9 @@ func (p *parts) addFiles() error {
 		Tags: p.tags(name),
 	}, p.options(pulumi.Protect(p.s.ProtectStorage)))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := p.addMounts(fs); err != nil {
-		return err
-	}
-	holes := map[string]pulumi.StringInput{"{file-system}": fs.ID()}
-	if p.e.EFS.UID == nil {
-		p.volume = volume("{file-system}", fs.ID().ToStringOutput(), holes)
-		p.ready = append(p.ready, p.mounted...)
-		return nil
-	}
-	uid := pulumi.Int(*p.e.EFS.UID)
-	// EFS does not support fsGroup. Through the access point every file belongs to that user, and
-	// so does the directory that it creates.
-	point, err := efs.NewAccessPoint(p.ctx, "data", &efs.AccessPointArgs{
-		FileSystemId: fs.ID(),
-		PosixUser:    &efs.AccessPointPosixUserArgs{Uid: uid, Gid: uid},
-		RootDirectory: &efs.AccessPointRootDirectoryArgs{
-			Path: pulumi.String("/data"),
-			CreationInfo: &efs.AccessPointRootDirectoryCreationInfoArgs{OwnerUid: uid, OwnerGid: uid,
-				Permissions: pulumi.String("0755")},
-		},
-		Tags: p.tags(name),
-	}, p.options())
-	if err != nil {
-		return err
-	}
-	holes["{access-point}"] = point.ID()
-	p.volume = volume("{file-system}::{access-point}", pulumi.Sprintf("%s/%s", fs.ID(), point.ID()), holes)
-	p.mounted = append(p.mounted, point)
-	p.ready = append(p.ready, p.mounted...)
-	return nil
+	return fs.ID().ToStringOutput(), p.addMounts(fs)
 }
 
 // addMounts creates a mount target in each zone: a node can resolve the file system's name only in
@@ -82,15 +91,9 @@ func (p *parts) addMounts(fs *efs.FileSystem) error {
 	if err != nil {
 		return err
 	}
-	rule, err := vpc.NewSecurityGroupIngressRule(p.ctx, "efs", &vpc.SecurityGroupIngressRuleArgs{
-		SecurityGroupId: group.ID(), ReferencedSecurityGroupId: p.cluster.VpcConfig.ClusterSecurityGroupId(),
-		IpProtocol: pulumi.String("tcp"), FromPort: pulumi.Int(nfs), ToPort: pulumi.Int(nfs),
-		Tags: p.tags(p.name + "-efs"),
-	}, p.options())
-	if err != nil {
+	if err := p.openNFS("efs", group.ID()); err != nil {
 		return err
 	}
-	p.mounted = []pulumi.Resource{rule}
 	for _, s := range p.net.private {
 		mount, err := efs.NewMountTarget(p.ctx, "data-"+s.zone, &efs.MountTargetArgs{
 			FileSystemId: fs.ID(), SubnetId: s.id, SecurityGroups: pulumi.StringArray{group.ID()},
@@ -119,9 +122,8 @@ func (p *parts) driver(nodes []pulumi.Resource) (pulumi.Resource, error) {
 		}}, after(nodes, attached))
 }
 
-// addRegistry creates the repository to which the stack's image is pushed. The registry's name is
-// the repository's without the image's name: Amazon needs a repository for each image.
-func (p *parts) addRegistry() error {
+// imageName returns the name of the stack's image in its registry.
+func (p *parts) imageName() string {
 	image := "model"
 	if p.s.Job != nil {
 		image = p.s.Job.Name
@@ -129,6 +131,18 @@ func (p *parts) addRegistry() error {
 	if p.s.Image != nil {
 		image = cmp.Or(p.s.Image.Name, image)
 	}
+	return image
+}
+
+// addRegistry creates the repository to which the stack's image is pushed, or uses one that exists
+// already. The registry's name is the repository's without the image's name: Amazon needs a
+// repository for each image.
+func (p *parts) addRegistry() error {
+	if p.e.Registry != "" {
+		p.registry = p.foundRegistry.ToStringOutput()
+		return nil
+	}
+	image := p.imageName()
 	images, err := ecr.NewRepository(p.ctx, "images", &ecr.RepositoryArgs{
 		Name:                       pulumi.String(p.name + "/" + image),
 		ImageScanningConfiguration: &ecr.RepositoryImageScanningConfigurationArgs{ScanOnPush: pulumi.Bool(true)},

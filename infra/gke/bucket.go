@@ -13,13 +13,18 @@ import (
 // day has the seconds of a day.
 const day = 24 * 60 * 60
 
-// addBucket creates the bucket for the job's data, checkpoints and models.
+// addBucket creates the bucket for the job's data, checkpoints and models, or uses one that exists
+// already.
 func (p *parts) addBucket() error {
 	b := p.g.Bucket
 	if b == nil {
 		return nil
 	}
 	store := p.s.Store(settings.NoAccount)
+	if b.Name != "" {
+		p.bucket = &infra.Bucket{Store: *store, Assumed: store.Name, ID: pulumi.String(b.Name)}
+		return nil
+	}
 	args := pulumi.Map{
 		"name": pulumi.String(store.Name),
 		// Google returns capital letters, and another location would replace the bucket

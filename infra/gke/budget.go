@@ -37,8 +37,7 @@ func (p *parts) projectNumber() (string, error) {
 	var project struct {
 		Number string `pulumi:"number"`
 	}
-	err := p.ctx.Invoke("gcp:organizations/getProject:getProject", map[string]any{"projectId": p.g.Project}, &project,
-		pulumi.Version(sdkVersion))
+	err := p.invoke("gcp:organizations/getProject:getProject", map[string]any{"projectId": p.g.Project}, &project)
 	if err != nil {
 		return "", fmt.Errorf("look up the number of project %s: %w", p.g.Project, err)
 	}

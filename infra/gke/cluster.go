@@ -99,10 +99,11 @@ func (p *parts) secure(args pulumi.Map) {
 
 // connect sets the network of the cluster and who may reach it.
 func (p *parts) connect(args pulumi.Map) {
-	args["network"], args["subnetwork"] = p.net.ID(), p.subnet.ID()
+	args["network"], args["subnetwork"] = p.net.vpc, p.net.subnet
 	args["networkingMode"] = pulumi.String("VPC_NATIVE")
 	args["ipAllocationPolicy"] = pulumi.Map{
-		"clusterSecondaryRangeName": pulumi.String(podRange), "servicesSecondaryRangeName": pulumi.String(serviceRange),
+		"clusterSecondaryRangeName":  pulumi.String(p.net.pods),
+		"servicesSecondaryRangeName": pulumi.String(p.net.services),
 	}
 	// enforces NetworkPolicies on its own: Calico cannot be enabled with it
 	args["datapathProvider"] = pulumi.String("ADVANCED_DATAPATH")

@@ -18,11 +18,10 @@
 //     replaced under the same name is deleted first.
 //  3. Roles are granted one by one ([projects.IAMMember]), so that bindings of others are kept.
 //  4. The bucket is never public, and the job's account has a role on this bucket alone.
+//  5. A part that exists already is never changed, protected or deleted.
 package gke
 
 import (
-	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/artifactregistry"
-	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/filestore"
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/serviceaccount"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
@@ -33,6 +32,9 @@ import (
 // New creates the cluster of valid settings.
 func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	p := &parts{ctx: ctx, s: s, g: s.GKE}
+	if err := infra.LookUp(s, p.given()); err != nil {
+		return nil, err
+	}
 	if err := ctx.RegisterComponentResource("elasticdl:gke:Cluster", "gke", p); err != nil {
 		return nil, err
 	}
@@ -64,14 +66,14 @@ type parts struct {
 	g   *settings.GKE
 
 	services []pulumi.Resource
-	net      *computed
-	subnet   *computed
+	net      *network
+	found    foundFiles
 	nodes    *serviceaccount.Account
 	// what nodes need: a route to the internet, roles, images
 	beneath  []pulumi.Resource
-	registry *artifactregistry.Repository
+	registry pulumi.StringOutput
 	// or nil
-	volume *filestore.Instance
+	volume *infra.Volume
 	// or nil
 	bucket *infra.Bucket
 	// the volume and the bucket; nodes are deleted before them
@@ -91,14 +93,11 @@ func (p *parts) result() *infra.Cluster {
 	c := &infra.Cluster{
 		Name: p.cluster.Name, ID: p.cluster.ID(), Kubeconfig: p.kubeconfig(), Context: p.s.Name(maxCluster),
 		Resource: p.cluster, Ready: p.ready,
-		Registry: pulumi.Sprintf("%s-docker.pkg.dev/%s/%s", region(p.g.Location), p.g.Project, p.registry.RepositoryId),
+		Registry: p.registry,
 		Login:    &settings.Login{User: "oauth2accesstoken", Command: "gcloud auth print-access-token"},
-		Identity: p.identity, NetPolicies: true, Bucket: p.bucket,
+		Identity: p.identity, NetPolicies: true, Bucket: p.bucket, Volume: p.volume,
 	}
 	p.place(c)
-	if p.volume != nil {
-		c.Volume = p.claim()
-	}
 	return c
 }
 

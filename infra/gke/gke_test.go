@@ -93,7 +93,7 @@ func google(r graph.Resource) resource.PropertyMap {
 // call returns Google's simulated answers to look-ups.
 func call(token string, args resource.PropertyMap) resource.PropertyMap {
 	if token != "gcp:organizations/getProject:getProject" || args["projectId"].StringValue() != "acme" {
-		return resource.PropertyMap{}
+		return callOfParts(token, args)
 	}
 	return resource.NewPropertyMapFromMap(map[string]any{"number": "4711", "projectId": "acme"})
 }
@@ -152,6 +152,7 @@ func TestGolden(t *testing.T) {
 	preview, _ := record(t, configured(), true)
 	graph.Golden(t, "preview", preview)
 	graph.Golden(t, "little", first(record(t, little(), false)))
+	graph.Golden(t, "parts", first(record(t, withParts(), false)))
 }
 
 // little returns settings without anything optional, in a region.
@@ -172,7 +173,7 @@ func first(all []graph.Resource, _ *infra.Cluster) []graph.Resource { return all
 // A preview requests the same resources as an update: the same types and names, with the same
 // options.
 func TestPreviewShowsAll(t *testing.T) {
-	for _, s := range []*settings.Settings{configured(), little()} {
+	for _, s := range []*settings.Settings{configured(), little(), withParts()} {
 		now, then := first(record(t, s, true)), first(record(t, s, false))
 		if len(now) != len(then) {
 			t.Fatalf("%d resources in the preview, %d in the update", len(now), len(then))

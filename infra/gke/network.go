@@ -17,17 +17,39 @@ func (p *parts) compute(kind, name string, args pulumi.Map, opts ...pulumi.Resou
 	return r, p.register("gcp:compute/"+kind, name, args, r, p.named(opts...))
 }
 
-// addNetwork creates the cluster's own network, and Cloud NAT for nodes without a public address.
-func (p *parts) addNetwork() (err error) {
+// network is the network of the cluster.
+type network struct {
+	// IDs: "projects/acme/global/networks/elasticdl"
+	vpc, subnet pulumi.StringInput
+	// what Filestore names it by
+	name pulumi.StringInput
+	// its project and name, if it exists already; "" = the stack makes it
+	project, short string
+	// names of the secondary ranges of the subnet
+	pods, services string
+	// the subnet, if the stack makes it
+	made []pulumi.Resource
+}
+
+// addNetwork creates the cluster's own network, and Cloud NAT for nodes without a public address,
+// or uses a subnet that exists already.
+func (p *parts) addNetwork() error {
+	if p.g.Subnet != nil {
+		if p.g.PrivateNodes {
+			return p.addFirewall()
+		}
+		return nil
+	}
 	ranges, in := p.g.Ranges, pulumi.String(region(p.g.Location))
-	if p.net, err = p.compute("network:Network", "network", pulumi.Map{
+	vpc, err := p.compute("network:Network", "network", pulumi.Map{
 		"autoCreateSubnetworks": pulumi.Bool(false),
 		"routingMode":           pulumi.String("REGIONAL"),
-	}, pulumi.DependsOn(p.services)); err != nil {
+	}, pulumi.DependsOn(p.services))
+	if err != nil {
 		return err
 	}
-	if p.subnet, err = p.compute("subnetwork:Subnetwork", "subnet", pulumi.Map{
-		"network":     p.net.ID(),
+	subnet, err := p.compute("subnetwork:Subnetwork", "subnet", pulumi.Map{
+		"network":     vpc.ID(),
 		"region":      in,
 		"ipCidrRange": pulumi.String(ranges.Nodes),
 		// otherwise nodes without public addresses cannot pull Google's images
@@ -36,13 +58,16 @@ func (p *parts) addNetwork() (err error) {
 			pulumi.Map{"rangeName": pulumi.String(podRange), "ipCidrRange": pulumi.String(ranges.Pods)},
 			pulumi.Map{"rangeName": pulumi.String(serviceRange), "ipCidrRange": pulumi.String(ranges.Services)},
 		},
-	}); err != nil || !p.g.PrivateNodes {
+	})
+	p.net = &network{vpc: vpc.ID(), subnet: subnet.ID(), name: vpc.Name, pods: podRange, services: serviceRange,
+		made: []pulumi.Resource{subnet}}
+	if err != nil || !p.g.PrivateNodes {
 		return err
 	}
 	if err := p.addFirewall(); err != nil {
 		return err
 	}
-	router, err := p.compute("router:Router", "router", pulumi.Map{"network": p.net.ID(), "region": in})
+	router, err := p.compute("router:Router", "router", pulumi.Map{"network": vpc.ID(), "region": in})
 	if err != nil {
 		return err
 	}
@@ -54,7 +79,7 @@ func (p *parts) addNetwork() (err error) {
 		"sourceSubnetworkIpRangesToNat": pulumi.String("ALL_SUBNETWORKS_ALL_IP_RANGES"),
 		"logConfig": pulumi.Map{"enable": pulumi.Bool(true),
 			"filter": pulumi.String("ERRORS_ONLY")},
-	}, pulumi.DependsOn([]pulumi.Resource{p.subnet}))
+	}, pulumi.DependsOn(p.net.made))
 	p.beneath = append(p.beneath, nat)
 	return err
 }
@@ -72,13 +97,17 @@ func (p *parts) addFirewall() error {
 	if q := p.s.Platform.Queue; q == nil || !q.Install {
 		return nil
 	}
-	rule, err := p.compute("firewall:Firewall", "kueue", pulumi.Map{
-		"network":      p.net.ID(),
+	args := pulumi.Map{
+		"network":      p.net.vpc,
 		"direction":    pulumi.String("INGRESS"),
 		"sourceRanges": pulumi.ToStringArray([]string{p.g.Ranges.Master}),
 		"allows": pulumi.MapArray{pulumi.Map{"protocol": pulumi.String("tcp"),
 			"ports": pulumi.ToStringArray([]string{portPending, portWebhooks})}},
-	})
+	}
+	if p.net.project != "" {
+		args["project"] = pulumi.String(p.net.project)
+	}
+	rule, err := p.compute("firewall:Firewall", "kueue", args, pulumi.DependsOn(p.services))
 	p.beneath = append(p.beneath, rule)
 	return err
 }

@@ -21,9 +21,16 @@ const (
 	imageAge   = "2592000s" // 30 days
 )
 
-// addRegistry creates a repository for the job's images, which the nodes may read.
-func (p *parts) addRegistry() (err error) {
-	if p.registry, err = artifactregistry.NewRepository(p.ctx, "registry", &artifactregistry.RepositoryArgs{
+// addRegistry creates a repository for the job's images, or uses one that exists already. The nodes
+// may read it.
+func (p *parts) addRegistry() error {
+	if p.g.Registry != "" {
+		project, location, name := p.g.RegistryPlace()
+		p.registry = pulumi.Sprintf("%s-docker.pkg.dev/%s/%s", location, project, name)
+		return p.openRegistry(&artifactregistry.RepositoryIamMemberArgs{Project: pulumi.String(project),
+			Location: pulumi.String(location), Repository: pulumi.String(name)})
+	}
+	images, err := artifactregistry.NewRepository(p.ctx, "registry", &artifactregistry.RepositoryArgs{
 		Format:       pulumi.String("DOCKER"),
 		Location:     pulumi.String(region(p.g.Location)), // a repository cannot be in a zone
 		RepositoryId: pulumi.String(p.s.Name(maxName)),
@@ -42,35 +49,44 @@ func (p *parts) addRegistry() (err error) {
 			},
 		},
 		CleanupPolicyDryRun: pulumi.Bool(false),
-	}, p.named(pulumi.DependsOn(p.services), pulumi.Protect(p.s.ProtectStorage))); err != nil {
+	}, p.named(pulumi.DependsOn(p.services), pulumi.Protect(p.s.ProtectStorage)))
+	if err != nil {
 		return err
 	}
-	m, err := artifactregistry.NewRepositoryIamMember(p.ctx, "nodes-artifactregistry.reader",
-		&artifactregistry.RepositoryIamMemberArgs{
-			Location: p.registry.Location, Repository: p.registry.RepositoryId,
-			Role: pulumi.String("roles/artifactregistry.reader"), Member: p.nodes.Member,
-		}, p.options())
+	p.registry = pulumi.Sprintf("%s-docker.pkg.dev/%s/%s", region(p.g.Location), p.g.Project, images.RepositoryId)
+	return p.openRegistry(&artifactregistry.RepositoryIamMemberArgs{Location: images.Location,
+		Repository: images.RepositoryId})
+}
+
+// openRegistry lets the nodes read a repository.
+func (p *parts) openRegistry(in *artifactregistry.RepositoryIamMemberArgs) error {
+	in.Role, in.Member = pulumi.String("roles/artifactregistry.reader"), p.nodes.Member
+	m, err := artifactregistry.NewRepositoryIamMember(p.ctx, "nodes-artifactregistry.reader", in, p.options())
 	p.beneath = append(p.beneath, m)
 	return err
 }
 
-// addFiles creates the NFS server.
-func (p *parts) addFiles() (err error) {
+// addFiles creates the NFS server, or uses one that exists already.
+func (p *parts) addFiles() error {
 	f := p.g.Filestore
 	if f == nil {
+		return nil
+	}
+	if f.Name != "" {
+		p.volume = p.found.volume(f)
 		return nil
 	}
 	network := &filestore.InstanceNetworkArgs{
 		// The short name of the network, because Google returns that: the full name would replace
 		// the instance, and the data with it.
-		Network:     p.net.Name,
+		Network:     p.net.name,
 		Modes:       pulumi.ToStringArray([]string{"MODE_IPV4"}),
 		ConnectMode: pulumi.String("DIRECT_PEERING"),
 	}
 	if f.Range != "" {
 		network.ReservedIpRange = pulumi.String(f.Range)
 	}
-	p.volume, err = filestore.NewInstance(p.ctx, "filestore", &filestore.InstanceArgs{
+	files, err := filestore.NewInstance(p.ctx, "filestore", &filestore.InstanceArgs{
 		Name:     pulumi.String(p.s.Name(maxName)),
 		Location: pulumi.String(f.Location),
 		Tier:     pulumi.String(f.Tier),
@@ -80,19 +96,21 @@ func (p *parts) addFiles() (err error) {
 		Labels:   p.labels(),
 	},
 		// without the subnet Google may choose addresses that it needs
-		p.named(pulumi.DependsOn(append(slices.Clone(p.services), p.subnet)),
+		p.named(pulumi.DependsOn(slices.Concat(p.services, p.net.made)),
 			patient(), pulumi.Protect(p.s.ProtectStorage),
 			// in case Google returns another form of the name after all
 			pulumi.IgnoreChanges([]string{"networks[0].network"})))
-	p.mounted = append(p.mounted, p.volume)
-	return err
+	if err != nil {
+		return err
+	}
+	p.mounted = append(p.mounted, files)
+	p.volume = p.claim(files)
+	return nil
 }
 
 // claim returns the instance as a volume. Its address is unknown until it exists.
-func (p *parts) claim() *infra.Volume {
-	const location, name, share, ip = "{{filestore.location}}", "{{filestore.name}}",
-		"{{filestore.share}}", "{{filestore.ip}}"
-	address := p.volume.Networks.ApplyT(func(all []filestore.InstanceNetwork) (string, error) {
+func (p *parts) claim(files *filestore.Instance) *infra.Volume {
+	address := files.Networks.ApplyT(func(all []filestore.InstanceNetwork) (string, error) {
 		switch {
 		case len(all) > 0 && len(all[0].IpAddresses) > 0:
 			return all[0].IpAddresses[0], nil
@@ -101,16 +119,22 @@ func (p *parts) claim() *infra.Volume {
 		}
 		return "", errors.New("the Filestore instance has no address")
 	}).(pulumi.StringOutput)
+	v := volume(files.Location, files.Name, files.FileShares.Name(), address)
+	v.ID, v.CapacityGB = pulumi.Sprintf("%s of %s", files.ID(), files.CreateTime), p.g.Filestore.CapacityGB
+	return v
+}
+
+// volume returns a share of a Filestore instance as a volume, without an ID.
+func volume(location, name, share, address pulumi.StringInput) *infra.Volume {
+	const locationHole, nameHole, shareHole, ip = "{{filestore.location}}", "{{filestore.name}}",
+		"{{filestore.share}}", "{{filestore.ip}}"
 	return &infra.Volume{
-		Claim: settings.ClaimGKE, ID: pulumi.Sprintf("%s of %s", p.volume.ID(), p.volume.CreateTime),
-		CapacityGB: p.g.Filestore.CapacityGB,
+		Claim: settings.ClaimGKE,
 		Source: core.PersistentVolumeSource{CSI: &core.CSIPersistentVolumeSource{
 			Driver:           "filestore.csi.storage.gke.io",
-			VolumeHandle:     "modeInstance/" + location + "/" + name + "/" + share,
-			VolumeAttributes: map[string]string{"ip": ip, "volume": share},
+			VolumeHandle:     "modeInstance/" + locationHole + "/" + nameHole + "/" + shareHole,
+			VolumeAttributes: map[string]string{"ip": ip, "volume": shareHole},
 		}},
-		Holes: map[string]pulumi.StringInput{
-			location: p.volume.Location, name: p.volume.Name, share: p.volume.FileShares.Name(), ip: address,
-		},
+		Holes: map[string]pulumi.StringInput{locationHole: location, nameHole: name, shareHole: share, ip: address},
 	}
 }

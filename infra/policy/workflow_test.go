@@ -368,12 +368,17 @@ func TestWorkflowPins(t *testing.T) {
 	}
 }
 
-// Google is asked in a preview for the number of the project only, which roles/viewer may.
+// Google is asked in a preview for the number of the project, which roles/viewer may, and for parts
+// that exist already.
 func TestWorkflowPreviewOfGoogle(t *testing.T) {
 	page, err := os.ReadFile("../../docs/infrastructure/ci.md")
 	if err != nil || !strings.Contains(string(page), "grant gke-preview roles/viewer\n") {
 		t.Errorf("ci.md gives previews other rights: %v", err)
 	}
+	// roles on the part that is looked up; "" = roles/viewer of the project is enough
+	rights := map[string]string{"getProject": "", "getInstance": "",
+		"getRepository": "roles/artifactregistry.reader",
+		"getBucket":     "roles/storage.legacyBucketReader", "getSubnetwork": "roles/compute.networkUser"}
 	files, err := filepath.Glob("../gke/*.go")
 	if err != nil {
 		t.Fatal(err)
@@ -386,7 +391,9 @@ func TestWorkflowPreviewOfGoogle(t *testing.T) {
 		}
 		calls := regexp.MustCompile(`"gcp:\w+/get\w+:(get\w+)"|\b\w+\.(?:Get|Lookup)\w+\((?:ctx|p\.ctx)[,)]`)
 		for _, call := range calls.FindAllStringSubmatch(string(text), -1) {
-			if asked++; call[1] != "getProject" {
+			asked++
+			role, ok := rights[call[1]]
+			if !ok || role != "" && !strings.Contains(string(page), "--role="+role+"\n") {
 				t.Errorf("%s calls %s: name the rights that it takes, here and in ci.md", file, call[0])
 			}
 		}
@@ -399,19 +406,28 @@ func TestWorkflowPreviewOfGoogle(t *testing.T) {
 // The role of previews may call every function that the program calls in a preview, and few others.
 func TestWorkflowPreviewRole(t *testing.T) {
 	rights := map[string][]string{
-		"aws.GetAvailabilityZones": {"ec2:DescribeAvailabilityZones"},
-		"aws.GetCallerIdentity":    nil, // needs no right
-		"aws.GetPartition":         nil, // answered by the provider itself
-		"aws.GetRegion":            nil,
-		"ec2.LookupVpc":            {"ec2:DescribeVpcs", "ec2:DescribeVpcAttribute"},
-		"ec2.LookupSubnet":         {"ec2:DescribeSubnets"},
-		"eks.GetAddonVersion":      {"eks:DescribeAddonVersions"},
-		"eks.GetClusters":          {"eks:ListClusters"},
-		"eks.GetClusterVersions":   {"eks:DescribeClusterVersions"},
-		"eks.GetNodeGroups":        {"eks:ListNodegroups"},
-		"eks.LookupCluster":        {"eks:DescribeCluster"},
-		"eks.LookupNodeGroup":      {"eks:DescribeNodegroup"},
-		"iam.GetSessionContext":    {"iam:GetRole"},
+		"aws.GetAvailabilityZones":    {"ec2:DescribeAvailabilityZones"},
+		"aws.GetCallerIdentity":       nil, // needs no right
+		"aws.GetPartition":            nil, // answered by the provider itself
+		"aws.GetRegion":               nil,
+		"ec2.LookupNetworkInterface":  {"ec2:DescribeNetworkInterfaces"},
+		"ec2.LookupNetworkInterfaces": {"ec2:DescribeNetworkInterfaces"},
+		"efs.LookupFileSystem": {"elasticfilesystem:DescribeFileSystems",
+			"elasticfilesystem:DescribeLifecycleConfiguration"},
+		"ecr.LookupRepository": {"ecr:DescribeRepositories", "ecr:DescribeImages",
+			"ecr:ListTagsForResource"},
+		"s3.LookupBucket":                     {"s3:ListBucket"},
+		"ec2.LookupVpc":                       {"ec2:DescribeVpcs", "ec2:DescribeVpcAttribute"},
+		"ec2.LookupSubnet":                    {"ec2:DescribeSubnets"},
+		"eks.GetAddonVersion":                 {"eks:DescribeAddonVersions"},
+		"eks.GetClusters":                     {"eks:ListClusters"},
+		"eks.GetClusterVersions":              {"eks:DescribeClusterVersions"},
+		"eks.GetNodeGroups":                   {"eks:ListNodegroups"},
+		"eks.LookupCluster":                   {"eks:DescribeCluster"},
+		"eks.LookupNodeGroup":                 {"eks:DescribeNodegroup"},
+		"iam.LookupPrincipalPolicySimulation": {"iam:SimulatePrincipalPolicy"},
+		"iam.LookupRole":                      {"iam:GetRole"},
+		"iam.GetSessionContext":               {"iam:GetRole"},
 	}
 	page, err := os.ReadFile("../../docs/infrastructure/ci.md")
 	if err != nil {
@@ -432,7 +448,8 @@ func TestWorkflowPreviewRole(t *testing.T) {
 			asked[strings.TrimSuffix(call[1], "Output")] = true
 		}
 		// registered by the names of their types
-		for _, call := range regexp.MustCompile(`"aws:(ec2)/get\w+:get(\w+)"`).FindAllStringSubmatch(string(text), -1) {
+		byToken := regexp.MustCompile(`"aws:(ec2|ecr|efs|s3)/get\w+:get(\w+)"`)
+		for _, call := range byToken.FindAllStringSubmatch(string(text), -1) {
 			asked[call[1]+".Lookup"+call[2]] = true
 		}
 	}

@@ -111,7 +111,7 @@ func (e *Estimate) google(s *settings.Settings) {
 			nodes.Most += float64(pool.MaxNodes)
 		}
 	}
-	if s.GKE.PrivateNodes {
+	if s.GKE.PrivateNodes && s.GKE.Subnet == nil {
 		most := googleNATMost / googleNATNode
 		e.add("Cloud NAT, a node", googleNATNode, min(nodes.Idle, most), min(nodes.Now, most), min(nodes.Most, most))
 		e.add("Cloud NAT, an address", googleNATIP, 1, 1, 1)
@@ -119,7 +119,9 @@ func (e *Estimate) google(s *settings.Settings) {
 	if s.GKE.Bucket != nil {
 		e.Unknown = append(e.Unknown, "bucket, by use")
 	}
-	if f := s.GKE.Filestore; f != nil && f.Tier == "BASIC_HDD" {
+	if f := s.GKE.Filestore; f != nil && f.Name != "" {
+		e.Unknown = append(e.Unknown, "Filestore "+f.Name)
+	} else if f != nil && f.Tier == "BASIC_HDD" {
 		e.add(fmt.Sprintf("Filestore, %s, %d GiB", f.Tier, f.CapacityGB), basicHDD*float64(f.CapacityGB), 1, 1, 1)
 	} else if f != nil {
 		e.Unknown = append(e.Unknown, "Filestore "+f.Tier)

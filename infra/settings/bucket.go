@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -15,6 +16,8 @@ const inBucket = "bucket://"
 
 // Bucket is a bucket of the stack for data, checkpoints and models.
 type Bucket struct {
+	// of a bucket that exists already; "" = the stack makes one
+	Name string `json:"name,omitempty"`
 	// what the job may do in it: write, or read
 	Access string `json:"access,omitempty"`
 	// days for which deleted and overwritten objects can be restored: 7 to 90; 0 = none
@@ -68,9 +71,10 @@ func (b *Store) plain(path string) string { return b.Scheme + "://" + b.Name + "
 func (s *Settings) Store(account string) *Store {
 	switch {
 	case s.GKE != nil && s.GKE.Bucket != nil:
-		return &Store{Scheme: "gs", Name: s.Name(maxBucket, "data", s.GKE.Project)}
+		return &Store{Scheme: "gs", Name: cmp.Or(s.GKE.Bucket.Name, s.Name(maxBucket, "data", s.GKE.Project))}
 	case s.EKS != nil && s.EKS.Bucket != nil:
-		return &Store{Scheme: "s3", Name: s.Name(maxBucket, "data", account), Query: "region=" + s.EKS.Region}
+		return &Store{Scheme: "s3", Name: cmp.Or(s.EKS.Bucket.Name, s.Name(maxBucket, "data", account)),
+			Query: "region=" + s.EKS.Region}
 	}
 	return nil
 }
@@ -193,7 +197,11 @@ func noBucket(path, at, cloud, section, expected string, p *Problems) {
 	p.Check(false, path, "%s: the stack has no bucket: give it one, %s: {}; or expected %s", at, section, expected)
 }
 
+// ofItsOwner says why a setting has no effect on a bucket that exists already.
+const ofItsOwner = "%s.name names a bucket that exists already, and is not changed: remove this"
+
 var (
+	isBucketName = regexp.MustCompile(`^[a-z0-9][-a-z0-9._]{1,61}[a-z0-9]$`)
 	isGoogleKey  = regexp.MustCompile(`^projects/[^/]+/locations/([^/]+)/keyRings/[^/]+/cryptoKeys/[^/]+$`)
 	isAmazonKey  = regexp.MustCompile(`^arn:aws[-a-z]*:kms:([-a-z0-9]+):[0-9]{12}:key/[-0-9a-z]+$`)
 	multiRegions = []string{"us", "eu", "asia"}
@@ -209,11 +217,21 @@ func (b *Bucket) check(at string, p *Problems) {
 	p.oneOf(at+".access", b.Access, accessWrite, accessRead)
 	p.Check(b.KeepDeletedDays == 0 || b.KeepDeletedDays >= leastKept && b.KeepDeletedDays <= mostKept,
 		at+".keepDeletedDays", "%d: expected %d to %d, or 0 to keep none", b.KeepDeletedDays, leastKept, mostKept)
+	if b.Name == "" {
+		return
+	}
+	p.Check(isBucketName.MatchString(b.Name), at+".name", "%s: expected the name of a bucket, as my-team-data", b.Name)
+	p.Check(b.KeepDeletedDays == 0, at+".keepDeletedDays", "%d: "+ofItsOwner, b.KeepDeletedDays, at)
 }
 
 func (b *GKEBucket) check(s *Settings, p *Problems) {
 	const at = "gke.bucket"
 	b.Bucket.check(at, p)
+	if b.Name != "" {
+		p.Check(b.Location == "", at+".location", "%s: "+ofItsOwner, b.Location, at)
+		p.Check(b.KMSKey == "", at+".kmsKey", "%s: "+ofItsOwner, b.KMSKey, at)
+		return
+	}
 	of, _ := Region(s.GKE.Location) // which has its own check
 	p.Check(b.Location == of || isGoogleRegion.MatchString(b.Location) || slices.Contains(multiRegions, b.Location),
 		at+".location", "%s: expected a region, as us-central1, or %s", b.Location, list(multiRegions))

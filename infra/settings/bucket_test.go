@@ -102,6 +102,11 @@ func TestStore(t *testing.T) {
 	if name := s.Store("123456789012").Name; len(name) > 63 || name == s.Store(NoAccount).Name {
 		t.Error(name)
 	}
+	s.EKS.Bucket.Name = "team-data"
+	if at := s.Store("123456789012").URL("m"); at != "s3://team-data/m?region=us-west-2" ||
+		at != s.Store(NoAccount).URL("m") {
+		t.Errorf("a place in a bucket that exists already is %s", at)
+	}
 	s.EKS.Bucket = nil
 	if s.Store(NoAccount) != nil {
 		t.Error("a bucket that is not there")
@@ -132,6 +137,19 @@ var bucketMistakes = []mistake{
 	{cloud: "gke", path: "job.checkpointDir", value: "bucket://mnist/train/c",
 		want: "gs://elasticdl-test-data-my-project/mnist/train/c: it is in trainingData",
 		also: map[string]string{"job.trainingData": "bucket://mnist/train"}},
+	{cloud: "gke", path: "gke.bucket.name", value: "Team_Data", want: "Team_Data: expected the name of a bucket"},
+	{cloud: "eks", path: "eks.bucket.name", value: "s3://data", want: "s3://data: expected the name of a bucket"},
+	{cloud: "gke", path: "gke.bucket.keepDeletedDays", value: "7",
+		also: map[string]string{"gke.bucket.name": "team-data"},
+		want: "7: gke.bucket.name names a bucket that exists already, and is not changed: remove this"},
+	{cloud: "eks", path: "eks.bucket.keepDeletedDays", value: "7",
+		also: map[string]string{"eks.bucket.name": "team-data"},
+		want: "7: eks.bucket.name names a bucket that exists already"},
+	{cloud: "gke", path: "gke.bucket.location", value: "us", also: map[string]string{"gke.bucket.name": "team-data"},
+		want: "us: gke.bucket.name names a bucket that exists already"},
+	{cloud: "gke", path: "gke.bucket.kmsKey", also: map[string]string{"gke.bucket.name": "team-data"},
+		value: "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k",
+		want:  "cryptoKeys/k: gke.bucket.name names a bucket that exists already"},
 	{cloud: "minikube", path: "job.trainingData", value: "bucket://mnist/train",
 		want: "bucket://mnist/train: a stack on minikube has no bucket: expected s3://BUCKET/PREFIX"},
 	{cloud: "existing", path: "data.path", value: "bucket://mnist",

@@ -17,22 +17,37 @@ type GKE struct {
 	// networks that may reach the Kubernetes API
 	AuthorizedNetworks []Network `json:"authorizedNetworks"`
 	// refuse to delete the cluster, also by `pulumi destroy`
-	DeletionProtection bool      `json:"deletionProtection"`
-	Ranges             GKERanges `json:"ranges"`
-	SystemPool         GKEPool   `json:"systemPool"`
-	WorkerPool         *GKEPool  `json:"workerPool,omitempty"`
-	GPUPool            *GKEPool  `json:"gpuPool,omitempty"`
+	DeletionProtection bool `json:"deletionProtection"`
+	// a subnet that exists already; nil = the stack makes a network
+	Subnet     *GKESubnet `json:"subnet,omitempty"`
+	Ranges     GKERanges  `json:"ranges"`
+	SystemPool GKEPool    `json:"systemPool"`
+	WorkerPool *GKEPool   `json:"workerPool,omitempty"`
+	GPUPool    *GKEPool   `json:"gpuPool,omitempty"`
 	// more pools, which workers choose by job.worker.pool
 	Pools []GKENamedPool `json:"pools,omitempty"`
 	// for data, checkpoints and models; nil = none
 	Bucket      *GKEBucket   `json:"bucket,omitempty"`
 	Filestore   *Filestore   `json:"filestore,omitempty"`
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
+	// a repository of images that exists already, in the region of the cluster, or
+	// projects/PROJECT/locations/LOCATION/repositories/NAME; "" = the stack makes one
+	Registry string `json:"registry,omitempty"`
 	// roles of the job's identity in the project: "roles/storage.objectViewer"
 	JobRoles []string `json:"jobRoles,omitempty"`
 }
 
-// GKERanges has the CIDRs of a cluster, which must not overlap.
+// GKESubnet is a subnet that exists already, also one of a Shared VPC.
+type GKESubnet struct {
+	// in the stack's project and region, or projects/HOST/regions/REGION/subnetworks/NAME
+	Name string `json:"name"`
+	// names of its secondary ranges
+	Pods     string `json:"pods,omitempty"`
+	Services string `json:"services,omitempty"`
+}
+
+// GKERanges has the CIDRs of a cluster, which must not overlap. With a subnet that exists already
+// only Master is given.
 type GKERanges struct {
 	Nodes    string `json:"nodes"`    // "10.0.0.0/20"
 	Pods     string `json:"pods"`     // "10.4.0.0/14"
@@ -75,6 +90,9 @@ type GKENamedPool struct {
 
 // Filestore is an NFS server of Google.
 type Filestore struct {
+	// of an instance that exists already, of which only Location is given, too; "" = the stack
+	// makes one
+	Name string `json:"name,omitempty"`
 	// BASIC_HDD, BASIC_SSD, ZONAL, REGIONAL
 	Tier string `json:"tier"`
 	// GiB: 1024 or more, BASIC_SSD 2560; ZONAL and REGIONAL in steps of 256
@@ -144,7 +162,10 @@ type EKS struct {
 	Admins []string `json:"admins,omitempty"`
 	// how the cluster gets its nodes: [NodesGroups], [NodesAuto] or [NodesKarpenter]; "" =
 	// NodesGroups
-	Nodes       string    `json:"nodes,omitempty"`
+	Nodes string `json:"nodes,omitempty"`
+	// ARN of a role of the nodes that exists already: "arn:aws:iam::123456789012:role/nodes"; "" =
+	// the stack makes one
+	NodeRole    string    `json:"nodeRole,omitempty"`
 	SystemGroup EKSGroup  `json:"systemGroup"`
 	WorkerGroup *EKSGroup `json:"workerGroup,omitempty"`
 	GPUGroup    *EKSGroup `json:"gpuGroup,omitempty"`
@@ -153,6 +174,9 @@ type EKS struct {
 	// for data, checkpoints and models; nil = none
 	Bucket *Bucket `json:"bucket,omitempty"`
 	EFS    *EFS    `json:"efs,omitempty"`
+	// name, without that of the image, of a repository of images that exists already; "" = the
+	// stack makes one
+	Registry string `json:"registry,omitempty"`
 	// an S3 bucket that the job may read
 	CodeBucket bool `json:"codeBucket"`
 	// ARNs of IAM policies of the job's role: "arn:aws:iam::123456789012:policy/data"
@@ -224,6 +248,8 @@ type Taint struct {
 
 // EFS is an NFS file system of Amazon.
 type EFS struct {
+	// of a file system that exists already: "fs-…"; "" = the stack makes one
+	ID string `json:"id,omitempty"`
 	// elastic or bursting
 	ThroughputMode string `json:"throughputMode,omitempty"`
 	// owner of all files, whichever user writes them; nil = root, without an access point

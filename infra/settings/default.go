@@ -27,6 +27,7 @@ func defaults(cloud, arch string) *Settings {
 			ReleaseChannel: "REGULAR", PrivateNodes: true,
 			Ranges: GKERanges{Nodes: "10.0.0.0/20", Pods: "10.4.0.0/14", Services: "10.0.32.0/20",
 				Master: "172.16.0.32/28"},
+			Subnet:     &GKESubnet{Pods: "pods", Services: "services"},
 			SystemPool: GKEPool{MachineType: "e2-standard-4", MinNodes: 1, MaxNodes: 2, DiskGB: 100},
 			WorkerPool: &GKEPool{DiskGB: 100},
 			GPUPool:    &GKEPool{DiskGB: 100, GPUDriver: "DEFAULT"},
@@ -72,9 +73,10 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 		if !given("gke.systemPool.maxNodes") {
 			g.SystemPool.MaxNodes = max(g.SystemPool.MaxNodes, g.Zones())
 		}
-		if b := g.Bucket; b != nil && b.Location == "" {
+		if b := g.Bucket; b != nil && b.Location == "" && b.Name == "" {
 			b.Location, _ = Region(g.Location)
 		}
+		g.settleParts(given)
 		if f := g.Filestore; f != nil && f.Location == "" {
 			switch r, zone := Region(g.Location); {
 			case f.regional():
@@ -91,6 +93,9 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 		e.settlePools(given)
 		if e.VPC.ID != "" && !given("eks.vpc.cidr") {
 			e.VPC.CIDR = ""
+		}
+		if f := e.EFS; f != nil && f.ID != "" && !given("eks.efs.throughputMode") {
+			f.ThroughputMode = ""
 		}
 	}
 	if m := s.Minikube; m != nil {
@@ -158,6 +163,26 @@ func Region(location string) (name string, zone bool) {
 		return location, false
 	}
 	return location[:i], true
+}
+
+// settleParts takes away the defaults of what a subnet or a file server that exists already has.
+func (g *GKE) settleParts(given func(path string) bool) {
+	clear := func(section string, fields map[string]*string) {
+		for name, field := range fields {
+			if !given(section + name) {
+				*field = ""
+			}
+		}
+	}
+	if r := &g.Ranges; g.Subnet != nil {
+		clear("gke.ranges.", map[string]*string{"nodes": &r.Nodes, "pods": &r.Pods, "services": &r.Services})
+	}
+	if f := g.Filestore; f != nil && f.Name != "" {
+		clear("gke.filestore.", map[string]*string{"tier": &f.Tier, "share": &f.Share})
+		if !given("gke.filestore.capacityGb") {
+			f.CapacityGB = 0
+		}
+	}
 }
 
 // regional reports whether the server is in several zones.

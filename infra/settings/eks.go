@@ -12,7 +12,9 @@ var (
 	isAmazonRegion  = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
 	isVPC           = regexp.MustCompile(`^vpc-[0-9a-f]{8,17}$`)
 	isSubnet        = regexp.MustCompile(`^subnet-[0-9a-f]{8,17}$`)
+	isFileSystem    = regexp.MustCompile(`^fs-[0-9a-f]{8,17}$`)
 	isPrincipal     = regexp.MustCompile(`^arn:aws[-a-z]*:iam::[0-9]{12}:(role|user)/.+$`)
+	isRole          = regexp.MustCompile(`^arn:aws[-a-z]*:iam::[0-9]{12}:role/(?:[\w+=,.@-]+/)*[\w+=,.@-]+$`)
 	isPolicy        = regexp.MustCompile(`^arn:aws[-a-z]*:iam::(?:aws|[0-9]{12}):policy/(?:[\w+=,.@-]+/)*([\w+=,.@-]+)$`)
 	isInstanceType  = regexp.MustCompile(`^[a-z][-a-z0-9]*\.[a-z0-9-]+$`)
 	isArm           = regexp.MustCompile(`^[a-z]+[0-9]+g[a-z]*\.`)
@@ -45,14 +47,17 @@ func (e *EKS) check(s *Settings, in Input, p *Problems) {
 		p.Check(isPrincipal.MatchString(arn), path, "%s: expected arn:aws:iam::ACCOUNT:role/NAME or user/NAME", arn)
 		p.Check(!slices.Contains(e.Admins[:i], arn), path, "%s occurs twice", arn)
 	}
+	p.Check(e.NodeRole == "" || isRole.MatchString(e.NodeRole), at+"nodeRole", "%s: expected the ARN of a role, as "+
+		"arn:aws:iam::123456789012:role/nodes", e.NodeRole)
 	e.checkPools(s, p)
 	if e.Bucket != nil {
 		e.Bucket.checkAmazon(e.Region, p)
 	}
 	if e.EFS != nil {
-		p.oneOf(at+"efs.throughputMode", e.EFS.ThroughputMode, "elastic", "bursting")
-		p.Check(e.EFS.UID == nil || *e.EFS.UID >= 0, at+"efs.uid", "%d: expected 0 or more", deref(e.EFS.UID))
+		e.EFS.check(e, p)
 	}
+	p.Check(e.Registry == "" || isRepository.MatchString(e.Registry), at+"registry", "%s: expected the beginning of "+
+		"the name of a repository, as team of team/mnist", e.Registry)
 	for i, arn := range e.JobPolicies {
 		path := fmt.Sprintf(at+"jobPolicies[%d]", i)
 		found := isPolicy.FindStringSubmatch(arn)
@@ -138,6 +143,20 @@ func (v *VPC) check(region string, p *Problems) {
 			"%s: expected a zone of %s, as %[2]sa, and no local one", zone, orMissing(region))
 		p.Check(!slices.Contains(v.Zones[:i], zone), path, "%s occurs twice", zone)
 	}
+}
+
+func (f *EFS) check(e *EKS, p *Problems) {
+	const at = "eks.efs."
+	p.Check(f.UID == nil || *f.UID >= 0, at+"uid", "%d: expected 0 or more", deref(f.UID))
+	if f.ID == "" {
+		p.oneOf(at+"throughputMode", f.ThroughputMode, "elastic", "bursting")
+		return
+	}
+	p.Check(isFileSystem.MatchString(f.ID), at+"id", "%s: expected the ID of a file system, as fs-0a1b2c3d", f.ID)
+	p.Check(e.VPC.ID != "", at+"id", "%s: it is mounted in the VPC of its mount targets: expected that VPC and its "+
+		"subnets in eks.vpc", f.ID)
+	p.Check(f.ThroughputMode == "", at+"throughputMode", "%s: eks.efs.id names a file system that exists already, "+
+		"and is not changed: remove this", f.ThroughputMode)
 }
 
 func checkSubnets(at string, all, others []string, p *Problems) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math/bits"
 	"regexp"
 	"slices"
 	"strconv"
@@ -28,13 +27,22 @@ func (g *GKE) check(s *Settings, p *Problems) {
 	p.oneOf(at+"releaseChannel", g.ReleaseChannel, "RAPID", "REGULAR", "STABLE")
 	checkAuthorized("gke", g.AuthorizedNetworks, 100, p, false)
 	g.checkPools(s, p)
-	g.checkRanges(p)
+	if g.Subnet != nil {
+		g.checkSubnet(p)
+	} else {
+		g.checkRanges(p)
+	}
 	if g.Bucket != nil {
 		g.Bucket.check(s, p)
 	}
 	if g.Filestore != nil {
 		g.Filestore.check(g, p)
 	}
+	project, _, name := g.RegistryPlace()
+	region, _ := Region(g.Location)
+	p.Check(g.Registry == "" || isGoogleName.MatchString(name) &&
+		(project == g.Project || isGoogleProject.MatchString(project)), at+"registry", "%s: expected the name of a "+
+		"repository in %s, or projects/PROJECT/locations/%[2]s/repositories/NAME", g.Registry, region)
 	if g.Maintenance != nil {
 		g.Maintenance.check(s, p)
 	}
@@ -97,26 +105,14 @@ func (g *GKE) checkRanges(p *Problems) {
 	master := p.private(at+"master", g.Ranges.Master, 28, 28)
 	all := []namedNetwork{{at + "nodes", nodes}, {at + "pods", pods}, {at + "services", services},
 		{at + "master", master}}
-	if f := g.Filestore; f != nil && f.Range != "" {
-		length := 29
-		if !strings.HasPrefix(f.Tier, "BASIC") {
-			length = 24
-		}
-		all = append(all, namedNetwork{"gke.filestore.range", p.private("gke.filestore.range", f.Range,
-			length, length)})
+	p.disjoint(append(all, g.filesRange(p)...)...)
+	if pods.IsValid() {
+		why := g.PodRoom(pods)
+		p.Check(why == "", at+"pods", "%s", why)
 	}
-	p.disjoint(all...)
-	most := g.nodes(max0) + 1 // the initial node of a cluster
-	if pods.IsValid() {       // each node takes a /24
-		room := 1 << max(0, 24-pods.Bits())
-		p.Check(room >= most, at+"pods",
-			"%s: room for the pods of %d nodes, a /24 each, and there may be %d: expected a /%d "+
-				"or wider", pods, room, most, 24-bits.Len(uint(most-1)))
-	}
-	if nodes.IsValid() { // Google reserves four addresses
-		room := 1<<(32-nodes.Bits()) - 4
-		p.Check(room >= most, at+"nodes",
-			"%s: room for %d nodes, and there may be %d: expected a wider network", nodes, room, most)
+	if nodes.IsValid() {
+		why := g.NodeRoom(nodes)
+		p.Check(why == "", at+"nodes", "%s", why)
 	}
 }
 
@@ -259,6 +255,10 @@ var tiers = map[string]struct{ least, most, step int }{
 
 func (f *Filestore) check(g *GKE, p *Problems) {
 	const at = "gke.filestore."
+	if f.Name != "" {
+		f.checkName(g, p)
+		return
+	}
 	p.oneOf(at+"tier", f.Tier, "BASIC_HDD", "BASIC_SSD", "ZONAL", "REGIONAL")
 	if t, ok := tiers[f.Tier]; ok {
 		p.Check(f.CapacityGB >= t.least && f.CapacityGB <= t.most, at+"capacityGb",
@@ -281,4 +281,22 @@ func (f *Filestore) check(g *GKE, p *Problems) {
 	}
 	p.Check(f.Location == "" || of == in, at+"location",
 		"%s: expected a place in %s, where the cluster is", f.Location, in)
+}
+
+// checkName checks a file server that exists already: what else it has is looked up.
+func (f *Filestore) checkName(g *GKE, p *Problems) {
+	const at = "gke.filestore."
+	in, _ := Region(g.Location)
+	of, _ := Region(f.Location)
+	p.Check(isGoogleName.MatchString(f.Name), at+"name", "%s: expected the name of an instance", f.Name)
+	p.Check(g.Subnet != nil, at+"name", "%s: it is reached from its own network: expected a subnet of that in "+
+		"gke.subnet", f.Name)
+	p.Check(f.Location != "", at+"location", "missing: the zone of %s, or its region", f.Name)
+	p.Check(f.Location == "" || of == in, at+"location", "%s: expected a place in %s, where the cluster is",
+		f.Location, in)
+	const why = "gke.filestore.name names an instance that exists already, and is not changed: remove this"
+	for name, given := range map[string]string{"tier": f.Tier, "share": f.Share, "range": f.Range} {
+		p.Check(given == "", at+name, "%s: %s", given, why)
+	}
+	p.Check(f.CapacityGB == 0, at+"capacityGb", "%d: %s", f.CapacityGB, why)
 }

@@ -194,7 +194,7 @@ func TestStacksWithoutTheirUsers(t *testing.T) {
 
 // Every mistake is reported by its path, and only once.
 func TestMistakes(t *testing.T) {
-	for _, test := range slices.Concat(mistakes, bucketMistakes) {
+	for _, test := range slices.Concat(mistakes, bucketMistakes, partMistakes) {
 		t.Run(test.cloud+" "+test.path+" "+test.value, func(t *testing.T) {
 			config := stack(t, test.cloud)
 			setAll(t, config, test.also)

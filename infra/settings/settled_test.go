@@ -305,7 +305,7 @@ func FuzzSettings(f *testing.F) {
 		}
 		f.Add(text)
 	}
-	for _, m := range slices.Concat(mistakes, bucketMistakes) {
+	for _, m := range slices.Concat(mistakes, bucketMistakes, partMistakes) {
 		config := stack(f, m.cloud)
 		set(f, config, m.path, m.value)
 		text, err := json.Marshal(config)

@@ -225,6 +225,10 @@ func makeRule(_ context.Context, r *Resource, _ Op) (Props, error) {
 
 // policies returns the names of the policies that a role has.
 func policies(r *Resource, roleARN string) (names []string) {
+	if roleARN == ExistingNodeRole {
+		return []string{"AmazonEKSWorkerNodePolicy", "AmazonEKS_CNI_Policy", "AmazonEC2ContainerRegistryPullOnly",
+			"AmazonEKSWorkerNodeMinimalPolicy"}
+	}
 	for a := range r.cloud.all(roleAttached) {
 		if text(a.In, "role") == last(roleARN) {
 			names = append(names, last(text(a.In, "policyArn")))

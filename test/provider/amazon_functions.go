@@ -43,7 +43,14 @@ func amazonFunctions(c *Cloud) map[string]func(Props) (Props, error) {
 			return Props{"id": a["id"], "cidrBlock": "10.0.0.0/16", "enableDnsHostnames": true,
 				"enableDnsSupport": true, "arn": "arn", "tags": Props{}}, nil
 		},
-		"aws:ec2/getSubnet:getSubnet": live(getSubnet),
+		"aws:ec2/getSubnet:getSubnet":                                       live(getSubnet),
+		"aws:efs/getFileSystem:getFileSystem":                               getFileSystem,
+		"aws:ec2/getNetworkInterfaces:getNetworkInterfaces":                 getNetworkInterfaces,
+		"aws:ec2/getNetworkInterface:getNetworkInterface":                   getNetworkInterface,
+		"aws:iam/getRole:getRole":                                           getRole,
+		"aws:iam/getPrincipalPolicySimulation:getPrincipalPolicySimulation": simulatePolicies,
+		"aws:ecr/getRepository:getRepository":                               getECR,
+		"aws:s3/getBucket:getBucket":                                        getAmazonBucket,
 		"aws:eks/getAddonVersion:getAddonVersion": func(a Props) (Props, error) {
 			return Props{"id": a["addonName"], "addonName": a["addonName"],
 				"kubernetesVersion": a["kubernetesVersion"], "version": "v1.2.3-eksbuild.4", "mostRecent": true}, nil

@@ -17,6 +17,10 @@ func googleFunctions() map[string]func(Props) (Props, error) {
 			return Props{"id": "projects/" + text(a, "projectId"), "projectId": a["projectId"],
 				"number": projectNumber, "name": a["projectId"]}, nil
 		},
+		"gcp:storage/getBucket:getBucket":                  getGoogleBucket,
+		"gcp:compute/getSubnetwork:getSubnetwork":          getSubnetwork,
+		"gcp:artifactregistry/getRepository:getRepository": getArtifacts,
+		"gcp:filestore/getInstance:getInstance":            getFilestore,
 	}
 }
 

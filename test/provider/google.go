@@ -209,7 +209,8 @@ func makePool(_ context.Context, r *Resource, op Op) (Props, error) {
 	}
 	private := at(r.In, "networkConfig", "enablePrivateNodes") == true ||
 		at(cluster.In, "privateClusterConfig", "enablePrivateNodes") == true
-	if private && r.cloud.first("gcp:compute/routerNat:RouterNat") == nil {
+	shared := text(cluster.In, "network") == existingNetwork // which has a NAT
+	if private && !shared && r.cloud.first("gcp:compute/routerNat:RouterNat") == nil {
 		return nil, errors.New("nodes without addresses have no NAT to go out by")
 	}
 	node := "serviceAccount:" + text(r.In, "nodeConfig", "serviceAccount")

@@ -78,6 +78,12 @@ case "$tool $all" in
 "aws s3api create-bucket --bucket a-bucket --region us-west-2 "* | "aws s3api put-bucket-versioning --bucket a-bucket "*) ;;
 "aws kms create-key --region us-west-2 "*) echo a-key ;;
 "aws kms create-alias --alias-name alias/pulumi --region us-west-2 --target-key-id a-key") ;;
+"gcloud billing projects describe a-project "*) echo 012345-567890-ABCDEF ;;
+"gcloud billing accounts add-iam-policy-binding 012345-567890-ABCDEF --member=serviceAccount:pulumi-gke"*"@a-project.iam.gserviceaccount.com --role=roles/billing."*) ;;
+"gcloud compute networks subnets add-iam-policy-binding nodes --project=a-host --region=us-central1 --member=serviceAccount:pulumi-gke-preview@a-project.iam.gserviceaccount.com --role=roles/compute.networkUser") ;;
+"gcloud artifacts repositories add-iam-policy-binding team --project=a-host --location=us --member=serviceAccount:pulumi-gke-preview@a-project.iam.gserviceaccount.com --role=roles/artifactregistry.reader") ;;
+"gcloud storage buckets add-iam-policy-binding gs://data-of-the-team --member=serviceAccount:pulumi-gke-preview@a-project.iam.gserviceaccount.com --role=roles/storage.legacyBucketReader") ;;
+"aws iam put-role-policy --role-name pulumi-eks-preview --policy-name parts --policy-document "*) printf '%s' "$last" | document ;;
 "aws iam create-open-id-connect-provider --url https://token.actions.githubusercontent.com --client-id-list sts.amazonaws.com") ;;
 "aws iam create-role --role-name pulumi-eks"*" --assume-role-policy-document "*) printf '%s' "$last" | document ;;
 "aws iam put-role-policy --role-name pulumi-eks-preview --policy-name preview --policy-document "*) printf '%s' "$last" | document ;;
