@@ -254,8 +254,9 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// Pools of Karpenter cost what their nodes cost: nothing without a job, but where Kueue keeps a node;
-// with Karpenter itself those of the system group. A fallback on Google costs nodes on demand.
+// Pools of Karpenter cost what their nodes cost: nothing without a job, but where Kueue keeps a
+// node; with Karpenter itself those of the system group. A fallback on Google costs nodes on
+// demand.
 func TestOfPools(t *testing.T) {
 	const node, fee = 0.096, 1.12 // of m6i.large on demand
 	disk := amazonDisk * 100
@@ -294,12 +295,14 @@ func TestOfPools(t *testing.T) {
 	spot := func(onDemand bool) Estimate {
 		return Of(stack(t, "gke", func(config map[string]any) {
 			gke := config["elasticdl:gke"].(map[string]any)
-			gke["pools"] = []any{map[string]any{"name": "cheap", "machineType": "n1-standard-8", "maxNodes": 3, "spot": true,
+			gke["pools"] = []any{map[string]any{"name": "cheap", "machineType": "n1-standard-8", "maxNodes": 3,
+				"spot":     true,
 				"onDemand": onDemand, "diskGb": 50}}
 		}))
 	}
 	a, b := spot(false), spot(true)
-	if d := b.Most() - a.Most(); a.Idle() != b.Idle() || a.Now() != b.Now() || math.Abs(d-3*(0.38+50*googleDisk+googleNATNode)) > 0.002 {
+	if d := b.Most() - a.Most(); a.Idle() != b.Idle() || a.Now() != b.Now() ||
+		math.Abs(d-3*(0.38+50*googleDisk+googleNATNode)) > 0.002 {
 		t.Errorf("a fallback costs %.4f more\n%s", d, b.Markdown())
 	}
 }

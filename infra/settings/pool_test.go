@@ -179,3 +179,24 @@ func TestPools(t *testing.T) {
 		}
 	}
 }
+
+// A pool with a fallback may have its greatest number of nodes twice: of each kind.
+func TestFallbackCounts(t *testing.T) {
+	quotas := func(onDemand string) map[string]int {
+		config := stack(t, CloudGKE)
+		set(t, config, "gke.pools", with(gkePool, "spot: true, onDemand: "+onDemand))
+		s, err := parsed(t, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]int{}
+		for _, q := range s.GKE.Quotas() {
+			all[q.Metric] = q.N
+		}
+		return all
+	}
+	one, two := quotas("false"), quotas("true")
+	if one["N2_CPUS"] != 80 || two["N2_CPUS"] != 160 || two["SSD_TOTAL_GB"]-one["SSD_TOTAL_GB"] != 2000 {
+		t.Errorf("%v and %v", one, two)
+	}
+}
