@@ -144,6 +144,8 @@ func TestPools(t *testing.T) {
 		{"a core of its own", "eks", merged(alone, map[string]string{
 			"eks.pools": "[" + eksPool + ", {name: core, instanceTypes: [m6i.xlarge], maxNodes: 4}]"}), "cheap",
 			"core cheap"},
+		{"Arm is not the default", "eks", merged(auto, map[string]string{"eks.pools": "[" + arm + ", " + eksPool + "]",
+			"image.platforms": "[linux/amd64, linux/arm64]"}), "cheap", "core arm cheap"},
 		{"groups", "eks", merged(groups, map[string]string{"eks.pools": with(eksPool, "desiredNodes: 2"),
 			"eks.workerGroup": ""}), "cheap", "system cheap"},
 		{"with a worker group all stay there", "eks", merged(groups, map[string]string{"eks.pools": "[" + eksPool + "]",
@@ -198,5 +200,18 @@ func TestFallbackCounts(t *testing.T) {
 	one, two := quotas("false"), quotas("true")
 	if one["N2_CPUS"] != 80 || two["N2_CPUS"] != 160 || two["SSD_TOTAL_GB"]-one["SSD_TOTAL_GB"] != 2000 {
 		t.Errorf("%v and %v", one, two)
+	}
+}
+
+// A pool of Karpenter keeps its limit when nodes are replaced, and so needs no more of a quota.
+func TestPoolsKeepTheirQuota(t *testing.T) {
+	s, err := parsed(t, shipped(t, CloudEKS))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range s.EKS.Quotas() {
+		if q.First != 0 || q.Most != 20 || q.Rolled != 20 {
+			t.Errorf("%+v", q)
+		}
 	}
 }

@@ -22,6 +22,8 @@ func TestPlaced(t *testing.T) {
 		Tolerations: []job.Toleration{{Key: "spot", Operator: "Exists"}}}}
 	jobsOnly := &infra.Cluster{GPU: on.GPU, Tolerations: []job.Toleration{{Key: "jobs", Operator: "Exists"}}}
 	both := &infra.Cluster{GPU: on.GPU, Workers: spot.Workers}
+	named := &infra.Cluster{GPU: on.GPU, Workers: spot.Workers, Pool: &infra.Nodes{
+		NodeSelector: map[string]string{"pool": "h200"}, Tolerations: []job.Toleration{{Key: "h200", Operator: "Exists"}}}}
 	taintedGPUs := &infra.Cluster{GPU: infra.GPU{NodeSelector: on.GPU.NodeSelector,
 		Tolerations: []job.Toleration{{Key: "gpus", Operator: "Exists"}}}}
 	const plain = "--worker_resource_request=cpu=1,memory=1Gi"
@@ -45,6 +47,8 @@ func TestPlaced(t *testing.T) {
 			[]string{
 				`--cluster_spec_json={"worker_pod_spec":{"nodeSelector":{"disk":"ssd"}},"pod_spec":{"labels":{"a":"b"}}}`},
 			on, nil, map[string]string{"disk": "ssd", "pool": "gpu"}},
+		{"a pool is named", []string{plain}, named, nil, map[string]string{"pool": "h200"}},
+		{"a pool is named, of GPUs", nil, named, nil, map[string]string{"pool": "h200"}},
 		{"spot", []string{plain}, spot, nil, map[string]string{"spot": "true"}},
 		{"spot, and the job tolerates more",
 			[]string{plain,
