@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
+	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/iam"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
@@ -16,26 +17,9 @@ import (
 
 // addCluster creates the control plane, and exports its VPC.
 func (p *parts) addCluster() error {
-	policies := []string{"AmazonEKSClusterPolicy"}
-	auto := p.e.Nodes == settings.NodesAuto
-	if auto {
-		if err := p.autoRole(); err != nil {
-			return err
-		}
-		policies = append(policies, autoPolicies...)
-	}
-	role, attached, err := p.role("cluster", trusts("eks.amazonaws.com"), policies...)
+	role, first, err := p.clusterRole()
 	if err != nil {
 		return err
-	}
-	if auto {
-		may, err := p.register("aws:iam/rolePolicy:RolePolicy", "cluster-tags", pulumi.Map{"role": role.Name,
-			"policy": pulumi.String(p.mayTag())})
-		if err != nil {
-			return err
-		}
-		// nodes end with the cluster, and before their way out
-		attached = slices.Concat(attached, []pulumi.Resource{may}, p.attached, p.net.ways)
 	}
 	// Amazon creates this log group if it does not exist, without expiry, and keeps it when the
 	// cluster is deleted.
@@ -46,20 +30,6 @@ func (p *parts) addCluster() error {
 	}, pulumi.DeleteBeforeReplace(true))
 	if err != nil {
 		return err
-	}
-	public := &eks.ClusterVpcConfigArgs{
-		SubnetIds: append(p.net.subnets(), p.net.public...),
-		// Nodes reach the API within the VPC, so the list of addresses that may reach it from
-		// outside need not contain those of the NAT.
-		EndpointPrivateAccess: pulumi.Bool(true),
-		EndpointPublicAccess:  pulumi.Bool(p.e.PublicAccess),
-	}
-	if p.e.PublicAccess {
-		var cidrs pulumi.StringArray
-		for _, n := range p.e.AuthorizedNetworks {
-			cidrs = append(cidrs, pulumi.String(n.CIDR))
-		}
-		public.PublicAccessCidrs = cidrs
 	}
 	supported, err := infra.NewHook(p.ctx, "support of Kubernetes by Amazon", func(*pulumi.ResourceHookArgs) error {
 		if p.version.refused != "" {
@@ -78,7 +48,63 @@ func (p *parts) addCluster() error {
 		// Amazon may have upgraded it, and refuses an update to the version that it has.
 		ignored = append(ignored, "version")
 	}
-	args := &eks.ClusterArgs{
+	args, notes := p.clusterArgs(role), pulumi.Composite()
+	if p.e.Nodes == settings.NodesAuto {
+		p.setAuto(args)
+		if notes, err = p.quotas(); err != nil {
+			return err
+		}
+	}
+	if p.cluster, err = eks.NewCluster(p.ctx, "cluster", args, p.options(
+		after(first, []pulumi.Resource{logs}), infra.BeforeCreate(supported), notes,
+		// the name is taken until the old cluster is deleted
+		pulumi.DeleteBeforeReplace(true),
+		pulumi.IgnoreChanges(ignored),
+	)); err != nil {
+		return err
+	}
+	p.exportVPC()
+	return nil
+}
+
+// clusterRole creates the role of the control plane, and returns what must exist before the cluster
+// and outlast it: without the role's policy a cluster cannot delete what it has created in the VPC.
+func (p *parts) clusterRole() (role *iam.Role, first []pulumi.Resource, err error) {
+	policies := []string{"AmazonEKSClusterPolicy"}
+	auto := p.e.Nodes == settings.NodesAuto
+	if auto {
+		if err := p.autoRole(); err != nil {
+			return nil, nil, err
+		}
+		policies = append(policies, autoPolicies...)
+	}
+	role, first, err = p.role("cluster", trusts("eks.amazonaws.com"), policies...)
+	if err != nil || !auto {
+		return role, first, err
+	}
+	may, err := p.register("aws:iam/rolePolicy:RolePolicy", "cluster-tags", pulumi.Map{"role": role.Name,
+		"policy": pulumi.String(p.mayTag())})
+	// nodes end with the cluster, and before their way out
+	return role, slices.Concat(first, []pulumi.Resource{may}, p.attached, p.net.ways), err
+}
+
+// clusterArgs returns the arguments of a control plane.
+func (p *parts) clusterArgs(role *iam.Role) *eks.ClusterArgs {
+	public := &eks.ClusterVpcConfigArgs{
+		SubnetIds: append(p.net.subnets(), p.net.public...),
+		// Nodes reach the API within the VPC, so the list of addresses that may reach it from
+		// outside need not contain those of the NAT.
+		EndpointPrivateAccess: pulumi.Bool(true),
+		EndpointPublicAccess:  pulumi.Bool(p.e.PublicAccess),
+	}
+	if p.e.PublicAccess {
+		var cidrs pulumi.StringArray
+		for _, n := range p.e.AuthorizedNetworks {
+			cidrs = append(cidrs, pulumi.String(n.CIDR))
+		}
+		public.PublicAccessCidrs = cidrs
+	}
+	return &eks.ClusterArgs{
 		Name:          pulumi.String(p.name),
 		RoleArn:       role.Arn,
 		Version:       pulumi.String(p.version.version),
@@ -94,24 +120,6 @@ func (p *parts) addCluster() error {
 		EnabledClusterLogTypes:     pulumi.ToStringArray([]string{"api", "audit", "authenticator"}),
 		Tags:                       p.tags(p.name),
 	}
-	notes := pulumi.Composite()
-	if auto {
-		p.setAuto(args)
-		if notes, err = p.quotas(); err != nil {
-			return err
-		}
-	}
-	if p.cluster, err = eks.NewCluster(p.ctx, "cluster", args, p.options(
-		// Without the role's policy a cluster cannot delete what it has created in the VPC.
-		after(attached, []pulumi.Resource{logs}), infra.BeforeCreate(supported), notes,
-		// the name is taken until the old cluster is deleted
-		pulumi.DeleteBeforeReplace(true),
-		pulumi.IgnoreChanges(ignored),
-	)); err != nil {
-		return err
-	}
-	p.exportVPC()
-	return nil
 }
 
 // exportVPC exports the cluster's VPC, and fails if it is not the one that the settings name now.
