@@ -12,8 +12,8 @@ import (
 	"github.com/elasticdl/elasticdl/test/graph"
 )
 
-// The charts and objects that make nodes come before all pods, each after those before it; they keep
-// the fields that must not change, and the job waits for them.
+// The charts and objects that make nodes come before all pods, each after those before it; they
+// keep the fields that must not change, and the job waits for them.
 func TestMakersOfNodes(t *testing.T) {
 	maker := func(kind string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"tags": map[string]any{}}}}

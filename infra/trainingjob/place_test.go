@@ -23,7 +23,8 @@ func TestPlaced(t *testing.T) {
 	jobsOnly := &infra.Cluster{GPU: on.GPU, Tolerations: []job.Toleration{{Key: "jobs", Operator: "Exists"}}}
 	both := &infra.Cluster{GPU: on.GPU, Workers: spot.Workers}
 	named := &infra.Cluster{GPU: on.GPU, Workers: spot.Workers, Pool: &infra.Nodes{
-		NodeSelector: map[string]string{"pool": "h200"}, Tolerations: []job.Toleration{{Key: "h200", Operator: "Exists"}}}}
+		NodeSelector: map[string]string{"pool": "h200"}, Tolerations: []job.Toleration{{Key: "h200",
+			Operator: "Exists"}}}}
 	taintedGPUs := &infra.Cluster{GPU: infra.GPU{NodeSelector: on.GPU.NodeSelector,
 		Tolerations: []job.Toleration{{Key: "gpus", Operator: "Exists"}}}}
 	const plain = "--worker_resource_request=cpu=1,memory=1Gi"
