@@ -110,6 +110,7 @@ var played = []play{
 	{page: "docs/tutorials/elastic-scheduling.md", by: "test/e2e TestElasticScheduling, test/e2e TestTwoJobs"},
 
 	{page: "tools/README.md", section: "Kueue", by: "test/e2e TestQueueReclaims"},
+	{page: "tools/README.md", section: "Karpenter", by: "test/e2e/scale TestNodesFollow"},
 
 	{page: "examples/public-cloud/",
 		by: "stacks TestExamples, test/e2e TestFaultTolerance, test/e2e TestElasticScheduling"},
