@@ -106,7 +106,7 @@ func TestDataInBucket(t *testing.T) {
 			e.expect("another directory", e.up(), "replace "+bringsData)
 			e.unchangedAfterRefresh("the data is there")
 
-			// what is asked of the bucket is changed in place
+			// another setting of the bucket changes it in place
 			e.set("elasticdl:"+test.name+".bucket.keepDeletedDays", 7)
 			if did := e.up(); len(did) == 0 || len(did.only("replace ")) > 0 || len(did.only("delete ")) > 0 {
 				t.Errorf("deleted objects are kept:\n%s", did)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// cheapPool is a pool of EKS for workers.
+// cheapPool returns a pool of EKS for workers, with other fields.
 func cheapPool(more map[string]any) map[string]any {
 	pool := map[string]any{"name": "cheap", "instanceTypes": []any{"m6i.large", "m5.large"}, "maxNodes": 20,
 		"spot":     true,

@@ -3,7 +3,6 @@ package eks
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,11 +11,10 @@ import (
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 
-	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/infra/trainingjob"
 	"github.com/elasticdl/elasticdl/test/graph"
-	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/test/place"
 )
 
 // following returns the settings of a stack whose nodes follow the pods.
@@ -40,7 +38,8 @@ func following(how string) *settings.Settings {
 	return s
 }
 
-// objects returns the objects that make the nodes, with their placeholders.
+// objects returns the charts and objects that make nodes as text. Values that the engine fills in
+// are placeholders in it.
 func objects(t *testing.T, v *view) string {
 	t.Helper()
 	var b strings.Builder
@@ -69,19 +68,7 @@ func TestGoldenPools(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		path, got := "testdata/pools-"+how+".txt", objects(t, v)
-		if *graph.Update {
-			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != string(want) {
-			t.Errorf("%s differs; go test -run TestGolden -update writes it:\n%s", path, got)
-		}
+		graph.GoldenText(t, "pools-"+how+".txt", objects(t, v))
 	}
 }
 
@@ -267,8 +254,13 @@ func TestPodsFitSomePool(t *testing.T) {
 					if cards && !slices.ContainsFunc(all, func(g settings.NamedGroup) bool { return g.GPUs > 0 }) {
 						continue // the settings refuse such a job
 					}
+					var nodes []place.Node
+					for _, g := range all {
+						nodes = append(nodes, place.Node{Labels: labelsOf(g), Taints: taintsOf(g, how), GPUs: g.GPUs})
+					}
+					placed := trainingjob.Placed(s.Job, v.cluster)
 					for _, role := range []string{"master_pod_spec", "worker_pod_spec"} {
-						if why := unplaced(v.cluster, s, role, cards && role == "worker_pod_spec", all); why != "" {
+						if why := place.Unplaced(placed, role, cards && role == "worker_pod_spec", nodes); why != "" {
 							t.Errorf("%s, pools %d, GPUs %v, older groups %v: %s: %s", how, i, cards, older, role, why)
 						}
 					}
@@ -276,39 +268,6 @@ func TestPodsFitSomePool(t *testing.T) {
 			}
 		}
 	}
-}
-
-// unplaced returns why no node of any group takes a pod of a role, or "".
-func unplaced(c *infra.Cluster, s *settings.Settings, role string, cards bool, all []settings.NamedGroup) string {
-	placed := trainingjob.Placed(s.Job, c)
-	var spec map[string]struct {
-		NodeSelector map[string]string
-		Tolerations  []job.Toleration
-	}
-	if placed.ClusterSpecJSON != "" {
-		if err := json.Unmarshal([]byte(placed.ClusterSpecJSON), &spec); err != nil {
-			return err.Error()
-		}
-	}
-	pod := spec[role]
-	if cards { // see trainer/runtime/manifest
-		pod.Tolerations = append(pod.Tolerations, job.Toleration{Key: gpuTaint, Operator: "Exists"})
-	}
-	for _, g := range all {
-		labels, fits := labelsOf(g), !cards || g.GPUs > 0
-		for key, value := range pod.NodeSelector {
-			fits = fits && labels[key] == value
-		}
-		for _, taint := range taintsOf(g, s.EKS.Nodes) {
-			fits = fits && slices.ContainsFunc(pod.Tolerations, func(o job.Toleration) bool {
-				return o.Key == taint.Key && (o.Operator == "Exists" || o.Value == taint.Value)
-			})
-		}
-		if fits {
-			return ""
-		}
-	}
-	return fmt.Sprintf("selects %v, tolerates %v", pod.NodeSelector, pod.Tolerations)
 }
 
 // A cluster in Auto Mode does not leave it, and one that turns to it has no NetworkPolicies

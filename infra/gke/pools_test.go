@@ -1,7 +1,6 @@
 package gke
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -12,7 +11,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/infra/trainingjob"
 	"github.com/elasticdl/elasticdl/test/graph"
-	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/test/place"
 )
 
 // listed returns the settings of a stack with a list of pools, in two zones.
@@ -135,7 +134,9 @@ func TestPodsFitSomePool(t *testing.T) {
 				}
 				_, c := record(t, s, false)
 				for _, role := range []string{"master_pod_spec", "worker_pod_spec"} {
-					if why := unplaced(t, c, s, role, asks && role == "worker_pod_spec"); why != "" {
+					why := place.Unplaced(trainingjob.Placed(s.Job, c), role, asks && role == "worker_pod_spec",
+						nodesLike(s.GKE.AllPools()))
+					if why != "" {
 						t.Errorf("pools %d, GPUs %v, older pools %v: %s %s", i, asks, older, role, why)
 					}
 				}
@@ -144,43 +145,19 @@ func TestPodsFitSomePool(t *testing.T) {
 	}
 }
 
-// unplaced returns why no node of any pool takes a pod of a role, or "".
-func unplaced(t *testing.T, c *infra.Cluster, s *settings.Settings, role string, cards bool) string {
-	t.Helper()
-	var spec map[string]struct {
-		NodeSelector map[string]string
-		Tolerations  []job.Toleration
-	}
-	if text := trainingjob.Placed(s.Job, c).ClusterSpecJSON; text != "" {
-		if err := json.Unmarshal([]byte(text), &spec); err != nil {
-			t.Fatal(err)
-		}
-	}
-	pod := spec[role]
-	if cards { // see trainer/runtime/manifest
-		pod.Tolerations = append(pod.Tolerations, job.Toleration{Key: gpuTaint, Operator: "Exists"})
-	}
-	for _, of := range s.GKE.AllPools() {
-		labels, taints, fits := labelsOf(of), taintsOf(of), !cards || of.GPUs > 0
+// nodesLike returns a node of each pool, with Google's own labels and taints.
+func nodesLike(all []settings.PoolOfGKE) (nodes []place.Node) {
+	for _, of := range all {
+		n := place.Node{Labels: labelsOf(of), Taints: taintsOf(of), GPUs: of.GPUs}
 		if of.Spot {
-			labels[spotLabel] = "true" // Google's
+			n.Labels[spotLabel] = "true"
 		}
 		if of.Arm() {
-			taints = append(taints, settings.Taint{Key: "kubernetes.io/arch", Value: "arm64"}) // Google's
+			n.Taints = append(n.Taints, settings.Taint{Key: "kubernetes.io/arch", Value: "arm64"})
 		}
-		for key, value := range pod.NodeSelector {
-			fits = fits && labels[key] == value
-		}
-		for _, taint := range taints {
-			fits = fits && slices.ContainsFunc(pod.Tolerations, func(o job.Toleration) bool {
-				return o.Key == taint.Key && (o.Operator == "Exists" || o.Value == taint.Value)
-			})
-		}
-		if fits {
-			return ""
-		}
+		nodes = append(nodes, n)
 	}
-	return fmt.Sprintf("selects %v, tolerates %v", pod.NodeSelector, pod.Tolerations)
+	return nodes
 }
 
 // The pool of on-demand nodes is empty while no pod needs it.

@@ -159,12 +159,19 @@ func Golden(t testing.TB, name string, all []Resource) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join("testdata", name+".yaml")
+	GoldenText(t, name+".yaml", string(got))
+	t.Logf("%s: %d resources", name, len(all))
+}
+
+// GoldenText compares a text with a file of testdata.
+func GoldenText(t testing.TB, file, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", file)
 	if *Update {
 		if err := os.MkdirAll("testdata", 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, got, 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -172,12 +179,11 @@ func Golden(t testing.TB, name string, all []Resource) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(got) != string(want) {
+	if got != string(want) {
 		t.Errorf(
 			"%s is not what the program asks for now; see git diff after go test -update.\nnow: %s",
-			path, firstDifference(string(got), string(want)))
+			path, firstDifference(got, string(want)))
 	}
-	t.Logf("%s: %d resources", name, len(all))
 }
 
 func firstDifference(got, want string) string {
