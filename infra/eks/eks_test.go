@@ -125,11 +125,10 @@ func record(s *settings.Settings, preview bool,
 			}
 		}
 		for name, o := range known {
-			o.ApplyT(func(text string) int {
+			graph.Await(ctx, o, func(text any) {
 				mu.Lock()
 				defer mu.Unlock()
-				v.texts[name] = text
-				return 0
+				v.texts[name] = text.(string)
 			})
 		}
 		return nil

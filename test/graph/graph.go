@@ -18,6 +18,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource/plugin"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi/internals"
 )
 
 // Update makes [Golden] write its files: `go test ./infra/... -update`.
@@ -217,4 +218,16 @@ func plain(v resource.PropertyValue) any {
 		return a
 	}
 	return v.V
+}
+
+// Await passes the value of an output to a function, if it is known. The program does not end
+// before: for outputs of plain values, which belong to no program, ApplyT would not see to that.
+func Await(ctx *pulumi.Context, o pulumi.Output, use func(value any)) {
+	_, done, _ := ctx.NewOutput()
+	go func() {
+		defer done(nil)
+		if is, err := internals.UnsafeAwaitOutput(ctx.Context(), o); err == nil && is.Known {
+			use(is.Value)
+		}
+	}()
 }
