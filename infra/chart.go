@@ -4,7 +4,7 @@ import "github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 // Chart is a Helm chart that a stack installs in its cluster, as one resource.
 type Chart struct {
-	// name of the release, and of the resource in the Pulumi program
+	// name of the release
 	Name string
 	// where the chart is: "oci://public.ecr.aws/karpenter/karpenter"
 	Chart, Version string
@@ -19,7 +19,7 @@ const chartTime = 600
 
 // Register registers the release. Pulumi waits until its pods are ready: a release that is not
 // ready in time is removed, so that the next update installs it again.
-func (c Chart) Register(ctx *pulumi.Context, opts ...pulumi.ResourceOption) (pulumi.Resource, error) {
+func (c Chart) Register(ctx *pulumi.Context, name string, opts ...pulumi.ResourceOption) (pulumi.Resource, error) {
 	var r pulumi.CustomResourceState
 	inputs := pulumi.Map{
 		"name": pulumi.String(c.Name), "chart": pulumi.String(c.Chart), "version": pulumi.String(c.Version),
@@ -31,5 +31,5 @@ func (c Chart) Register(ctx *pulumi.Context, opts ...pulumi.ResourceOption) (pul
 	if c.SkipDefinitions {
 		inputs["skipCrds"] = pulumi.Bool(true)
 	}
-	return &r, ctx.RegisterResource("kubernetes:helm.sh/v3:Release", c.Name, inputs, &r, opts...)
+	return &r, ctx.RegisterResource("kubernetes:helm.sh/v3:Release", name, inputs, &r, opts...)
 }

@@ -12,7 +12,11 @@ import (
 // Cluster has what the packages of the clouds return to the rest of the stack: how to reach the
 // cluster, and which resources must exist first.
 type Cluster struct {
-	Name pulumi.StringOutput
+	// what it was made by; the platform has its own section
+	Settings *settings.Settings
+	// the component of its resources; nil = it has none
+	Component pulumi.Resource
+	Name      pulumi.StringOutput
 	// identity of the cluster for the Kubernetes provider; if it changes, all objects within are
 	// replaced
 	ID pulumi.StringInput
@@ -23,9 +27,6 @@ type Cluster struct {
 	Context string
 	// the cluster existed before the stack, and this machine's kubeconfig has its context
 	Adopted bool
-	// guards all objects that the stack creates in it; nil = objects are neither marked nor looked
-	// up
-	Guard *Guard
 	// objects within are deleted with this resource, and need not be deleted one by one; nil = they
 	// must be
 	Resource pulumi.Resource
@@ -40,13 +41,14 @@ type Cluster struct {
 	Registry pulumi.StringOutput
 	// how to log in to the registry; nil = no login is needed
 	Login *settings.Login
-	// annotations that map the job's ServiceAccount to an identity of the cloud
-	Identity map[string]pulumi.StringOutput
+	// Identify makes the identity of a job in the cloud; nil = the cluster has none. The name is
+	// that of its resources, after the name of the cluster.
+	Identify func(name string, of Account) (*Identity, error)
 	GPU      GPU
-	// nodes of the pool that job.worker.pool names; nil = no pool is named
-	Pool *Nodes
-	// nodes of workers without GPUs, if no pool is named; nil = any
-	Workers *Nodes
+	// WorkersOn returns the nodes of workers: of the pool that is named, or else of those that are
+	// for workers, with GPUs or without. It returns nil if they may be on any, or if there is no
+	// pool of that name. A nil function always does.
+	WorkersOn func(pool string, gpus bool) *Nodes
 	// charts that are installed first, and objects that make the nodes, both in the order of their
 	// creation
 	Charts []Chart
@@ -55,6 +57,21 @@ type Cluster struct {
 	Tolerations []job.Toleration
 	// the cluster's network enforces NetworkPolicies
 	NetPolicies bool
+	// environment of commands of this machine that use the cloud: AWS_PROFILE
+	Environment map[string]string
+	// what people who use the cluster ask for besides, by name: "vpc"
+	Outputs pulumi.Map
+}
+
+// Account is the ServiceAccount of a job.
+type Account struct{ Job, Namespace, Name string }
+
+// Identity is the identity of a job in a cloud.
+type Identity struct {
+	// of the job's ServiceAccount
+	Annotations map[string]pulumi.StringOutput
+	// resources that must exist before the job
+	Ready []pulumi.Resource
 }
 
 // Local reports whether the cluster is reached by the files that kubectl reads on each machine.

@@ -5,19 +5,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// LocalPath returns a path that is relative to Pulumi.yaml as a path relative to the program's
-// working directory, in which its commands start. The result is the same on every machine that has
-// the stack.
-func LocalPath(s *settings.Settings, path string) (string, error) {
+// LocalPath returns a path that is relative to root, the directory of Pulumi.yaml, as a path
+// relative to the program's working directory, in which its commands start. The result is the same
+// on every machine that has the stack.
+func LocalPath(root, path string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
-	there, err := filepath.Abs(s.Path(path))
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(root, path)
+	}
+	there, err := filepath.Abs(path)
 	if err != nil {
 		return "", err
 	}
@@ -31,12 +32,12 @@ func relative(from, to string) (string, error) {
 
 // Program returns the path of the elasticdl binary that a setting names, relative to a directory if
 // it is not on PATH.
-func Program(s *settings.Settings, command, from string) (string, error) {
+func Program(root, command, from string) (string, error) {
 	path := cmp.Or(command, "elasticdl")
 	if !strings.Contains(path, "/") || filepath.IsAbs(path) {
 		return path, nil
 	}
-	there, err := filepath.Abs(filepath.Join(s.Root, path))
+	there, err := filepath.Abs(filepath.Join(root, path))
 	if err != nil {
 		return "", err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi/internals"
 
 	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
@@ -47,18 +48,26 @@ const AnnotationStack = "elasticdl-stack"
 // Both run in previews, too. A preview that cannot reach the cluster, as before the first `pulumi
 // up`, refuses nothing; the update checks again.
 type Guard struct {
-	ctx      *pulumi.Context
-	live     Live
-	settings *settings.Settings
-	cluster  *Cluster
-	hooks    *pulumi.ResourceHookBinding
+	ctx     *pulumi.Context
+	live    Live
+	of      Scope
+	cluster *Cluster
+	hooks   *pulumi.ResourceHookBinding
 	// objects to look up before the first object is created
 	plan []*unstructured.Unstructured
 }
 
-// NewGuard returns the guard of a cluster. With mocks the guard marks objects, and checks nothing.
-func NewGuard(ctx *pulumi.Context, s *settings.Settings, cluster *Cluster, live Live) (*Guard, error) {
-	g := &Guard{ctx: ctx, live: live, settings: s, cluster: cluster}
+// Scope is what a guard knows of the objects that it guards.
+type Scope struct {
+	Names    Names
+	Platform settings.Platform
+	Jobs     []*job.Job
+}
+
+// NewGuard returns the guard of a part of a cluster. With mocks the guard marks objects, and checks
+// nothing.
+func NewGuard(ctx *pulumi.Context, of Scope, cluster *Cluster, live Live) (*Guard, error) {
+	g := &Guard{ctx: ctx, live: live, of: of, cluster: cluster}
 	if ctx.RunningWithMocks() {
 		return g, nil
 	}
@@ -84,7 +93,7 @@ func (g *Guard) Hook(name string, f pulumi.ResourceHookFunction) (*pulumi.Resour
 	if g == nil {
 		return nil, nil
 	}
-	return NewHook(g.ctx, name, f)
+	return NewHook(g.ctx, g.of.Names.Hook(name), f)
 }
 
 // First returns the option of the resource by which all objects are reached. It checks before that
@@ -135,7 +144,7 @@ func (g *Guard) beforeCreate(inputs resource.PropertyMap) error {
 		return nil
 	}
 	if is.GetAnnotations()[AnnotationStack] == "" &&
-		o.GetNamespace() == g.settings.Platform.Namespace && !g.settings.Platform.ShareNamespace {
+		o.GetNamespace() == g.of.Platform.Namespace && !g.of.Platform.ShareNamespace {
 		in, err := g.get(KindNamespace, "", o.GetNamespace())
 		if err != nil {
 			return g.unseen(err)
@@ -167,7 +176,7 @@ func (g *Guard) beforeUpdate(inputs resource.PropertyMap) error {
 }
 
 // Namespace returns the namespace of the stack.
-func (g *Guard) Namespace() string { return g.settings.Platform.Namespace }
+func (g *Guard) Namespace() string { return g.of.Platform.Namespace }
 
 // Found is the result of looking up a name.
 type Found struct {
@@ -261,8 +270,8 @@ func (g *Guard) mark() (string, bool) {
 // markOf returns the mark: the stack's name, for people to read, and a hash of the stack and the
 // identity of its cluster, so that no two states share a mark.
 func (g *Guard) markOf(cluster string) string {
-	sum := sha256.Sum256([]byte(g.settings.Project + "/" + g.settings.Stack + " on " + cluster))
-	return fmt.Sprintf("%s.%x", g.settings.Stack, sum[:4])
+	sum := sha256.Sum256([]byte(g.ctx.Project() + "/" + g.ctx.Stack() + " on " + cluster))
+	return fmt.Sprintf("%s.%x", g.ctx.Stack(), sum[:4])
 }
 
 // marked returns the mark of an object as an input. In a preview it is unknown if a change at one
@@ -366,7 +375,7 @@ func describe(o *unstructured.Unstructured) string {
 func (g *Guard) refusal(o *unstructured.Unstructured, mark string) error {
 	choice := "name another namespace: platform.namespace"
 	name := o.GetName()
-	switch _, own := g.settings.Platform.PriorityClasses[name]; {
+	switch _, own := g.of.Platform.PriorityClasses[name]; {
 	case o.GetKind() == "Namespace" && name != g.Namespace():
 		choice = "use the Kueue that is there: platform.queue.install: false"
 	case o.GetKind() == "Namespace":
@@ -384,15 +393,15 @@ func (g *Guard) refusal(o *unstructured.Unstructured, mark string) error {
 		choice = "name another: platform.queue.name; or use it: platform.queue.clusterQueue: " + name
 	case o.GetKind() == "ResourceFlavor":
 		choice = "name another: platform.queue.name; or use it: platform.queue.flavor.name: " + name
-	case o.GetKind() == "PersistentVolumeClaim" && g.settings.Existing != nil:
+	case o.GetKind() == "PersistentVolumeClaim" && g.cluster.Settings.Existing != nil:
 		choice = "share it: leave out existing.volume.capacityGb, or name another: existing.volume.name"
 	case o.GetKind() == "StorageClass":
 		choice = "name another: platform.storageClass"
 	case o.GetKind() == "DaemonSet":
 		choice = "remove the one that is there, or let eks.gpuGroup be"
-	case g.isOfJob(name):
+	case g.jobOf(name) != "":
 		choice = "name the job otherwise: job.name, or end the one that is there: elasticdl stop " +
-			g.settings.Job.Name + " --namespace=" + o.GetNamespace()
+			g.jobOf(name) + " --namespace=" + o.GetNamespace()
 	}
 	text := fmt.Sprintf("%s already exists, and is not of this stack, which would change it, and "+
 		"delete it at its end: %s", describe(o), choice)
@@ -407,7 +416,12 @@ func (g *Guard) refusal(o *unstructured.Unstructured, mark string) error {
 	return errors.New(text)
 }
 
-// isOfJob reports whether an object of that name belongs to the stack's job.
-func (g *Guard) isOfJob(name string) bool {
-	return g.settings.Job != nil && strings.HasPrefix(name, manifest.SpecName(g.settings.Job.Name))
+// jobOf returns the name of the job to which an object of that name belongs, or "".
+func (g *Guard) jobOf(name string) (of string) {
+	for _, j := range g.of.Jobs {
+		if strings.HasPrefix(name, manifest.SpecName(j.Name)) && len(j.Name) > len(of) {
+			of = j.Name
+		}
+	}
+	return of
 }

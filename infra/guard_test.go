@@ -120,9 +120,8 @@ func TestRunningIn(t *testing.T) {
 	} {
 		_, err := graph.Record(graph.Cloud{}, func(ctx *pulumi.Context) error {
 			live := &one{object: test.object}
-			g := &Guard{ctx: ctx, live: live, cluster: &Cluster{}, settings: &settings.Settings{
-				Job: &job.Job{Name: "test", Namespace: "training"}, Now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC),
-			}}
+			g := &Guard{ctx: ctx, live: live, cluster: &Cluster{Settings: &settings.Settings{Now: time.Date(2026, 11, 21, 12, 0, 0, 0,
+				time.UTC)}}, of: Scope{Jobs: []*job.Job{{Name: "test", Namespace: "training"}}}}
 			if got := g.RunningIn("a kubeconfig"); got != test.want {
 				t.Errorf("%s: %q, want %q", test.name, got, test.want)
 			}
@@ -149,7 +148,7 @@ func TestUnseen(t *testing.T) {
 	for _, preview := range []bool{true, false} {
 		_, err := graph.Record(graph.Cloud{Preview: preview}, func(ctx *pulumi.Context) error {
 			cluster := &Cluster{Kubeconfig: pulumi.String("a kubeconfig").ToStringOutput(), ID: pulumi.String("c")}
-			g := &Guard{ctx: ctx, live: away{}, cluster: cluster, settings: &settings.Settings{},
+			g := &Guard{ctx: ctx, live: away{}, cluster: cluster,
 				hooks: &pulumi.ResourceHookBinding{}}
 			namespace, err := tree(&core.Namespace{TypeMeta: meta.TypeMeta{APIVersion: "v1",
 				Kind: "Namespace"}, ObjectMeta: meta.ObjectMeta{Name: "n"}})
@@ -180,7 +179,7 @@ func TestUnseen(t *testing.T) {
 
 // The priorities of another owner are used, and not changed.
 func TestRefusalOfQueuePriorities(t *testing.T) {
-	g := &Guard{settings: &settings.Settings{}}
+	g := &Guard{cluster: &Cluster{Settings: &settings.Settings{}}}
 	err := g.refusal(manifest.WorkloadPriorities()[0], "")
 	for _, want := range []string{"WorkloadPriorityClass elasticdl-core already exists, and is not of this stack",
 		"platform.queuePriorities: false, and job.queuePriorities: workload"} {
@@ -192,7 +191,8 @@ func TestRefusalOfQueuePriorities(t *testing.T) {
 
 // A queue of another owner is used, and neither changed nor deleted.
 func TestRefusalOfQueues(t *testing.T) {
-	g := &Guard{settings: &settings.Settings{Platform: settings.Platform{Namespace: "research"}}}
+	g := &Guard{cluster: &Cluster{Settings: &settings.Settings{}},
+		of: Scope{Platform: settings.Platform{Namespace: "research"}}}
 	for kind, want := range map[string]string{
 		"LocalQueue":   "name another: platform.queue.name; or use it: remove platform.queue, and set job.queue: x",
 		"ClusterQueue": "platform.queue.clusterQueue: x", "ResourceFlavor": "platform.queue.flavor.name: x",

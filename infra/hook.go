@@ -10,7 +10,8 @@ import (
 // NewHook registers a function that the engine calls before it changes a resource to which the hook
 // is bound, in previews, too. So a check runs before the user is asked whether to continue. The
 // function refuses by returning an error, which is shown after the name of the hook, and warns by
-// the context's log. NewHook returns nil with mocks, which have no engine that would call it.
+// the context's log. The name is unique in the program: see [Names.Hook]. NewHook returns nil with
+// mocks, which have no engine that would call it.
 //
 // No hook is bound to deletions: `pulumi destroy` does not run the program.
 func NewHook(ctx *pulumi.Context, name string, f pulumi.ResourceHookFunction) (*pulumi.ResourceHook, error) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
@@ -43,4 +45,22 @@ func LookUp(s *settings.Settings, all []Part) error {
 		problems.Check(len(reasons) == 0, part.Path, "%s: %s", part.Name, strings.Join(reasons, "; "))
 	}
 	return problems.Err()
+}
+
+// Asked returns the options of look-ups that a component with these options makes: by the provider
+// that it is given, of type P, or that of its parent.
+func Asked[P pulumi.ProviderResource](opts []pulumi.ResourceOption) ([]pulumi.InvokeOption, error) {
+	given, err := pulumi.NewResourceOptions(opts...)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range append(given.Providers, given.Provider) {
+		if p, ok := p.(P); ok {
+			return []pulumi.InvokeOption{pulumi.Provider(p)}, nil
+		}
+	}
+	if given.Parent != nil {
+		return []pulumi.InvokeOption{pulumi.Parent(given.Parent)}, nil
+	}
+	return nil, nil
 }

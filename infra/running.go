@@ -2,17 +2,19 @@ package infra
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // RuleReplacedCluster is the name of the policy's rule against replacing a cluster.
 const RuleReplacedCluster = "replaced-cluster"
 
-// Running returns a description of the stack's job if it runs now, or "".
+// Running returns a description of the jobs that run now, or "".
 func (g *Guard) Running() string {
 	kubeconfig, known := g.kubeconfig()
 	if !known && !g.cluster.Adopted {
@@ -24,18 +26,26 @@ func (g *Guard) Running() string {
 // RunningIn returns the same as Running for the cluster of another kubeconfig, such as the cluster
 // that is replaced.
 func (g *Guard) RunningIn(kubeconfig string) string {
-	if g.settings.Job == nil {
-		return ""
+	var all []string
+	for _, j := range g.of.Jobs {
+		if text := g.runs(kubeconfig, j); text != "" {
+			all = append(all, text)
+		}
 	}
-	j := g.settings.Job
+	return strings.Join(all, "; ")
+}
+
+// runs returns a description of a job if it runs, or "".
+func (g *Guard) runs(kubeconfig string, j *job.Job) string {
 	is, err := g.getFrom(kubeconfig, KindJob, j.Namespace, manifest.MasterName(j.Name))
 	if err != nil || is == nil || !Active(is.Object) {
 		return ""
 	}
 	text := "job " + j.Name + " is running"
 	since, _, _ := unstructured.NestedString(is.Object, "status", "startTime")
-	if began, err := time.Parse(time.RFC3339, since); err == nil {
-		text = fmt.Sprintf("job %s has been running for %s", j.Name, g.settings.Now.Sub(began).Round(time.Second))
+	now := g.cluster.Settings.Now
+	if began, err := time.Parse(time.RFC3339, since); err == nil && now.After(began) {
+		text = fmt.Sprintf("job %s has been running for %s", j.Name, now.Sub(began).Round(time.Second))
 	}
 	return text + " (`elasticdl status " + j.Name + " --namespace=" + j.Namespace + "` says how far it is)"
 }
@@ -62,6 +72,6 @@ func (g *Guard) Answers(kubeconfig string) bool {
 	if kubeconfig == "" {
 		return false
 	}
-	is, err := g.getFrom(kubeconfig, KindNamespace, "", g.settings.Platform.Namespace)
+	is, err := g.getFrom(kubeconfig, KindNamespace, "", g.of.Platform.Namespace)
 	return err == nil && is != nil
 }

@@ -9,7 +9,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"slices"
 	"time"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/constant"
@@ -64,14 +63,38 @@ func refuse(ctx *pulumi.Context, err error) error {
 	return err
 }
 
-// clouds returns the functions that create a cluster, or find it.
+// clouds returns the functions that create the cluster of a stack, or find it. The cluster of a
+// stack is called as its cloud.
 func (w world) clouds() map[string]func(*pulumi.Context, *settings.Settings) (*infra.Cluster, error) {
 	return map[string]func(*pulumi.Context, *settings.Settings) (*infra.Cluster, error){
-		settings.CloudGKE:      gke.New,
-		settings.CloudEKS:      eks.New,
-		settings.CloudMinikube: minikube.New,
-		settings.CloudExisting: existing.New(w.live),
+		settings.CloudGKE: func(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
+			args := gke.OfStack(s)
+			args.Provider = googleIdentity(ctx)
+			return gke.NewCluster(ctx, s.Cloud, args)
+		},
+		settings.CloudEKS: func(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
+			return eks.NewCluster(ctx, s.Cloud, eks.OfStack(s))
+		},
+		settings.CloudMinikube: func(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
+			return minikube.NewCluster(ctx, s.Cloud, minikube.OfStack(s))
+		},
+		settings.CloudExisting: func(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
+			args := existing.OfStack(s)
+			args.Live = w.live
+			return existing.NewCluster(ctx, s.Cloud, args)
+		},
 	}
+}
+
+// googleIdentity returns the settings of a stack by which Google's provider chooses an identity.
+func googleIdentity(ctx *pulumi.Context) map[string]string {
+	all := map[string]string{}
+	for _, key := range gke.IdentityKeys {
+		if value, ok := ctx.GetConfig("gcp:" + key); ok {
+			all[key] = value
+		}
+	}
+	return all
 }
 
 // program returns the whole stack as a program for Pulumi.
@@ -102,9 +125,6 @@ func (w world) run(ctx *pulumi.Context) error {
 		}
 		return err
 	}
-	if cluster.Guard, err = infra.NewGuard(ctx, s, cluster, w.live); err != nil {
-		return err
-	}
 	ctx.Export("cluster", cluster.Name)
 	if !cluster.Local() {
 		ctx.Export("kubeconfig", pulumi.ToSecret(cluster.Kubeconfig))
@@ -112,7 +132,14 @@ func (w world) run(ctx *pulumi.Context) error {
 	if cluster.Registry.OutputState != nil {
 		ctx.Export("registry", cluster.Registry)
 	}
-	on, err := platform.New(ctx, s, cluster)
+	for name, value := range cluster.Outputs {
+		ctx.Export(name, value)
+	}
+	args := &platform.Args{Cluster: cluster, Alone: true, Live: w.live}
+	if s.Job != nil {
+		args.Jobs = append(args.Jobs, s.Job)
+	}
+	on, err := platform.New(ctx, "platform", args)
 	if err != nil {
 		return err
 	}
@@ -123,7 +150,7 @@ func (w world) run(ctx *pulumi.Context) error {
 	if b := cluster.Bucket; b != nil {
 		ctx.Export("bucket", pulumi.Sprintf("%s://%s", b.Scheme, b.ID))
 	}
-	return w.train(ctx, s, cluster, on)
+	return w.train(ctx, s, on)
 }
 
 // cost prints what the stack costs, and exports it. A stack on this machine costs nothing.
@@ -147,29 +174,39 @@ func (world) cost(ctx *pulumi.Context, s *settings.Settings) error {
 
 // train submits the stack's job, if it has one, after its image is built and its data is copied, if
 // the stack does that.
-func (w world) train(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *platform.Platform) error {
-	args := &trainingjob.Args{Job: s.Job, Cluster: cluster, Wait: s.Patience(), Pause: w.pause}
+func (w world) train(ctx *pulumi.Context, s *settings.Settings, on *platform.Platform) error {
+	args := &trainingjob.Args{Job: s.Job, Platform: on, Pool: s.WorkerPool, Wait: s.Patience(), Pause: w.pause}
 	if s.Image != nil {
-		built, err := image.New(ctx, s, cluster)
+		built, err := image.New(ctx, "image", &image.Args{Image: *s.Image, Root: s.Root, Cluster: on.Cluster})
 		if err != nil {
 			return err
 		}
 		args.Image, args.PullPolicy = built.Reference, built.PullPolicy
 		ctx.Export("image", built.Reference)
 	}
-	ready := slices.Clone(on.Ready)
-	if s.Data != nil {
-		brought, err := dataset.New(ctx, s, cluster, on, args)
+	if identify := on.Cluster.Identify; s.Job != nil && identify != nil {
+		is, err := identify("job", trainingjob.Account(s.Job))
 		if err != nil {
 			return err
 		}
-		ready = append(ready, brought)
+		args.Identity = is
+	}
+	var opts []pulumi.ResourceOption
+	if s.Data != nil {
+		copies := &dataset.Args{Data: *s.Data, Root: s.Root, Platform: on}
+		if s.Image != nil || s.Job != nil { // otherwise to the bucket, without a pod
+			copies.Image, copies.PullPolicy = args.Pulled()
+		}
+		brought, err := dataset.New(ctx, "dataset", copies)
+		if err != nil {
+			return err
+		}
+		opts = append(opts, pulumi.DependsOn([]pulumi.Resource{brought}))
 	}
 	if s.Job == nil {
 		return nil
 	}
-	job, err := trainingjob.New(ctx, s.Job.Name, args,
-		pulumi.Provider(on.Provider), pulumi.DependsOn(ready), pulumi.DeletedWith(cluster.Resource))
+	job, err := trainingjob.New(ctx, s.Job.Name, args, opts...)
 	if err != nil {
 		return err
 	}

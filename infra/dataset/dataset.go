@@ -16,7 +16,6 @@
 package dataset
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 
@@ -26,11 +25,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/platform"
 	"github.com/elasticdl/elasticdl/infra/settings"
-	"github.com/elasticdl/elasticdl/infra/trainingjob"
 )
-
-// Name is the name of the command's resource.
-const Name = "dataset"
 
 // Values are passed to the command by the environment, so that none needs quotes. A shell that a
 // signal ends does not run its EXIT trap, hence the second trap.
@@ -44,22 +39,33 @@ const own = `"$ELASTICDL" dataset "$DATASET" --to="$TO" --namespace="$NAMESPACE"
 // patience is the time limit for a node to start, an image to be pulled, and the data to be copied.
 const patience = "30m"
 
-// New registers the command that copies the data set of s.Data to the platform's claim, through a
-// pod of the job's image, or to the bucket.
-func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *platform.Platform,
-	job *trainingjob.Args, opts ...pulumi.ResourceOption) (*local.Command, error) {
-	c, err := begin(s)
+// Args has a data set, and where it is copied to.
+type Args struct {
+	settings.Data
+	// Root is the directory to which paths are relative: that of Pulumi.yaml.
+	Root     string
+	Platform *platform.Platform
+	// Image is that of the pod that copies to a claim, and PullPolicy its pull policy; "" = any.
+	Image      pulumi.StringInput
+	PullPolicy string
+}
+
+// New registers the command that copies a data set to the platform's claim, through a pod, or to
+// the bucket of its cluster.
+func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOption) (*local.Command, error) {
+	c, err := args.begin()
 	if err != nil {
-		return nil, fmt.Errorf("data.dataset=%s: %w", s.Data.Dataset, err)
+		return nil, fmt.Errorf("data.dataset=%s: %w", args.Dataset, err)
 	}
-	var args *local.CommandArgs
-	ready := on.Ready
-	if dir, ok := s.Data.InBucket(); ok {
-		args, ready = c.toBucket(s, cluster.Bucket, dir), cluster.Bucket.Ready
+	var line *local.CommandArgs
+	ready := args.Platform.Ready
+	if dir, ok := args.InBucket(); ok {
+		bucket := args.Platform.Cluster.Bucket
+		line, ready = c.toBucket(bucket, dir), bucket.Ready
 	} else {
-		args = c.toClaim(s, cluster, on, job)
+		line = c.toClaim()
 	}
-	return local.NewCommand(ctx, Name, args, append(opts,
+	return local.NewCommand(ctx, name, line, append(opts,
 		pulumi.DependsOn(ready),
 		pulumi.Timeouts(&pulumi.CustomTimeouts{Create: patience}),
 		// The environment does not trigger a copy. When a trigger replaces the command, the copy
@@ -70,29 +76,30 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *
 
 // command is a command line whose values are in its environment.
 type command struct {
+	*Args
 	environment pulumi.StringMap
 	// directory, relative to the program's, or URL of the data set's files; "" = the public mirrors
 	source string
 }
 
 // begin returns what the commands have in common.
-func begin(s *settings.Settings) (*command, error) {
+func (a *Args) begin() (*command, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
 	}
-	elasticdl, err := infra.Program(s, s.Data.Command, dir)
+	elasticdl, err := infra.Program(a.Root, a.Command, dir)
 	if err != nil {
 		return nil, err
 	}
-	source := s.Data.Source
-	if source != "" && !s.Data.Remote() {
-		if source, err = infra.LocalPath(s, source); err != nil {
+	source := a.Source
+	if source != "" && !a.Remote() {
+		if source, err = infra.LocalPath(a.Root, source); err != nil {
 			return nil, err
 		}
 	}
-	return &command{pulumi.StringMap{"ELASTICDL": pulumi.String(elasticdl),
-		"DATASET": pulumi.String(s.Data.Dataset)}, source}, nil
+	return &command{a, pulumi.StringMap{"ELASTICDL": pulumi.String(elasticdl),
+		"DATASET": pulumi.String(a.Dataset)}, source}, nil
 }
 
 // optional returns a flag with its value in the environment, or nothing if the value is empty.
@@ -105,41 +112,38 @@ func (c *command) optional(name, flag, value string) string {
 }
 
 // toClaim returns the command that writes through a pod.
-func (c *command) toClaim(s *settings.Settings, cluster *infra.Cluster, on *platform.Platform,
-	job *trainingjob.Args) *local.CommandArgs {
-	image, policy := job.Image, job.PullPolicy
-	if image == nil {
-		image, policy = pulumi.String(cmp.Or(job.Job.AgentImage, job.Job.Image)), job.Job.ImagePullPolicy
-	}
-	c.environment["TO"] = pulumi.Sprintf("claim:%s/%s", on.Claim, s.Data.Path)
-	c.environment["NAMESPACE"], c.environment["IMAGE"] = pulumi.String(on.Namespace), image
+func (c *command) toClaim() *local.CommandArgs {
+	on := c.Platform
+	cluster := on.Cluster
+	c.environment["TO"] = pulumi.Sprintf("claim:%s/%s", on.Claim, c.Path)
+	c.environment["NAMESPACE"], c.environment["IMAGE"] = pulumi.String(on.Namespace), c.Image
 	line := own
 	if !cluster.Local() {
 		c.environment["CREDENTIALS"] = pulumi.ToSecret(cluster.Kubeconfig).(pulumi.StringOutput)
 		line = bring
 	}
 	line += c.optional("SOURCE", "source", c.source) + c.optional("CONTEXT", "context", cluster.Context) +
-		c.optional("PULL_POLICY", "image_pull_policy", policy)
-	return c.args(s, line, cluster.Volume.ID)
+		c.optional("PULL_POLICY", "image_pull_policy", c.PullPolicy)
+	return c.args(line, cluster.Volume.ID)
 }
 
 // toBucket returns the command that writes from this machine. A profile of Amazon is the
 // provider's: another identity may have no access to the bucket.
-func (c *command) toBucket(s *settings.Settings, bucket *infra.Bucket, dir string) *local.CommandArgs {
+func (c *command) toBucket(bucket *infra.Bucket, dir string) *local.CommandArgs {
 	c.environment["TO"] = pulumi.String(bucket.URL(dir))
-	if s.EKS != nil && s.EKS.Profile != "" {
-		c.environment["AWS_PROFILE"] = pulumi.String(s.EKS.Profile)
+	for name, value := range c.Platform.Cluster.Environment {
+		c.environment[name] = pulumi.String(value)
 	}
-	return c.args(s, toBucket+c.optional("SOURCE", "source", c.source), bucket.ID)
+	return c.args(toBucket+c.optional("SOURCE", "source", c.source), bucket.ID)
 }
 
 // args returns the command of a line that copies to storage with an ID.
-func (c *command) args(s *settings.Settings, line string, storage pulumi.StringInput) *local.CommandArgs {
+func (c *command) args(line string, storage pulumi.StringInput) *local.CommandArgs {
 	return &local.CommandArgs{
 		// without an update command, an update would run the create command
 		Create: pulumi.String(line + " >&2"), Update: pulumi.String(":"),
 		Environment: c.environment,
-		Triggers: pulumi.Array{pulumi.String(s.Data.Dataset), pulumi.String(s.Data.Path),
+		Triggers: pulumi.Array{pulumi.String(c.Dataset), pulumi.String(c.Path),
 			pulumi.String(c.source), storage},
 		Logging: local.LoggingStderr, AddPreviousOutputInEnv: pulumi.Bool(false),
 	}

@@ -46,7 +46,7 @@ func record(t *testing.T, preview bool, s *settings.Settings, context string, of
 		if err := ctx.RegisterResource("test:index:World", "world", pulumi.Map{}, &world); err != nil {
 			return err
 		}
-		cluster := &infra.Cluster{Context: context, Kubeconfig: world.Kubeconfig,
+		cluster := &infra.Cluster{Settings: s, Context: context, Kubeconfig: world.Kubeconfig,
 			Volume: &infra.Volume{ID: world.Volume}}
 		if _, ok := s.Data.InBucket(); ok {
 			var bucket pulumi.CustomResourceState
@@ -56,11 +56,15 @@ func record(t *testing.T, preview bool, s *settings.Settings, context string, of
 			cluster.Volume, cluster.Bucket = nil, &infra.Bucket{ID: bucket.ID(), Ready: []pulumi.Resource{&bucket},
 				Store: settings.Store{Scheme: "s3", Name: "stack-data", Query: "region=us-west-2"}}
 		}
-		on := &platform.Platform{Namespace: "team", Claim: "efs-claim", Ready: []pulumi.Resource{&world}}
+		if s.EKS != nil && s.EKS.Profile != "" {
+			cluster.Environment = map[string]string{"AWS_PROFILE": s.EKS.Profile}
+		}
+		on := &platform.Platform{Cluster: cluster, Namespace: "team", Claim: "efs-claim", Ready: []pulumi.Resource{&world}}
 		if of == nil {
 			of = &trainingjob.Args{Image: world.Image, PullPolicy: "Never"}
 		}
-		_, err := New(ctx, s, cluster, on, of)
+		image, policy := of.Pulled()
+		_, err := New(ctx, Name, &Args{Data: *s.Data, Root: s.Root, Platform: on, Image: image, PullPolicy: policy})
 		return err
 	})
 	if err != nil {
@@ -68,6 +72,9 @@ func record(t *testing.T, preview bool, s *settings.Settings, context string, of
 	}
 	return all
 }
+
+// Name is the name of the command's resource.
+const Name = "dataset"
 
 func configured() *settings.Settings {
 	return &settings.Settings{Root: "..", Data: &settings.Data{Dataset: "mnist", Path: "data/mnist"}}

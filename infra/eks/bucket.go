@@ -7,7 +7,6 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
-	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // addData creates the bucket for the job's data, checkpoints and models, or uses one that exists
@@ -47,51 +46,50 @@ func (p *parts) addData() error {
 	return err
 }
 
-// addJobRole creates the bucket for training code, and the role of the job's pods, which may read
-// it and use the bucket for data. Nodes may do neither.
-func (p *parts) addJobRole() error {
-	var code pulumi.StringInput
-	if p.e.CodeBucket {
-		bucket, _, err := p.addBucket("code", p.s.Name(50, "code")+"-"+p.account, "", true)
-		if err != nil {
-			return err
-		}
-		code = bucket.Arn
-		p.ctx.Export("codeBucket", bucket.ID())
-	}
-	if p.s.Job == nil || code == nil && p.data == nil && len(p.e.JobPolicies) == 0 {
+// addCode creates the bucket for training code.
+func (p *parts) addCode() error {
+	if !p.e.CodeBucket {
 		return nil
 	}
-	role, err := p.newRole("job", trusts(pods))
+	bucket, _, err := p.addBucket("code", p.s.Name(50, "code")+"-"+p.account, "", true)
 	if err != nil {
 		return err
 	}
-	rights, err := p.attach(role, "job", p.e.JobPolicies)
+	p.code, p.outputs["codeBucket"] = bucket.Arn, bucket.ID()
+	return nil
+}
+
+// identify creates the role of a job's pods, which may read the bucket for code and use the one for
+// data. Nodes may do neither.
+func (p *parts) identify(name string, job infra.Account) (*infra.Identity, error) {
+	role, err := p.newRole(name, trusts(pods))
 	if err != nil {
-		return err
+		return nil, err
+	}
+	rights, err := p.attach(role, name, p.e.JobPolicies)
+	if err != nil {
+		return nil, err
 	}
 	for _, of := range []struct {
 		name string
 		arn  pulumi.StringInput
 		of   *settings.Bucket
-	}{{"job", code, &settings.Bucket{Access: "read"}}, {"job-data", p.data, p.e.Bucket}} {
+	}{{name, p.code, &settings.Bucket{Access: "read"}}, {name + "-data", p.data, p.e.Bucket}} {
 		if of.arn == nil {
 			continue
 		}
 		may, err := p.open(of.name, role, of.arn, of.of)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		rights = append(rights, may)
 	}
-	is, err := eks.NewPodIdentityAssociation(p.ctx, "job", &eks.PodIdentityAssociationArgs{
-		ClusterName: p.cluster.Name, Namespace: pulumi.String(p.s.Platform.Namespace),
-		ServiceAccount: pulumi.String(manifest.AccountName(p.s.Job)),
-		RoleArn:        role.Arn, Tags: p.tags(p.name),
+	is, err := eks.NewPodIdentityAssociation(p.ctx, p.Child(name), &eks.PodIdentityAssociationArgs{
+		ClusterName: p.cluster.Name, Namespace: pulumi.String(job.Namespace),
+		ServiceAccount: pulumi.String(job.Name), RoleArn: role.Arn, Tags: p.tags(p.name),
 	}, p.options(after(rights)))
 	// pods that start before the association have no role
-	p.ready = append(p.ready, is)
-	return err
+	return &infra.Identity{Ready: []pulumi.Resource{is}}, err
 }
 
 // open lets a role use a bucket, and the key that encrypts its objects.
@@ -100,7 +98,7 @@ func (p *parts) open(name string, role *iam.Role, bucket pulumi.StringInput, of 
 	policy := bucket.ToStringOutput().ApplyT(func(arn string) string {
 		return bucketPolicy(arn, of)
 	}).(pulumi.StringOutput)
-	return iam.NewRolePolicy(p.ctx, name, &iam.RolePolicyArgs{Role: role.Name, Policy: policy}, p.options())
+	return iam.NewRolePolicy(p.ctx, p.Child(name), &iam.RolePolicyArgs{Role: role.Name, Policy: policy}, p.options())
 }
 
 // bucketPolicy returns the rights of the job in a bucket.

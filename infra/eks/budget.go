@@ -24,7 +24,7 @@ func (p *parts) addBudget() error {
 	if b == nil {
 		return nil
 	}
-	activate, err := infra.WarnBeforeCreate(p.ctx, "cost allocation tag", []string{needsTag})
+	activate, err := infra.WarnBeforeCreate(p.ctx, p.Hook("cost allocation tag"), []string{needsTag})
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// addCluster creates the control plane, and exports its VPC.
+// addCluster creates the control plane.
 func (p *parts) addCluster() error {
 	role, first, err := p.clusterRole()
 	if err != nil {
@@ -31,7 +31,7 @@ func (p *parts) addCluster() error {
 	if err != nil {
 		return err
 	}
-	supported, err := infra.NewHook(p.ctx, "support of Kubernetes by Amazon", func(*pulumi.ResourceHookArgs) error {
+	supported, err := infra.NewHook(p.ctx, p.Hook("support of Kubernetes by Amazon"), func(*pulumi.ResourceHookArgs) error {
 		if p.version.refused != "" {
 			return errors.New(p.version.refused)
 		}
@@ -55,7 +55,7 @@ func (p *parts) addCluster() error {
 			return err
 		}
 	}
-	if p.cluster, err = eks.NewCluster(p.ctx, "cluster", args, p.options(
+	if p.cluster, err = eks.NewCluster(p.ctx, p.Child("cluster"), args, p.options(
 		after(first, []pulumi.Resource{logs}), infra.BeforeCreate(supported), notes,
 		// the name is taken until the old cluster is deleted
 		pulumi.DeleteBeforeReplace(true),
@@ -63,7 +63,7 @@ func (p *parts) addCluster() error {
 	)); err != nil {
 		return err
 	}
-	p.exportVPC()
+	p.addVPC()
 	return nil
 }
 
@@ -122,15 +122,16 @@ func (p *parts) clusterArgs(role *iam.Role) *eks.ClusterArgs {
 	}
 }
 
-// exportVPC exports the cluster's VPC, and fails if it is not the one that the settings name now.
-func (p *parts) exportVPC() {
-	p.ctx.Export("vpc", p.cluster.VpcConfig.VpcId().Elem().ApplyT(func(is string) (string, error) {
+// addVPC adds the cluster's VPC to the outputs, which fails if it is not the one that the settings
+// name now.
+func (p *parts) addVPC() {
+	p.outputs["vpc"] = p.cluster.VpcConfig.VpcId().Elem().ApplyT(func(is string) (string, error) {
 		if want := p.e.VPC.ID; want != "" && is != "" && is != want {
 			return "", fmt.Errorf("eks.vpc.id: %s: the stack's cluster is in %s, and cannot move: "+
 				"make another stack", want, is)
 		}
 		return is, nil
-	}))
+	}).(pulumi.StringOutput)
 }
 
 // addAccess gives access to the administrators of the settings, or else to the identity that
@@ -150,7 +151,7 @@ func (p *parts) addAccess() error {
 		if arn == p.caller {
 			// EKS allows one entry for an identity: the creator's entry is kept when a list that
 			// names the creator is added later.
-			opts = append(opts, pulumi.Aliases([]pulumi.Alias{{Name: pulumi.String("creator")}}))
+			opts = append(opts, pulumi.Aliases([]pulumi.Alias{{Name: pulumi.String(p.Child("creator"))}}))
 		}
 		if err := p.addAdmin("admin-"+who, arn, opts...); err != nil {
 			return err
@@ -161,14 +162,14 @@ func (p *parts) addAccess() error {
 
 // addAdmin gives one role or user administrator access.
 func (p *parts) addAdmin(name, arn string, opts ...pulumi.ResourceOption) error {
-	entry, err := eks.NewAccessEntry(p.ctx, name, &eks.AccessEntryArgs{
+	entry, err := eks.NewAccessEntry(p.ctx, p.Child(name), &eks.AccessEntryArgs{
 		ClusterName: p.cluster.Name, PrincipalArn: pulumi.String(arn), Type: pulumi.String("STANDARD"),
 		Tags: p.tags(p.name),
 	}, p.options(opts...))
 	if err != nil {
 		return err
 	}
-	may, err := eks.NewAccessPolicyAssociation(p.ctx, name, &eks.AccessPolicyAssociationArgs{
+	may, err := eks.NewAccessPolicyAssociation(p.ctx, p.Child(name), &eks.AccessPolicyAssociationArgs{
 		ClusterName: p.cluster.Name, PrincipalArn: entry.PrincipalArn,
 		PolicyArn: pulumi.String("arn:" + p.partition.Partition +
 			":eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"),
@@ -186,7 +187,7 @@ func (p *parts) addon(name string, args eks.AddonArgs, wait ...pulumi.ResourceOp
 	args.ResolveConflictsOnCreate = pulumi.String("OVERWRITE")
 	args.ResolveConflictsOnUpdate = pulumi.String("OVERWRITE")
 	args.Tags = p.tags(p.name)
-	return eks.NewAddon(p.ctx, name, &args, p.options(append(wait, pulumi.IgnoreChanges([]string{"addonVersion"}))...))
+	return eks.NewAddon(p.ctx, p.Child(name), &args, p.options(append(wait, pulumi.IgnoreChanges([]string{"addonVersion"}))...))
 }
 
 // kubeconfig returns a kubeconfig that names a command that gets a token, and contains no token.

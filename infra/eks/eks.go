@@ -18,6 +18,7 @@ package eks
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
@@ -28,17 +29,67 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// New creates the cluster of valid settings.
-func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
-	p := &parts{ctx: ctx, s: s, e: s.EKS, name: s.Name(maxCluster)}
+// ClusterArgs are the arguments of a cluster. Fields that are not set have the defaults of a
+// stack's file, except for those that are true there.
+type ClusterArgs struct {
+	infra.ClusterArgs
+	settings.EKS
+	// Network is one that the program makes; nil = EKS.VPC.
+	Network *Network
+}
+
+// Network is a network for a cluster: its subnets reach the internet, and its VPC resolves names.
+type Network struct {
+	VPC pulumi.StringInput
+	// for nodes and mount targets, one in each zone
+	Private []Subnet
+	// IDs of subnets for load balancers
+	Public pulumi.StringArray
+}
+
+// Subnet is a subnet in a zone: "us-west-2a".
+type Subnet struct {
+	Zone string
+	ID   pulumi.StringInput
+}
+
+// section returns the settings of the cluster; those of a given network are only its zones.
+func (a *ClusterArgs) section() *settings.EKS {
+	e := a.EKS
+	if a.Network != nil {
+		e.VPC = settings.VPC{}
+		for _, s := range a.Network.Private {
+			e.VPC.Zones = append(e.VPC.Zones, s.Zone)
+		}
+	}
+	return &e
+}
+
+// OfStack returns the arguments of the cluster of a stack's valid settings.
+func OfStack(s *settings.Settings) *ClusterArgs {
+	return &ClusterArgs{ClusterArgs: infra.OfStack(s), EKS: *s.EKS}
+}
+
+// NewCluster creates a cluster. It requests no resource if the arguments have problems.
+func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
+	opts ...pulumi.ResourceOption) (*infra.Cluster, error) {
+	s, err := args.Settings(ctx, name, settings.CloudEKS, func(s *settings.Settings) { s.EKS = args.section() })
+	if err != nil {
+		return nil, err
+	}
+	p := &parts{ctx: ctx, s: s, e: s.EKS, args: args, name: s.Name(maxCluster),
+		Names: infra.NewNames(name, args.Alone), outputs: pulumi.Map{}}
+	if p.asked, err = infra.Asked[*aws.Provider](opts); err != nil {
+		return nil, err
+	}
 	if err := p.lookUp(); err != nil {
 		return nil, err
 	}
-	if err := ctx.RegisterComponentResource("elasticdl:eks:Cluster", "eks", p); err != nil {
+	if err := ctx.RegisterComponentResource("elasticdl:eks:Cluster", name, p, opts...); err != nil {
 		return nil, err
 	}
 	for _, step := range []func() error{
-		p.addNetwork, p.addCluster, p.addAccess, p.addFiles, p.addData, p.addNodes, p.addJobRole, p.addRegistry,
+		p.addNetwork, p.addCluster, p.addAccess, p.addFiles, p.addData, p.addNodes, p.addCode, p.addRegistry,
 		p.addBudget,
 	} {
 		if err := step(); err != nil {
@@ -46,8 +97,9 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 		}
 	}
 	c := p.result()
-	return c, ctx.RegisterResourceOutputs(p, pulumi.Map{"name": c.Name, "kubeconfig": c.Kubeconfig,
-		"registry": c.Registry})
+	all := pulumi.Map{"name": c.Name, "kubeconfig": c.Kubeconfig, "registry": c.Registry}
+	maps.Copy(all, c.Outputs)
+	return c, ctx.RegisterResourceOutputs(p, all)
 }
 
 // maxCluster is the greatest length of the name of a cluster: longer names are derived from it.
@@ -56,9 +108,14 @@ const maxCluster = 40
 // parts collects the resources that have been created so far.
 type parts struct {
 	pulumi.ResourceState
-	ctx *pulumi.Context
-	s   *settings.Settings
-	e   *settings.EKS
+	infra.Names
+	ctx  *pulumi.Context
+	s    *settings.Settings
+	e    *settings.EKS
+	args *ClusterArgs
+	// options of look-ups
+	asked   []pulumi.InvokeOption
+	outputs pulumi.Map
 
 	// name of the cluster, and a part of many other names; also of its log group, which must exist
 	// before it
@@ -84,6 +141,8 @@ type parts struct {
 	// its ARN, or nil; found is the ARN of one that exists already
 	data  pulumi.StringInput
 	found string
+	// the ARN of the bucket for code, or nil
+	code pulumi.StringInput
 	// the mounts of the volume, and the bucket; nodes are deleted before them
 	mounted  []pulumi.Resource
 	registry pulumi.StringOutput
@@ -101,18 +160,22 @@ type parts struct {
 // result returns the cluster for the rest of the stack.
 func (p *parts) result() *infra.Cluster {
 	c := &infra.Cluster{
-		Name: p.cluster.Name,
+		Settings: p.s, Component: p, Name: p.cluster.Name,
 		// The ARN stays the same when a cluster of the same name is created again, although its
 		// objects are lost. Endpoints are never used twice.
 		ID: p.cluster.Endpoint, Kubeconfig: p.kubeconfig(), Context: p.name,
 		Resource: p.cluster, Ready: p.ready, Volume: p.volume, Bucket: p.bucket,
 		Registry:    p.registry,
 		Login:       &settings.Login{User: "AWS", Command: "aws ecr get-login-password --region " + p.e.Region},
-		NetPolicies: true,
+		NetPolicies: true, WorkersOn: p.workersOn, Outputs: p.outputs,
 	}
 	// the provider's profile: another identity may have no access to the cluster and the registry
 	if p.e.Profile != "" {
 		c.Login.Command += " --profile '" + p.e.Profile + "'"
+		c.Environment = map[string]string{"AWS_PROFILE": p.e.Profile}
+	}
+	if p.code != nil || p.data != nil || len(p.e.JobPolicies) > 0 {
+		c.Identify = p.identify
 	}
 	if p.hasGPUs() {
 		// Auto Mode has a device plugin of its own
@@ -120,13 +183,6 @@ func (p *parts) result() *infra.Cluster {
 			DevicePlugin: p.e.Nodes != settings.NodesAuto}
 	}
 	for _, g := range p.pools() {
-		switch {
-		case g.Name != p.s.WorkersOn():
-		case p.s.WorkerPool != "" || p.s.AsksForGPUs():
-			c.Pool = p.nodesOf(g)
-		default:
-			c.Workers = p.nodesOf(g)
-		}
 		if g.Name == settings.CorePool && p.e.Nodes == settings.NodesKarpenter {
 			c.Tolerations = settings.Tolerations(taintsOf(g, p.e.Nodes))
 		}
@@ -143,15 +199,15 @@ func (p *parts) result() *infra.Cluster {
 
 // lookUp asks Amazon for what the program must know before it requests any resource.
 func (p *parts) lookUp() (err error) {
-	if p.partition, err = aws.GetPartition(p.ctx, nil); err != nil {
+	if p.partition, err = aws.GetPartition(p.ctx, nil, p.asked...); err != nil {
 		return fmt.Errorf("look up the partition of %s: %w", p.e.Region, err)
 	}
-	who, err := aws.GetCallerIdentity(p.ctx, nil)
+	who, err := aws.GetCallerIdentity(p.ctx, nil, p.asked...)
 	if err != nil {
 		return fmt.Errorf("look up who runs this: %w", err)
 	}
 	// An assumed role is named by a session, which ends; access must be given to the role.
-	session, err := iam.GetSessionContext(p.ctx, &iam.GetSessionContextArgs{Arn: who.Arn})
+	session, err := iam.GetSessionContext(p.ctx, &iam.GetSessionContextArgs{Arn: who.Arn}, p.asked...)
 	if err != nil {
 		return fmt.Errorf("look up the role of %s: %w", who.Arn, err)
 	}
@@ -172,6 +228,9 @@ func (p *parts) lookUp() (err error) {
 		if err := p.ctx.Log.Warn(p.version.note, nil); err != nil {
 			return err
 		}
+	}
+	if p.args.Network != nil {
+		return nil
 	}
 	return p.live.check(p.e.VPC)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/infra/trainingjob"
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
@@ -76,6 +77,8 @@ type view struct {
 	s       *settings.Settings
 	all     []graph.Resource
 	cluster *infra.Cluster
+	// nodes of the workers of the job
+	workers *infra.Nodes
 	// resources that must exist first, as "type name"
 	ready []string
 	// outputs that are known, by name
@@ -104,10 +107,20 @@ func record(s *settings.Settings, preview bool,
 	}
 	var mu sync.Mutex
 	all, err := graph.Record(cloud, func(ctx *pulumi.Context) (err error) {
-		if v.cluster, err = New(ctx, s); err != nil {
+		if v.cluster, err = NewCluster(ctx, "eks", OfStack(s)); err != nil {
 			return err
 		}
 		c := v.cluster
+		if s.Job != nil && c.Identify != nil {
+			of := trainingjob.Account(s.Job)
+			of.Namespace = s.Platform.Namespace
+			is, err := c.Identify("job", of)
+			if err != nil {
+				return err
+			}
+			c.Ready = append(c.Ready, is.Ready...)
+		}
+		v.workers = c.WorkersOn(s.WorkerPool, s.AsksForGPUs())
 		for _, r := range c.Ready {
 			r.URN().ApplyT(func(urn pulumi.URN) int {
 				mu.Lock()
@@ -287,8 +300,8 @@ func TestCluster(t *testing.T) {
 	if v, err = record(existing(), false); err != nil {
 		t.Fatal(err)
 	}
-	if c := v.cluster; c.GPU.NodeSelector != nil || c.GPU.DevicePlugin || c.Workers != nil {
-		t.Errorf("without such groups: %+v, %+v", c.GPU, c.Workers)
+	if c := v.cluster; c.GPU.NodeSelector != nil || c.GPU.DevicePlugin || v.workers != nil {
+		t.Errorf("without such groups: %+v, %+v", c.GPU, v.workers)
 	}
 }
 
@@ -403,7 +416,7 @@ func TestVPCStays(t *testing.T) {
 				return nil
 			}}
 			_, err := graph.Record(cloud, func(ctx *pulumi.Context) error {
-				_, err := New(ctx, c.s)
+				_, err := NewCluster(ctx, "eks", OfStack(c.s))
 				return err
 			})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -483,7 +496,7 @@ func (a aliases) Call(c pulumi.MockCallArgs) (resource.PropertyMap, error) {
 func TestAdministratorsLater(t *testing.T) {
 	got := aliases{}
 	err := pulumi.RunErr(func(ctx *pulumi.Context) error {
-		_, err := New(ctx, existing())
+		_, err := NewCluster(ctx, "eks", OfStack(existing()))
 		return err
 	}, pulumi.WithMocks(graph.Project, graph.Stack, got))
 	if err != nil {

@@ -35,8 +35,10 @@ func (p *parts) given() []infra.Part {
 	}
 	all = append(all, infra.Part{Path: "eks.nodeRole", Name: p.e.NodeRole, Find: p.lookUpNodeRole})
 	if e := p.e; e.Registry != "" {
-		all = append(all, infra.Part{Path: "eks.registry", Name: e.Registry + "/" + p.imageName(),
-			Find: p.lookUpRegistry})
+		for _, image := range p.images() {
+			all = append(all, infra.Part{Path: "eks.registry", Name: e.Registry + "/" + image,
+				Find: func(expect infra.Expect) error { return p.lookUpRegistry(image, expect) }})
+		}
 	}
 	return all
 }
@@ -75,7 +77,7 @@ func (p *parts) lookUpSubnet(id string, private bool, expect infra.Expect) error
 // keeps the security groups that must let the nodes in.
 func (p *parts) lookUpFiles(expect infra.Expect) error {
 	id := p.e.EFS.ID
-	fs, err := efs.LookupFileSystem(p.ctx, &efs.LookupFileSystemArgs{FileSystemId: &id})
+	fs, err := efs.LookupFileSystem(p.ctx, &efs.LookupFileSystemArgs{FileSystemId: &id}, p.asked...)
 	if err != nil {
 		return fmt.Errorf("%w (elasticfilesystem:DescribeFileSystems)", err)
 	}
@@ -116,9 +118,9 @@ func (p *parts) mountTargets(files string) (all []mount, err error) {
 		IDs []string `pulumi:"ids"`
 	}
 	filter := func(name, value string) map[string]any { return map[string]any{"name": name, "values": []any{value}} }
-	err = p.ctx.Invoke("aws:ec2/getNetworkInterfaces:getNetworkInterfaces", map[string]any{"filters": []any{
+	err = p.ask("aws:ec2/getNetworkInterfaces:getNetworkInterfaces", map[string]any{"filters": []any{
 		filter("vpc-id", p.e.VPC.ID), filter("description", "EFS mount target for "+files+" (*"),
-	}}, &found, pulumi.Version(version))
+	}}, &found)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +147,7 @@ func (p *parts) openMounts() error {
 
 // openNFS lets the nodes reach mount targets that have a security group.
 func (p *parts) openNFS(name string, group pulumi.StringInput) error {
-	rule, err := vpc.NewSecurityGroupIngressRule(p.ctx, name, &vpc.SecurityGroupIngressRuleArgs{
+	rule, err := vpc.NewSecurityGroupIngressRule(p.ctx, p.Child(name), &vpc.SecurityGroupIngressRuleArgs{
 		SecurityGroupId: group, ReferencedSecurityGroupId: p.cluster.VpcConfig.ClusterSecurityGroupId(),
 		IpProtocol: pulumi.String("tcp"), FromPort: pulumi.Int(nfs), ToPort: pulumi.Int(nfs),
 		Tags: p.tags(p.name + "-efs"),
@@ -161,8 +163,7 @@ func (p *parts) lookUpBucket(expect infra.Expect) error {
 		ARN    string `pulumi:"arn"`
 		Region string `pulumi:"region"`
 	}
-	err := p.ctx.Invoke("aws:s3/getBucket:getBucket", map[string]any{"bucket": p.e.Bucket.Name}, &is,
-		pulumi.Version(version))
+	err := p.ask("aws:s3/getBucket:getBucket", map[string]any{"bucket": p.e.Bucket.Name}, &is)
 	if err != nil {
 		return fmt.Errorf("%w (s3:ListBucket)", err)
 	}
@@ -173,16 +174,16 @@ func (p *parts) lookUpBucket(expect infra.Expect) error {
 
 // lookUpRegistry expects a repository to which images can be pushed again under the tag that their
 // source has. The nodes may pull from all repositories of the account.
-func (p *parts) lookUpRegistry(expect infra.Expect) error {
-	name := p.e.Registry + "/" + p.imageName()
-	is, err := ecr.LookupRepository(p.ctx, &ecr.LookupRepositoryArgs{Name: name})
+func (p *parts) lookUpRegistry(image string, expect infra.Expect) error {
+	name := p.e.Registry + "/" + image
+	is, err := ecr.LookupRepository(p.ctx, &ecr.LookupRepositoryArgs{Name: name}, p.asked...)
 	if err != nil {
 		return fmt.Errorf("%w (ecr:DescribeRepositories); if there is none: aws ecr create-repository --region %s "+
 			"--repository-name %s", err, p.e.Region, name)
 	}
 	expect(is.ImageTagMutability != "IMMUTABLE" || p.s.Image == nil, "a tag of it is pushed only once: aws ecr "+
 		"put-image-tag-mutability --region %s --repository-name %s --image-tag-mutability MUTABLE", p.e.Region, name)
-	p.foundRegistry = pulumi.String(strings.TrimSuffix(is.RepositoryUrl, "/"+p.imageName()))
+	p.foundRegistry = pulumi.String(strings.TrimSuffix(is.RepositoryUrl, "/"+image))
 	return nil
 }
 
@@ -198,7 +199,7 @@ var nodesNeed = []struct{ action, policy string }{
 // lookUpNodeRole expects a role that instances may assume, with the rights of nodes.
 func (p *parts) lookUpNodeRole(expect infra.Expect) error {
 	name := path.Base(p.e.NodeRole)
-	role, err := iam.LookupRole(p.ctx, &iam.LookupRoleArgs{Name: name})
+	role, err := iam.LookupRole(p.ctx, &iam.LookupRoleArgs{Name: name}, p.asked...)
 	if err != nil {
 		return fmt.Errorf("%w (iam:GetRole)", err)
 	}
@@ -214,7 +215,7 @@ func (p *parts) lookUpNodeRole(expect infra.Expect) error {
 		actions = append(actions, n.action)
 	}
 	is, err := iam.LookupPrincipalPolicySimulation(p.ctx, &iam.LookupPrincipalPolicySimulationArgs{
-		PolicySourceArn: p.e.NodeRole, ActionNames: actions})
+		PolicySourceArn: p.e.NodeRole, ActionNames: actions}, p.asked...)
 	if err != nil {
 		return fmt.Errorf("%w (iam:SimulatePrincipalPolicy)", err)
 	}

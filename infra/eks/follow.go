@@ -182,7 +182,7 @@ func (p *parts) addKarpenter(system []pulumi.Resource) error {
 	if err != nil {
 		return err
 	}
-	is, err := eks.NewPodIdentityAssociation(p.ctx, "karpenter", &eks.PodIdentityAssociationArgs{
+	is, err := eks.NewPodIdentityAssociation(p.ctx, p.Child("karpenter"), &eks.PodIdentityAssociationArgs{
 		ClusterName: p.cluster.Name, Namespace: pulumi.String("kube-system"),
 		ServiceAccount: pulumi.String(karpenterAccount), RoleArn: role.Arn, Tags: p.tags(p.name),
 	}, p.options(after([]pulumi.Resource{may}, system)))

@@ -188,9 +188,9 @@ func TestKarpenterRights(t *testing.T) {
 func TestPlacesOfWorkers(t *testing.T) {
 	for _, how := range []string{settings.NodesAuto, settings.NodesKarpenter, settings.NodesGroups} {
 		for named, want := range map[string]string{
-			"":     "workers map[elasticdl.org/pool:cheap] elasticdl.org/pool=cheap:NoSchedule",
-			"arm":  "pool map[elasticdl.org/pool:arm] elasticdl.org/pool=arm:NoSchedule",
-			"h200": "pool map[elasticdl.org/pool:h200] team=vision:NoExecute",
+			"":     "map[elasticdl.org/pool:cheap] elasticdl.org/pool=cheap:NoSchedule",
+			"arm":  "map[elasticdl.org/pool:arm] elasticdl.org/pool=arm:NoSchedule",
+			"h200": "map[elasticdl.org/pool:h200] team=vision:NoExecute",
 		} {
 			s := following(how)
 			s.WorkerPool = named
@@ -204,14 +204,11 @@ func TestPlacesOfWorkers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, of := "pool", v.cluster.Pool
-			if of == nil {
-				got, of = "workers", v.cluster.Workers
-			}
+			of := v.workers
 			if of == nil {
 				t.Fatalf("%s, %s: no nodes", how, named)
 			}
-			got += fmt.Sprint(" ", of.NodeSelector)
+			got := fmt.Sprint(of.NodeSelector)
 			for _, o := range of.Tolerations {
 				got += fmt.Sprintf(" %s=%s:%s", o.Key, o.Value, o.Effect)
 			}
@@ -258,7 +255,10 @@ func TestPodsFitSomePool(t *testing.T) {
 					for _, g := range all {
 						nodes = append(nodes, place.Node{Labels: labelsOf(g), Taints: taintsOf(g, how), GPUs: g.GPUs})
 					}
-					placed := trainingjob.Placed(s.Job, v.cluster)
+					placed, err := trainingjob.Placed(s.Job, v.cluster, s.WorkerPool)
+					if err != nil {
+						t.Fatal(err)
+					}
 					for _, role := range []string{"master_pod_spec", "worker_pod_spec"} {
 						if why := place.Unplaced(placed, role, cards && role == "worker_pod_spec", nodes); why != "" {
 							t.Errorf("%s, pools %d, GPUs %v, older groups %v: %s: %s", how, i, cards, older, role, why)

@@ -57,7 +57,7 @@ func (p *parts) role(name, trust string, policies ...string) (*iam.Role, []pulum
 
 // newRole creates a role that a service may assume.
 func (p *parts) newRole(name, trust string) (*iam.Role, error) {
-	return iam.NewRole(p.ctx, name, &iam.RoleArgs{
+	return iam.NewRole(p.ctx, p.Child(name), &iam.RoleArgs{
 		Name: pulumi.String(p.s.Name(64, name)), AssumeRolePolicy: pulumi.String(trust),
 		ForceDetachPolicies: pulumi.Bool(true), Tags: p.tags(p.name + "-" + name),
 	}, p.options(pulumi.DeleteBeforeReplace(true)))
@@ -66,7 +66,7 @@ func (p *parts) newRole(name, trust string) (*iam.Role, error) {
 // attach attaches policies to a role.
 func (p *parts) attach(role *iam.Role, name string, arns []string) (attached []pulumi.Resource, err error) {
 	for _, arn := range arns {
-		a, err := iam.NewRolePolicyAttachment(p.ctx, name+"-"+path.Base(arn), &iam.RolePolicyAttachmentArgs{
+		a, err := iam.NewRolePolicyAttachment(p.ctx, p.Child(name+"-"+path.Base(arn)), &iam.RolePolicyAttachmentArgs{
 			Role: role.Name, PolicyArn: pulumi.String(arn)}, p.options())
 		if err != nil {
 			return nil, err

@@ -248,7 +248,7 @@ var laws = []law{
 			case "worker":
 				wrong = append(wrong, is(g, "taints", "[{map[effect:{NO_SCHEDULE} "+
 					"key:{elasticdl.org/spot} value:{true}]}]")...)
-				says := v.cluster.Workers
+				says := v.workers
 				if says == nil || len(says.Tolerations) != 1 ||
 					says.Tolerations[0] != (job.Toleration{Key: "elasticdl.org/spot", Operator: "Equal",
 						Value: "true", Effect: "NoSchedule"}) {

@@ -180,7 +180,7 @@ func TestLookUpDenied(t *testing.T) {
 		"getNodeGroup":  "look up the node group by-hand of cluster elasticdl-test (eks:DescribeNodegroup, ",
 	} {
 		err := pulumi.RunErr(func(ctx *pulumi.Context) error {
-			_, err := New(ctx, own())
+			_, err := NewCluster(ctx, "eks", OfStack(own()))
 			return err
 		}, pulumi.WithMocks(graph.Project, graph.Stack, denied{token}))
 		if err == nil || !strings.Contains(err.Error(), want) ||

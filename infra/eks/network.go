@@ -35,6 +35,13 @@ func (n *network) subnets() pulumi.StringArray {
 // addNetwork uses the network of the settings, or creates one: each zone has a public subnet, for
 // load balancers and NAT, and a private one, for nodes and pods.
 func (p *parts) addNetwork() error {
+	if n := p.args.Network; n != nil {
+		p.net = &network{vpc: n.VPC, public: n.Public}
+		for _, s := range n.Private {
+			p.net.private = append(p.net.private, subnet{s.Zone, s.ID})
+		}
+		return nil
+	}
 	if p.e.VPC.ID != "" {
 		p.net = &network{vpc: pulumi.String(p.e.VPC.ID), private: p.existing,
 			public: pulumi.ToStringArray(p.e.VPC.PublicSubnets)}

@@ -95,7 +95,7 @@ func (p *parts) quotas() (pulumi.ResourceOption, error) {
 	for _, q := range p.e.Quotas() {
 		needs = append(needs, q.Note(p.e.Region))
 	}
-	return infra.WarnBeforeCreate(p.ctx, quotasHook, needs)
+	return infra.WarnBeforeCreate(p.ctx, p.Hook(quotasHook), needs)
 }
 
 // group creates the nodes of one kind.
@@ -144,7 +144,7 @@ func (p *parts) group(g settings.NamedGroup, wait pulumi.ResourceOption) (*eks.N
 	case g.CapacityBlock:
 		capacity = "CAPACITY_BLOCK"
 	}
-	return eks.NewNodeGroup(p.ctx, g.Name, &eks.NodeGroupArgs{
+	return eks.NewNodeGroup(p.ctx, p.Child(g.Name), &eks.NodeGroupArgs{
 		ClusterName: p.cluster.Name, NodeRoleArn: p.nodeRole.arn, SubnetIds: subnets, Version: p.cluster.Version,
 		AmiType:       pulumi.String(image),
 		CapacityType:  pulumi.String(capacity),

@@ -59,6 +59,17 @@ func taintsOf(g settings.NamedGroup, nodes string) []settings.Taint {
 	return taints
 }
 
+// workersOn returns the nodes of workers.
+func (p *parts) workersOn(pool string, gpus bool) *infra.Nodes {
+	on := p.s.PoolFor(pool, gpus)
+	for _, g := range p.pools() {
+		if g.Name == on {
+			return p.nodesOf(g)
+		}
+	}
+	return nil
+}
+
 // nodesOf returns what workers must select and tolerate to run on the nodes of a group. They
 // tolerate the taint of GPUs anyway if they request any.
 func (p *parts) nodesOf(g settings.NamedGroup) *infra.Nodes {

@@ -38,7 +38,7 @@ func (p *parts) addFiles() error {
 	uid := pulumi.Int(*p.e.EFS.UID)
 	// EFS does not support fsGroup. Through the access point every file belongs to that user, and
 	// so does the directory that it creates.
-	point, err := efs.NewAccessPoint(p.ctx, "data", &efs.AccessPointArgs{
+	point, err := efs.NewAccessPoint(p.ctx, p.Child("data"), &efs.AccessPointArgs{
 		FileSystemId: files,
 		PosixUser:    &efs.AccessPointPosixUserArgs{Uid: uid, Gid: uid},
 		RootDirectory: &efs.AccessPointRootDirectoryArgs{
@@ -63,7 +63,7 @@ func (p *parts) fileSystem(name string) (pulumi.StringInput, error) {
 	if id := p.e.EFS.ID; id != "" {
 		return pulumi.String(id), p.openMounts()
 	}
-	fs, err := efs.NewFileSystem(p.ctx, "data", &efs.FileSystemArgs{
+	fs, err := efs.NewFileSystem(p.ctx, p.Child("data"), &efs.FileSystemArgs{
 		// neither this nor the mode can be changed later without another file system
 		Encrypted:       pulumi.Bool(true),
 		PerformanceMode: pulumi.String("generalPurpose"),
@@ -95,7 +95,7 @@ func (p *parts) addMounts(fs *efs.FileSystem) error {
 		return err
 	}
 	for _, s := range p.net.private {
-		mount, err := efs.NewMountTarget(p.ctx, "data-"+s.zone, &efs.MountTargetArgs{
+		mount, err := efs.NewMountTarget(p.ctx, p.Child("data-"+s.zone), &efs.MountTargetArgs{
 			FileSystemId: fs.ID(), SubnetId: s.id, SecurityGroups: pulumi.StringArray{group.ID()},
 		}, p.options(pulumi.DeleteBeforeReplace(true))) // a zone can have only one
 		if err != nil {
@@ -122,28 +122,39 @@ func (p *parts) driver(nodes []pulumi.Resource) (pulumi.Resource, error) {
 		}}, after(nodes, attached))
 }
 
-// imageName returns the name of the stack's image in its registry.
-func (p *parts) imageName() string {
-	image := "model"
-	if p.s.Job != nil {
-		image = p.s.Job.Name
+// images returns the names of the images in the registry, one at least.
+func (p *parts) images() []string {
+	if len(p.args.Images) == 0 {
+		return []string{"model"}
 	}
-	if p.s.Image != nil {
-		image = cmp.Or(p.s.Image.Name, image)
-	}
-	return image
+	return p.args.Images
 }
 
-// addRegistry creates the repository to which the stack's image is pushed, or uses one that exists
-// already. The registry's name is the repository's without the image's name: Amazon needs a
-// repository for each image.
+// addRegistry creates the repositories to which images are pushed, or uses those that exist
+// already. The registry's name is that of a repository without the name of its image: Amazon needs
+// a repository for each image.
 func (p *parts) addRegistry() error {
 	if p.e.Registry != "" {
 		p.registry = p.foundRegistry.ToStringOutput()
 		return nil
 	}
-	image := p.imageName()
-	images, err := ecr.NewRepository(p.ctx, "images", &ecr.RepositoryArgs{
+	for i, image := range p.images() {
+		name := "images"
+		if i > 0 {
+			name += "-" + image
+		}
+		registry, err := p.addRepository(name, image)
+		if err != nil {
+			return err
+		}
+		p.registry = registry
+	}
+	return nil
+}
+
+// addRepository creates the repository of an image, and returns the name of its registry.
+func (p *parts) addRepository(name, image string) (registry pulumi.StringOutput, err error) {
+	images, err := ecr.NewRepository(p.ctx, p.Child(name), &ecr.RepositoryArgs{
 		Name:                       pulumi.String(p.name + "/" + image),
 		ImageScanningConfiguration: &ecr.RepositoryImageScanningConfigurationArgs{ScanOnPush: pulumi.Bool(true)},
 		ImageTagMutability:         pulumi.String("MUTABLE"), // jobs refer to images by digest
@@ -151,7 +162,7 @@ func (p *parts) addRegistry() error {
 		Tags:                       p.tags(p.name + "/" + image),
 	}, p.options(pulumi.Protect(p.s.ProtectStorage), pulumi.DeleteBeforeReplace(true)))
 	if err != nil {
-		return err
+		return registry, err
 	}
 	// Images expire by number and not by age: a job that runs for weeks starts workers of an image
 	// that may have lost its tag since.
@@ -161,14 +172,13 @@ func (p *parts) addRegistry() error {
 		"action":    map[string]any{"type": "expire"},
 	}}})
 	if err != nil {
-		return err
+		return registry, err
 	}
-	_, err = ecr.NewLifecyclePolicy(p.ctx, "images", &ecr.LifecyclePolicyArgs{Repository: images.Name,
+	_, err = ecr.NewLifecyclePolicy(p.ctx, p.Child(name), &ecr.LifecyclePolicyArgs{Repository: images.Name,
 		Policy: pulumi.String(string(expiry))}, p.options())
-	p.registry = images.RepositoryUrl.ApplyT(func(url string) string {
+	return images.RepositoryUrl.ApplyT(func(url string) string {
 		return strings.TrimSuffix(url, "/"+image)
-	}).(pulumi.StringOutput)
-	return err
+	}).(pulumi.StringOutput), err
 }
 
 // volume returns the EFS file system as a volume for a PersistentVolume.

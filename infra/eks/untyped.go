@@ -26,12 +26,17 @@ type untyped struct {
 
 func (p *parts) register(token, name string, inputs pulumi.Map, opts ...pulumi.ResourceOption) (*untyped, error) {
 	var r untyped
-	return &r, p.ctx.RegisterResource(token, name, inputs, &r, p.options(append(opts, pulumi.Version(version))...))
+	return &r, p.ctx.RegisterResource(token, p.Child(name), inputs, &r, p.options(append(opts, pulumi.Version(version))...))
 }
 
 // invoke reads an existing resource by its ID into a struct.
 func (p *parts) invoke(token, id string, into any) error {
-	return p.ctx.Invoke(token, map[string]any{"id": id}, into, pulumi.Version(version))
+	return p.ask(token, map[string]any{"id": id}, into)
+}
+
+// ask calls a function of Amazon's provider.
+func (p *parts) ask(token string, args map[string]any, into any) error {
+	return p.ctx.Invoke(token, args, into, append(p.asked, pulumi.Version(version))...)
 }
 
 // foundSubnet is a subnet that exists already.

@@ -23,22 +23,41 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// New returns a function that returns the cluster of valid settings. It asks the cluster for its
-// identity.
-func New(there infra.Live) func(*pulumi.Context, *settings.Settings) (*infra.Cluster, error) {
-	return func(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
-		is, err := live.ContextOf(s.Existing.Context)
-		if err != nil {
-			return nil, fmt.Errorf("%s:existing.context: %w: choose one: kubectl config use-context NAME, or "+
-				"pulumi config set --path existing.context NAME", s.Project, err)
-		}
-		id, err := identity(ctx, is, there)
-		if err != nil {
-			return nil, fmt.Errorf("%s:existing: the cluster of context %s, %s, does not answer: %w",
-				s.Project, is.Name, is.Server, err)
-		}
-		return cluster(s, is, id), nil
+// ClusterArgs are the arguments of a cluster. Fields that are not set have the defaults of a
+// stack's file.
+type ClusterArgs struct {
+	infra.ClusterArgs
+	settings.Existing
+	// Live reads the cluster; nil = the reader of package live.
+	Live infra.Live
+}
+
+// OfStack returns the arguments of the cluster of a stack's valid settings.
+func OfStack(s *settings.Settings) *ClusterArgs {
+	return &ClusterArgs{ClusterArgs: infra.OfStack(s), Existing: *s.Existing}
+}
+
+// NewCluster returns the cluster of a context. It asks the cluster for its identity.
+func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs) (*infra.Cluster, error) {
+	s, err := args.Settings(ctx, name, settings.CloudExisting, func(s *settings.Settings) { s.Existing = &args.Existing })
+	if err != nil {
+		return nil, err
 	}
+	is, err := live.ContextOf(s.Existing.Context)
+	if err != nil {
+		return nil, fmt.Errorf("%s:existing.context: %w: choose one: kubectl config use-context NAME, or "+
+			"pulumi config set --path existing.context NAME", s.Project, err)
+	}
+	there := args.Live
+	if there == nil {
+		there = live.Reader{}
+	}
+	id, err := identity(ctx, is, there)
+	if err != nil {
+		return nil, fmt.Errorf("%s:existing: the cluster of context %s, %s, does not answer: %w",
+			s.Project, is.Name, is.Server, err)
+	}
+	return cluster(s, is, id), nil
 }
 
 // identity returns the UID of kube-system, which is unique to a cluster and stays as long as it
@@ -63,7 +82,7 @@ func identity(ctx *pulumi.Context, is *live.Context, there infra.Live) (string, 
 func cluster(s *settings.Settings, is *live.Context, id string) *infra.Cluster {
 	x := s.Existing
 	c := &infra.Cluster{
-		Name: pulumi.Sprintf("%s, %s", is.Name, is.Server), ID: pulumi.String(id),
+		Settings: s, Name: pulumi.Sprintf("%s, %s", is.Name, is.Server), ID: pulumi.String(id),
 		Context: is.Name, Adopted: true,
 		// whether its network enforces them is not known here
 		NetPolicies: true,
@@ -76,7 +95,13 @@ func cluster(s *settings.Settings, is *live.Context, id string) *infra.Cluster {
 		c.GPU = infra.GPU{NodeSelector: n.Selector, Tolerations: n.Tolerations}
 	}
 	if n := x.SpotNodes; n != nil {
-		c.Workers = &infra.Nodes{NodeSelector: n.Selector, Tolerations: n.Tolerations}
+		spot := &infra.Nodes{NodeSelector: n.Selector, Tolerations: n.Tolerations}
+		c.WorkersOn = func(_ string, gpus bool) *infra.Nodes {
+			if gpus {
+				return nil
+			}
+			return spot
+		}
 	}
 	if v := x.Volume; v != nil {
 		c.Volume = &infra.Volume{

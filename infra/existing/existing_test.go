@@ -43,8 +43,8 @@ clusters: [{name: a, cluster: {server: "https://a.example"}}, {name: b, cluster:
 contexts: [{name: prod, context: {cluster: a}}, {name: lab, context: {cluster: b}},
   {name: again, context: {cluster: a}}]}`
 
-// found returns what New finds by a kubeconfig, and the identity of the cluster. It fails the test
-// if New requests a resource.
+// found returns what NewCluster finds by a kubeconfig, and the identity of the cluster. It fails the
+// test if NewCluster requests a resource.
 func found(t *testing.T, config string, there clusters, x settings.Existing) (c *infra.Cluster, id string, err error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config")
@@ -55,7 +55,9 @@ func found(t *testing.T, config string, there clusters, x settings.Existing) (c 
 	s := &settings.Settings{Project: "elasticdl", Cloud: settings.CloudExisting, Existing: &x, ProtectStorage: true,
 		Platform: settings.Platform{Namespace: "research"}}
 	all, err := graph.Record(graph.Cloud{}, func(ctx *pulumi.Context) (err error) {
-		if c, err = New(there)(ctx, s); err == nil {
+		args := OfStack(s)
+		args.Live = there
+		if c, err = NewCluster(ctx, "existing", args); err == nil {
 			id = string(c.ID.(pulumi.String))
 		}
 		return err
@@ -127,9 +129,10 @@ func TestSettings(t *testing.T) {
 	if c.Registry.OutputState == nil || *c.Login != (settings.Login{User: "u", Command: "pass"}) {
 		t.Errorf("%+v", c)
 	}
-	if !maps.Equal(c.GPU.NodeSelector, labels) || !maps.Equal(c.Workers.NodeSelector, labels) ||
-		len(c.Workers.Tolerations) != 1 || c.GPU.DevicePlugin {
-		t.Errorf("%+v, %+v", c.GPU, c.Workers)
+	if w := c.WorkersOn("", false); !maps.Equal(c.GPU.NodeSelector, labels) ||
+		!maps.Equal(w.NodeSelector, labels) || len(w.Tolerations) != 1 || c.GPU.DevicePlugin ||
+		c.WorkersOn("", true) != nil {
+		t.Errorf("%+v, %+v", c.GPU, w)
 	}
 	if v := c.Volume; v.Claim != "data" || v.CapacityGB != 10 || v.Shared ||
 		*v.OnDemand != (infra.OnDemand{StorageClass: "nfs", AccessMode: "ReadWriteOnce", Protect: true}) {
@@ -137,7 +140,7 @@ func TestSettings(t *testing.T) {
 	}
 	c, _, err = found(t, kubeconfig, there, settings.Existing{Volume: &settings.Claim{Name: "theirs"}})
 	if err != nil || !c.Volume.Shared || c.Volume.OnDemand != nil || c.Registry.OutputState != nil ||
-		c.Login != nil || c.Workers != nil {
+		c.Login != nil || c.WorkersOn != nil {
 		t.Errorf("%+v, %v", c, err)
 	}
 }

@@ -46,17 +46,15 @@ func (p *parts) addBucket() error {
 	return err
 }
 
-// openBucket grants the job's account a role on the bucket.
-func (p *parts) openBucket(account *serviceaccount.Account) error {
+// openBucket grants the account of a job a role on the bucket.
+func (p *parts) openBucket(name string, account *serviceaccount.Account) (pulumi.Resource, error) {
 	role := "objectUser"
 	if p.g.Bucket.ReadOnly() {
 		role = "objectViewer"
 	}
 	member := new(pulumi.CustomResourceState)
 	// named by the role: another one is granted before this is taken away
-	err := p.register("gcp:storage/bucketIAMMember:BucketIAMMember", "job-data-"+role, pulumi.Map{
+	return member, p.register("gcp:storage/bucketIAMMember:BucketIAMMember", name+"-data-"+role, pulumi.Map{
 		"bucket": p.bucket.ID, "role": pulumi.String("roles/storage." + role), "member": account.Member,
 	}, member, p.options())
-	p.ready = append(p.ready, member)
-	return err
 }

@@ -12,22 +12,20 @@ import (
 // maxBudgetName is the greatest length of the name of a budget.
 const maxBudgetName = 60
 
-// identityKeys lists the settings by which Google's provider chooses an identity. A provider that a
+// IdentityKeys lists the settings by which Google's provider chooses an identity. A provider that a
 // program creates does not read the stack's file.
-var identityKeys = []string{"credentials", "accessToken", "impersonateServiceAccount"}
+var IdentityKeys = []string{"credentials", "accessToken", "impersonateServiceAccount"}
 
 // billing returns a provider whose requests count against the quota of the stack's project: the API
 // of budgets refuses others of a user who has logged in with gcloud.
 func (p *parts) billing() (pulumi.ProviderResource, error) {
 	inputs := pulumi.Map{"project": pulumi.String(p.g.Project), "billingProject": pulumi.String(p.g.Project),
 		"userProjectOverride": pulumi.String("true")}
-	for _, key := range identityKeys {
-		if value, ok := p.ctx.GetConfig("gcp:" + key); ok {
-			inputs[key] = pulumi.ToSecret(pulumi.String(value))
-		}
+	for key, value := range p.args.Provider {
+		inputs[key] = pulumi.ToSecret(pulumi.String(value))
 	}
 	r := new(pulumi.ProviderResourceState)
-	return r, p.ctx.RegisterResource("pulumi:providers:gcp", "billing", inputs, r,
+	return r, p.ctx.RegisterResource("pulumi:providers:gcp", p.Child("billing"), inputs, r,
 		p.options(pulumi.Version(sdkVersion)))
 }
 

@@ -23,7 +23,7 @@ var drains = []string{"nodeConfig.machineType", "nodeConfig.diskType", "nodeConf
 // warnOfDrains returns the option for the cluster and its pools that warns, also in a preview, of
 // updates that drain nodes.
 func (p *parts) warnOfDrains() (pulumi.ResourceOption, error) {
-	hook, err := infra.NewHook(p.ctx, "nodes that are drained", func(a *pulumi.ResourceHookArgs) error {
+	hook, err := infra.NewHook(p.ctx, p.Hook("nodes that are drained"), func(a *pulumi.ResourceHookArgs) error {
 		if why := whyDrained(a.Name, a.OldInputs, a.NewInputs); why != "" {
 			return p.ctx.Log.Warn(why+": "+drained, nil)
 		}

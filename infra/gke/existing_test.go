@@ -174,7 +174,7 @@ func TestPartsThatDoNotFit(t *testing.T) {
 				return result
 			}
 			all, err := graph.Record(cloud, func(ctx *pulumi.Context) error {
-				_, err := New(ctx, withParts())
+				_, err := NewCluster(ctx, "gke", OfStack(withParts()))
 				return err
 			})
 			if err == nil || !strings.Contains(err.Error(), test.want) {

@@ -22,6 +22,7 @@
 package gke
 
 import (
+	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp"
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/serviceaccount"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
@@ -29,26 +30,60 @@ import (
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// New creates the cluster of valid settings.
-func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
-	p := &parts{ctx: ctx, s: s, g: s.GKE}
+// ClusterArgs are the arguments of a cluster. Fields that are not set have the defaults of a
+// stack's file, except for those that are true there.
+type ClusterArgs struct {
+	infra.ClusterArgs
+	settings.GKE
+	// Network is one that the program makes; nil = GKE.Subnet, or one that the cluster makes.
+	Network *Network
+	// Provider has the settings by which Google's provider chooses an identity, such as
+	// impersonateServiceAccount, for the budget, which needs a provider of its own.
+	Provider map[string]string
+}
+
+// Network is a network for a cluster.
+type Network struct {
+	// IDs: "projects/acme/global/networks/training"
+	Network, Subnetwork pulumi.StringInput
+	// the short name of the network, by which Filestore knows it
+	Name pulumi.StringInput
+	// names of the secondary ranges of the subnet
+	Pods, Services string
+}
+
+// OfStack returns the arguments of the cluster of a stack's valid settings.
+func OfStack(s *settings.Settings) *ClusterArgs {
+	return &ClusterArgs{ClusterArgs: infra.OfStack(s), GKE: *s.GKE}
+}
+
+// NewCluster creates a cluster. It requests no resource if the arguments have problems.
+func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
+	opts ...pulumi.ResourceOption) (*infra.Cluster, error) {
+	s, err := args.Settings(ctx, name, settings.CloudGKE, func(s *settings.Settings) { s.GKE = &args.GKE })
+	if err != nil {
+		return nil, err
+	}
+	p := &parts{ctx: ctx, s: s, g: s.GKE, args: args, Names: infra.NewNames(name, args.Alone)}
+	if p.asked, err = infra.Asked[*gcp.Provider](opts); err != nil {
+		return nil, err
+	}
 	if err := infra.LookUp(s, p.given()); err != nil {
 		return nil, err
 	}
-	if err := ctx.RegisterComponentResource("elasticdl:gke:Cluster", "gke", p); err != nil {
+	if err := ctx.RegisterComponentResource("elasticdl:gke:Cluster", name, p, opts...); err != nil {
 		return nil, err
 	}
-	var err error
 	if p.warns, err = p.warnOfDrains(); err != nil {
 		return nil, err
 	}
 	needs := []string{"gke: " + s.GKE.QuotaNote()}
-	if p.quotas, err = infra.WarnBeforeCreate(ctx, "quotas of the project", needs); err != nil {
+	if p.quotas, err = infra.WarnBeforeCreate(ctx, p.Hook("quotas of the project"), needs); err != nil {
 		return nil, err
 	}
 	for _, step := range []func() error{
 		p.addServices, p.addNetwork, p.addNodeAccount, p.addRegistry, p.addBucket, p.addFiles,
-		p.addCluster, p.addNodes, p.addJobAccount, p.addBudget,
+		p.addCluster, p.addNodes, p.addBudget,
 	} {
 		if err := step(); err != nil {
 			return nil, err
@@ -61,9 +96,13 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 // parts collects the resources that have been created so far.
 type parts struct {
 	pulumi.ResourceState
-	ctx *pulumi.Context
-	s   *settings.Settings
-	g   *settings.GKE
+	infra.Names
+	ctx  *pulumi.Context
+	s    *settings.Settings
+	g    *settings.GKE
+	args *ClusterArgs
+	// options of look-ups
+	asked []pulumi.InvokeOption
 
 	services []pulumi.Resource
 	net      *network
@@ -83,19 +122,19 @@ type parts struct {
 	// ComputeClasses
 	makers []infra.Object
 	// the options that warn of updates that drain nodes, and of what new pools need
-	warns    pulumi.ResourceOption
-	quotas   pulumi.ResourceOption
-	identity map[string]pulumi.StringOutput
+	warns  pulumi.ResourceOption
+	quotas pulumi.ResourceOption
 }
 
 // result returns the cluster for the rest of the stack.
 func (p *parts) result() *infra.Cluster {
 	c := &infra.Cluster{
+		Settings: p.s, Component: p,
 		Name: p.cluster.Name, ID: p.cluster.ID(), Kubeconfig: p.kubeconfig(), Context: p.s.Name(maxCluster),
 		Resource: p.cluster, Ready: p.ready,
 		Registry: p.registry,
 		Login:    &settings.Login{User: "oauth2accesstoken", Command: "gcloud auth print-access-token"},
-		Identity: p.identity, NetPolicies: true, Bucket: p.bucket, Volume: p.volume,
+		Identify: p.identify, NetPolicies: true, Bucket: p.bucket, Volume: p.volume,
 	}
 	p.place(c)
 	return c

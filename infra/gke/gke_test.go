@@ -16,6 +16,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/infra/trainingjob"
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
@@ -100,23 +101,38 @@ func call(token string, args resource.PropertyMap) resource.PropertyMap {
 
 // record returns the resources that the stack requests, and the cluster; in a preview fewer values
 // of the cluster are known.
-func record(t testing.TB, s *settings.Settings, preview bool) ([]graph.Resource, *infra.Cluster) {
+func record(t testing.TB, s *settings.Settings, preview bool) ([]graph.Resource, *made) {
 	t.Helper()
 	return recordWith(t, s, preview, nil)
 }
 
 // recordWith does the same as record, with a configuration of the stack.
 func recordWith(t testing.TB, s *settings.Settings, preview bool,
-	config map[string]string) ([]graph.Resource, *infra.Cluster) {
+	config map[string]string) ([]graph.Resource, *made) {
 	t.Helper()
 	cloud := graph.Cloud{Preview: preview, Call: call, Config: config}
 	if !preview {
 		cloud.Outputs = google
 	}
-	var c *infra.Cluster
+	c := &made{}
 	all, err := graph.Record(cloud, func(ctx *pulumi.Context) (err error) {
-		if c, err = New(ctx, s); err != nil {
+		args := OfStack(s)
+		args.Provider = map[string]string{}
+		for key, value := range config {
+			args.Provider[strings.TrimPrefix(key, "gcp:")] = value
+		}
+		if c.Cluster, err = NewCluster(ctx, "gke", args); err != nil {
 			return err
+		}
+		if s.Job != nil {
+			of := trainingjob.Account(s.Job)
+			of.Namespace = s.Platform.Namespace
+			is, err := c.Identify("job", of)
+			if err != nil {
+				return err
+			}
+			c.Identity, c.Ready = is.Annotations, append(c.Ready, is.Ready...)
+			c.Workers = c.WorkersOn(s.WorkerPool, s.AsksForGPUs())
 		}
 		return platform(ctx, c)
 	})
@@ -126,8 +142,17 @@ func recordWith(t testing.TB, s *settings.Settings, preview bool,
 	return all, c
 }
 
+// made is a cluster with what it has made for the job of a stack.
+type made struct {
+	*infra.Cluster
+	// annotations of the job's ServiceAccount
+	Identity map[string]pulumi.StringOutput
+	// nodes of its workers
+	Workers *infra.Nodes
+}
+
 // platform registers resources that use the cluster's values, so that tests can see them.
-func platform(ctx *pulumi.Context, c *infra.Cluster) error {
+func platform(ctx *pulumi.Context, c *made) error {
 	account := &core.ServiceAccount{TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}}
 	account.Annotations = map[string]string{"kubeconfig": "{{kubeconfig}}", "registry": "{{registry}}",
 		"id": "{{id}}", "name": "{{name}}"}
@@ -168,7 +193,7 @@ func little() *settings.Settings {
 	return s
 }
 
-func first(all []graph.Resource, _ *infra.Cluster) []graph.Resource { return all }
+func first(all []graph.Resource, _ *made) []graph.Resource { return all }
 
 // A preview requests the same resources as an update: the same types and names, with the same
 // options.
@@ -221,8 +246,8 @@ func TestNoAddress(t *testing.T) {
 		return google(r)
 	}
 	_, err := graph.Record(graph.Cloud{Outputs: outputs, Call: call}, func(ctx *pulumi.Context) error {
-		c, err := New(ctx, configured())
-		return errors.Join(err, platform(ctx, c))
+		c, err := NewCluster(ctx, "gke", OfStack(configured()))
+		return errors.Join(err, platform(ctx, &made{Cluster: c}))
 	})
 	if err == nil || !strings.Contains(err.Error(), "the Filestore instance has no address") {
 		t.Errorf("got %v", err)

@@ -9,7 +9,7 @@ import (
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/serviceaccount"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
-	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
+	"github.com/elasticdl/elasticdl/infra"
 )
 
 // apis lists the services of the project that the stack uses. They are off in a new project, and a
@@ -47,7 +47,7 @@ func (p *parts) addServices() error {
 
 // service turns on a service of the project.
 func (p *parts) service(api string) (pulumi.Resource, error) {
-	return projects.NewService(p.ctx, api, &projects.ServiceArgs{
+	return projects.NewService(p.ctx, p.Child(api), &projects.ServiceArgs{
 		Project: pulumi.String(p.g.Project), Service: pulumi.String(api + ".googleapis.com"),
 		DisableOnDestroy: pulumi.Bool(false), // other users of the project may need it
 	}, p.options())
@@ -69,56 +69,54 @@ func (p *parts) addNodeAccount() (err error) {
 	return nil
 }
 
-// addJobAccount creates the service account of the job's pods. The annotation of Kubernetes'
+// identify creates the service account of a job's pods. The annotation of Kubernetes'
 // ServiceAccount names this account, and this account's policy admits that ServiceAccount; one
 // without the other has no effect.
-func (p *parts) addJobAccount() error {
-	j := p.s.Job
-	if j == nil {
-		return nil
-	}
-	account, err := p.account("job", "Training job "+j.Name)
+func (p *parts) identify(name string, of infra.Account) (*infra.Identity, error) {
+	account, err := p.account(name, "Training job "+of.Job)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	is := &infra.Identity{Annotations: map[string]pulumi.StringOutput{
+		"iam.gke.io/gcp-service-account": account.Email}}
 	for _, role := range p.g.JobRoles {
-		m, err := p.grant("job", account, role)
+		m, err := p.grant(name, account, role)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		p.ready = append(p.ready, m)
+		is.Ready = append(is.Ready, m)
 	}
 	if p.bucket != nil {
-		if err := p.openBucket(account); err != nil {
-			return err
+		member, err := p.openBucket(name, account)
+		if err != nil {
+			return nil, err
 		}
+		is.Ready = append(is.Ready, member)
 	}
-	m, err := serviceaccount.NewIAMMember(p.ctx, "job-workloadIdentityUser", &serviceaccount.IAMMemberArgs{
+	m, err := serviceaccount.NewIAMMember(p.ctx, p.Child(name+"-workloadIdentityUser"), &serviceaccount.IAMMemberArgs{
 		ServiceAccountId: account.Name,
 		Role:             pulumi.String("roles/iam.workloadIdentityUser"),
-		Member: pulumi.String(fmt.Sprintf("serviceAccount:%s[%s/%s]", p.workloadPool(),
-			p.s.Platform.Namespace, manifest.AccountName(j))),
+		Member:           pulumi.String(fmt.Sprintf("serviceAccount:%s[%s/%s]", p.workloadPool(), of.Namespace, of.Name)),
 	},
 		// the first cluster of a project creates the identity pool
 		p.options(pulumi.DependsOn([]pulumi.Resource{p.cluster})))
-	p.ready = append(p.ready, m)
-	p.identity = map[string]pulumi.StringOutput{"iam.gke.io/gcp-service-account": account.Email}
-	return err
+	is.Ready = append(is.Ready, m)
+	return is, err
 }
 
 func (p *parts) workloadPool() string { return p.g.Project + ".svc.id.goog" }
 
 func (p *parts) account(name, description string) (*serviceaccount.Account, error) {
-	return serviceaccount.NewAccount(p.ctx, name, &serviceaccount.AccountArgs{
+	return serviceaccount.NewAccount(p.ctx, p.Child(name), &serviceaccount.AccountArgs{
 		AccountId:   pulumi.String(p.s.Name(maxAccount, name)),
 		DisplayName: pulumi.String(description),
-		Description: pulumi.String("Of the stack " + p.s.Project + "/" + p.s.Stack + " of Pulumi"),
+		Description: pulumi.String("Of the stack " + p.ctx.Project() + "/" + p.ctx.Stack() + " of Pulumi"),
 	}, p.named(pulumi.DependsOn(p.services)))
 }
 
 // grant grants an account a role in the project.
 func (p *parts) grant(name string, account *serviceaccount.Account, role string) (*projects.IAMMember, error) {
-	return projects.NewIAMMember(p.ctx, name+"-"+strings.TrimPrefix(role, "roles/"), &projects.IAMMemberArgs{
+	return projects.NewIAMMember(p.ctx, p.Child(name+"-"+strings.TrimPrefix(role, "roles/")), &projects.IAMMemberArgs{
 		Project: pulumi.String(p.g.Project), Role: pulumi.String(role), Member: account.Member,
 	}, p.options())
 }

@@ -34,7 +34,10 @@ type network struct {
 // addNetwork creates the cluster's own network, and Cloud NAT for nodes without a public address,
 // or uses a subnet that exists already.
 func (p *parts) addNetwork() error {
-	if p.g.Subnet != nil {
+	if n := p.args.Network; n != nil {
+		p.net = &network{vpc: n.Network, subnet: n.Subnetwork, name: n.Name, pods: n.Pods, services: n.Services}
+	}
+	if p.net != nil || p.g.Subnet != nil {
 		if p.g.PrivateNodes {
 			return p.addFirewall()
 		}

@@ -75,16 +75,21 @@ func nodesOf(of settings.PoolOfGKE) *infra.Nodes {
 	return n
 }
 
+// workersOn returns the nodes of workers.
+func (p *parts) workersOn(pool string, gpus bool) *infra.Nodes {
+	on := p.s.PoolFor(pool, gpus)
+	for _, of := range p.g.AllPools() {
+		if of.Name == on {
+			return nodesOf(of)
+		}
+	}
+	return nil
+}
+
 // place sets which nodes the pods of jobs select and tolerate.
 func (p *parts) place(c *infra.Cluster) {
+	c.WorkersOn = p.workersOn
 	for _, of := range p.g.AllPools() {
-		switch {
-		case of.Name != p.s.WorkersOn():
-		case p.s.WorkerPool != "" || p.s.AsksForGPUs():
-			c.Pool = nodesOf(of)
-		default:
-			c.Workers = nodesOf(of)
-		}
 		if of.Accelerator != "" {
 			c.GPU.NodeSelector = map[string]string{gpuLabel: "true"}
 		}

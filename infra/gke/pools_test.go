@@ -77,11 +77,11 @@ spec:
 // unless there is a worker pool, and tolerate its taints; masters tolerate none of these.
 func TestPlacesOfWorkers(t *testing.T) {
 	for _, test := range []struct{ pool, want string }{
-		{"", "workers map[cloud.google.com/compute-class:cheap] cloud.google.com/compute-class=cheap:NoSchedule " +
+		{"", "map[cloud.google.com/compute-class:cheap] cloud.google.com/compute-class=cheap:NoSchedule " +
 			"elasticdl.org/pool=cheap:NoSchedule"},
 		{"arm",
-			"pool map[elasticdl.org/pool:arm] elasticdl.org/pool=arm:NoSchedule kubernetes.io/arch=arm64:NoSchedule"},
-		{"h200", "pool map[elasticdl.org/pool:h200] team=vision:NoExecute"},
+			"map[elasticdl.org/pool:arm] elasticdl.org/pool=arm:NoSchedule kubernetes.io/arch=arm64:NoSchedule"},
+		{"h200", "map[elasticdl.org/pool:h200] team=vision:NoExecute"},
 	} {
 		s := listed()
 		s.WorkerPool = test.pool
@@ -89,11 +89,7 @@ func TestPlacesOfWorkers(t *testing.T) {
 			s.Job.Worker.Limit = map[string]string{"nvidia.com/gpu": "8"}
 		}
 		_, c := record(t, s, false)
-		got, of := "pool", c.Pool
-		if of == nil {
-			got, of = "workers", c.Workers
-		}
-		if got = shown(got, of); got != test.want {
+		if got := shown(c.Workers); got != test.want {
 			t.Errorf("%q: %s, want %s", test.pool, got, test.want)
 		}
 		if len(c.Tolerations) != 1 || c.Tolerations[0].Key != workerTaint {
@@ -102,8 +98,8 @@ func TestPlacesOfWorkers(t *testing.T) {
 	}
 	s := listed()
 	s.GKE.WorkerPool = configured().GKE.WorkerPool
-	if _, c := record(t, s, false); c.Workers != nil || c.Pool != nil {
-		t.Errorf("with a worker pool: %+v, %+v", c.Workers, c.Pool)
+	if _, c := record(t, s, false); c.Workers != nil {
+		t.Errorf("with a worker pool: %+v", c.Workers)
 	}
 }
 
@@ -134,7 +130,11 @@ func TestPodsFitSomePool(t *testing.T) {
 				}
 				_, c := record(t, s, false)
 				for _, role := range []string{"master_pod_spec", "worker_pod_spec"} {
-					why := place.Unplaced(trainingjob.Placed(s.Job, c), role, asks && role == "worker_pod_spec",
+					placed, err := trainingjob.Placed(s.Job, c.Cluster, s.WorkerPool)
+					if err != nil {
+						t.Fatal(err)
+					}
+					why := place.Unplaced(placed, role, asks && role == "worker_pod_spec",
 						nodesLike(s.GKE.AllPools()))
 					if why != "" {
 						t.Errorf("pools %d, GPUs %v, older pools %v: %s %s", i, asks, older, role, why)
@@ -169,11 +169,11 @@ func TestFallbackIsEmpty(t *testing.T) {
 	want(t, find(t, all, typePool, "cheap-on-demand"), "autoscaling.totalMinNodeCount=0", "initialNodeCount=0")
 }
 
-func shown(text string, of *infra.Nodes) string {
+func shown(of *infra.Nodes) string {
 	if of == nil {
 		return "none"
 	}
-	text += fmt.Sprint(" ", of.NodeSelector)
+	text := fmt.Sprint(of.NodeSelector)
 	for _, o := range of.Tolerations {
 		text += fmt.Sprintf(" %s=%s:%s", o.Key, o.Value, o.Effect)
 	}

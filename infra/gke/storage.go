@@ -30,7 +30,7 @@ func (p *parts) addRegistry() error {
 		return p.openRegistry(&artifactregistry.RepositoryIamMemberArgs{Project: pulumi.String(project),
 			Location: pulumi.String(location), Repository: pulumi.String(name)})
 	}
-	images, err := artifactregistry.NewRepository(p.ctx, "registry", &artifactregistry.RepositoryArgs{
+	images, err := artifactregistry.NewRepository(p.ctx, p.Child("registry"), &artifactregistry.RepositoryArgs{
 		Format:       pulumi.String("DOCKER"),
 		Location:     pulumi.String(region(p.g.Location)), // a repository cannot be in a zone
 		RepositoryId: pulumi.String(p.s.Name(maxName)),
@@ -61,7 +61,7 @@ func (p *parts) addRegistry() error {
 // openRegistry lets the nodes read a repository.
 func (p *parts) openRegistry(in *artifactregistry.RepositoryIamMemberArgs) error {
 	in.Role, in.Member = pulumi.String("roles/artifactregistry.reader"), p.nodes.Member
-	m, err := artifactregistry.NewRepositoryIamMember(p.ctx, "nodes-artifactregistry.reader", in, p.options())
+	m, err := artifactregistry.NewRepositoryIamMember(p.ctx, p.Child("nodes-artifactregistry.reader"), in, p.options())
 	p.beneath = append(p.beneath, m)
 	return err
 }
@@ -86,7 +86,7 @@ func (p *parts) addFiles() error {
 	if f.Range != "" {
 		network.ReservedIpRange = pulumi.String(f.Range)
 	}
-	files, err := filestore.NewInstance(p.ctx, "filestore", &filestore.InstanceArgs{
+	files, err := filestore.NewInstance(p.ctx, p.Child("filestore"), &filestore.InstanceArgs{
 		Name:     pulumi.String(p.s.Name(maxName)),
 		Location: pulumi.String(f.Location),
 		Tier:     pulumi.String(f.Tier),

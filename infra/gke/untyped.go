@@ -31,5 +31,5 @@ type controlPlane struct {
 // otherwise the engine would start a second provider.
 func (p *parts) register(kind, name string, args pulumi.Map, r pulumi.CustomResource,
 	opts ...pulumi.ResourceOption) error {
-	return p.ctx.RegisterResource(kind, name, args, r, append(opts, pulumi.Version(sdkVersion))...)
+	return p.ctx.RegisterResource(kind, p.Child(name), args, r, append(opts, pulumi.Version(sdkVersion))...)
 }

@@ -43,12 +43,20 @@ echo "$IMAGE"`
 // them builds nothing. When a trigger replaces the command, it uses their current values.
 var whatBuilds = []string{"create", "dir", "environment"}
 
-// New registers the command that builds the image of s.Image.
-func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster,
-	opts ...pulumi.ResourceOption) (*Image, error) {
-	args, err := command(ctx.Context(), s, cluster)
+// Args has an image, and the cluster whose nodes get it.
+type Args struct {
+	settings.Image
+	// Root is the directory to which paths are relative: that of Pulumi.yaml.
+	Root    string
+	Cluster *infra.Cluster
+}
+
+// New registers the command that builds an image.
+func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOption) (*Image, error) {
+	cluster := args.Cluster
+	line, err := args.command(ctx.Context())
 	if err != nil {
-		return nil, fmt.Errorf("image.source=%s: %w", s.Image.Source, err)
+		return nil, fmt.Errorf("image.source=%s: %w", args.Source, err)
 	}
 	i := &Image{}
 	if !hasRegistry(cluster) {
@@ -56,11 +64,11 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster,
 		opts = append(opts, pulumi.DependsOn(cluster.Ready), pulumi.DeletedWith(cluster.Resource))
 	}
 	ignored := whatBuilds
-	if s.Image.Pin {
+	if args.Pin {
 		// the hash; other triggers still count, because the image may not exist elsewhere
 		ignored = append(slices.Clone(ignored), "triggers[0]")
 	}
-	made, err := local.NewCommand(ctx, "image", args, append(opts, pulumi.IgnoreChanges(ignored))...)
+	made, err := local.NewCommand(ctx, name, line, append(opts, pulumi.IgnoreChanges(ignored))...)
 	if err != nil {
 		return nil, err
 	}
@@ -73,16 +81,20 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster,
 func hasRegistry(cluster *infra.Cluster) bool { return cluster.Registry.OutputState != nil }
 
 // command returns the command that builds an image and puts it where a cluster can get it.
-func command(ctx context.Context, s *settings.Settings, cluster *infra.Cluster) (*local.CommandArgs, error) {
-	source, err := filepath.Abs(s.Path(s.Image.Source))
+func (a *Args) command(ctx context.Context) (*local.CommandArgs, error) {
+	cluster, source := a.Cluster, a.Source
+	if !filepath.IsAbs(source) {
+		source = filepath.Join(a.Root, source)
+	}
+	source, err := filepath.Abs(source)
 	if err != nil {
 		return nil, err
 	}
-	platforms := s.Image.Platforms
+	platforms := a.Platforms
 	if len(platforms) == 0 {
 		platforms = []string{defaultPlatform}
 	}
-	hash, err := Hash(ctx, source, s.Image.Base, platforms)
+	hash, err := Hash(ctx, source, a.Base, platforms)
 	if err != nil {
 		return nil, err
 	}
@@ -91,18 +103,15 @@ func command(ctx context.Context, s *settings.Settings, cluster *infra.Cluster) 
 	if info, err := os.Stat(source); err == nil && !info.IsDir() {
 		at, what = filepath.Dir(source), "./"+filepath.Base(source)
 	}
-	dir, err := infra.LocalPath(s, at)
+	dir, err := infra.LocalPath(a.Root, at)
 	if err != nil {
 		return nil, err
 	}
-	elasticdl, err := infra.Program(s, s.Image.Command, at)
+	elasticdl, err := infra.Program(a.Root, a.Command, at)
 	if err != nil {
 		return nil, err
 	}
-	name, tag := s.Image.Name, hash[:16]
-	if name == "" && s.Job != nil {
-		name = s.Job.Name
-	}
+	name, tag := a.Name, hash[:16]
 	environment := pulumi.StringMap{
 		"ELASTICDL": pulumi.String(elasticdl), "SOURCE": pulumi.String(what),
 		"PLATFORMS": pulumi.String(strings.Join(platforms, ",")),
@@ -111,8 +120,8 @@ func command(ctx context.Context, s *settings.Settings, cluster *infra.Cluster) 
 	args := &local.CommandArgs{Dir: pulumi.String(dir), Environment: environment,
 		AddPreviousOutputInEnv: pulumi.Bool(true)}
 	building := `"$ELASTICDL" zoo build --image="$IMAGE" --platform="$PLATFORMS"`
-	if s.Image.Base != "" {
-		environment["BASE"] = pulumi.String(s.Image.Base)
+	if a.Base != "" {
+		environment["BASE"] = pulumi.String(a.Base)
 		building += ` --base_image="$BASE"`
 	}
 	if !hasRegistry(cluster) {

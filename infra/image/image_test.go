@@ -57,7 +57,9 @@ func record(t *testing.T, preview bool, s *settings.Settings, cloud string,
 			cluster.Registry = registry.URL
 			cluster.Login = &settings.Login{User: "oauth2accesstoken", Command: "print-password --for me"}
 		}
-		i, err := New(ctx, s, cluster)
+		args := &Args{Image: *s.Image, Root: s.Root, Cluster: cluster}
+		args.Name = s.ImageName()
+		i, err := New(ctx, "image", args)
 		if err != nil {
 			return err
 		}

@@ -35,9 +35,26 @@ import (
 // one of this machine that is mounted there.
 const data = "/data"
 
-// New creates the cluster of valid settings.
-func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
-	p := &parts{ctx: ctx, s: s, profile: profile{*s.Minikube}}
+// ClusterArgs are the arguments of a cluster. Fields that are not set have the defaults of a
+// stack's file.
+type ClusterArgs struct {
+	infra.ClusterArgs
+	settings.Minikube
+}
+
+// OfStack returns the arguments of the cluster of a stack's valid settings.
+func OfStack(s *settings.Settings) *ClusterArgs {
+	return &ClusterArgs{ClusterArgs: infra.OfStack(s), Minikube: *s.Minikube}
+}
+
+// NewCluster creates a cluster. It requests no resource if the arguments have problems.
+func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
+	opts ...pulumi.ResourceOption) (*infra.Cluster, error) {
+	s, err := args.Settings(ctx, name, settings.CloudMinikube, func(s *settings.Settings) { s.Minikube = &args.Minikube })
+	if err != nil {
+		return nil, err
+	}
+	p := &parts{ctx: ctx, s: s, profile: profile{*s.Minikube}, Names: infra.NewNames(name, args.Alone)}
 	p.Profile = cmp.Or(p.Profile, s.Name(maxCluster))
 	if p.Data != "" {
 		// minikube would resolve it relative to its own working directory
@@ -47,7 +64,7 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 		}
 		p.Data = path
 	}
-	if err := ctx.RegisterComponentResource("elasticdl:minikube:Cluster", "minikube", p); err != nil {
+	if err := ctx.RegisterComponentResource("elasticdl:minikube:Cluster", name, p, opts...); err != nil {
 		return nil, err
 	}
 	for _, step := range []func() error{p.addCluster, p.addKubeconfig} {
@@ -64,6 +81,7 @@ const maxCluster = 40
 // parts collects the resources that have been created so far.
 type parts struct {
 	pulumi.ResourceState
+	infra.Names
 	ctx *pulumi.Context
 	s   *settings.Settings
 	profile
@@ -79,6 +97,7 @@ func (p *parts) result() *infra.Cluster {
 		return into(text, p.s.Platform.Namespace)
 	})
 	c := &infra.Cluster{
+		Settings: p.s, Component: p,
 		Name: pulumi.String(p.Profile).ToStringOutput(), ID: pulumi.Sprintf("%s/%s", p.Profile, p.cluster.ID()),
 		Kubeconfig: pulumi.ToSecret(config).(pulumi.StringOutput), Context: p.Profile, Adopted: p.Adopt,
 		Ready: []pulumi.Resource{p.cluster, p.kubeconfig},
@@ -125,7 +144,7 @@ func (p *parts) addCluster() (err error) {
 		// the owner of an adopted profile chose its flags; another profile has another script
 		opts = append(opts, pulumi.IgnoreChanges([]string{"triggers"}))
 	}
-	p.cluster, err = local.NewCommand(p.ctx, "start", &local.CommandArgs{
+	p.cluster, err = local.NewCommand(p.ctx, p.Child("start"), &local.CommandArgs{
 		Interpreter: shell, Create: pulumi.String(p.create()), Update: pulumi.String(p.update()),
 		Delete:   pulumi.String(p.delete()),
 		Triggers: pulumi.Array{pulumi.String(p.Profile), pulumi.String(p.flags())},
@@ -137,7 +156,7 @@ func (p *parts) addCluster() (err error) {
 
 // addKubeconfig registers the command that reads minikube's kubeconfig, which contains a key.
 func (p *parts) addKubeconfig() (err error) {
-	p.kubeconfig, err = local.NewCommand(p.ctx, "kubeconfig", &local.CommandArgs{
+	p.kubeconfig, err = local.NewCommand(p.ctx, p.Child("kubeconfig"), &local.CommandArgs{
 		Interpreter: shell, Create: pulumi.String(p.view()), Triggers: pulumi.Array{p.cluster.ID()},
 		Logging: local.LoggingNone, AddPreviousOutputInEnv: pulumi.Bool(false),
 	}, p.options(pulumi.DependsOn([]pulumi.Resource{p.cluster}), pulumi.AdditionalSecretOutputs([]string{"stdout"})))

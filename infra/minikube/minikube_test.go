@@ -40,7 +40,7 @@ func record(t *testing.T, preview bool, change func(*settings.Minikube)) ([]grap
 			"elasticdl-test, context: {user: elasticdl-test}}]"), "stderr": resource.NewProperty("")}
 	}
 	all, err := graph.Record(graph.Cloud{Outputs: outputs, Preview: preview}, func(ctx *pulumi.Context) (err error) {
-		if c, err = New(ctx, configured(change)); err != nil {
+		if c, err = NewCluster(ctx, "minikube", OfStack(configured(change))); err != nil {
 			return err
 		}
 		if preview { // mocks refuse unknown secrets

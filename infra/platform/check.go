@@ -30,7 +30,7 @@ const needsEFS = "expected eks.efs, where volumes on demand are directories; els
 
 // checkPodSecurity refuses a job whose pods violate the Pod Security level of the namespace.
 func checkPodSecurity(s *settings.Settings, p *settings.Problems) {
-	level := podSecurity(s)
+	level := podSecurity(s.Platform, []*job.Job{s.Job})
 	bad := map[string]bool{}
 	for _, t := range pods(s.Job) {
 		for _, complaint := range against(level, &t) {
@@ -67,17 +67,19 @@ func checkQuota(s *settings.Settings, p *settings.Problems) {
 	}
 }
 
-// podSecurity returns the level of the namespace: the one that is set, or else baseline if the
-// job's pods pass it, and privileged if not. The default is never restricted, which would also
+// podSecurity returns the level of the namespace: the one that is set, or else baseline if the pods
+// of all jobs pass it, and privileged if not. The default is never restricted, which would also
 // refuse pods that people start by hand.
-func podSecurity(s *settings.Settings) string {
-	level := cmp.Or(s.Platform.PodSecurity, baseline)
-	if s.Platform.PodSecurity == "" && slices.ContainsFunc(pods(s.Job), func(t core.PodTemplateSpec) bool {
-		return len(against(baseline, &t)) > 0
-	}) {
-		level = privileged
+func podSecurity(of settings.Platform, jobs []*job.Job) string {
+	if of.PodSecurity != "" {
+		return of.PodSecurity
 	}
-	return level
+	for _, j := range jobs {
+		if slices.ContainsFunc(pods(j), func(t core.PodTemplateSpec) bool { return len(against(baseline, &t)) > 0 }) {
+			return privileged
+		}
+	}
+	return baseline
 }
 
 // pods returns one pod template for each role of a job, and its launcher's, or none if the job is

@@ -113,7 +113,7 @@ func TestNamespaceTakesPods(t *testing.T) {
 		} else if err != nil {
 			continue
 		}
-		n := namespace("research", podSecurity(s))
+		n := namespace("research", podSecurity(s.Platform, []*job.Job{s.Job}))
 		level := n.Labels["pod-security.kubernetes.io/enforce"]
 		if level != test.level {
 			t.Errorf("%q with %q: namespace enforces %s, want %s", test.flags, test.set, level, test.level)

@@ -33,6 +33,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
@@ -40,6 +41,11 @@ import (
 type Platform struct {
 	pulumi.ResourceState
 
+	Cluster *infra.Cluster
+	// Settings has those of the cluster, with the platform's own section.
+	Settings *settings.Settings
+	// Guard guards all objects within; nil = they are neither marked nor looked up.
+	Guard     *infra.Guard
 	Provider  *kubernetes.Provider
 	Namespace string
 	// name of the claim on the shared storage; "" = none
@@ -48,38 +54,82 @@ type Platform struct {
 	Ready []pulumi.Resource
 }
 
-// New registers the platform on a cluster.
-func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) (*Platform, error) {
-	if err := s.Verify(Check); err != nil {
+// Args has the cluster of a platform, and what runs there.
+type Args struct {
+	Cluster *infra.Cluster
+	// nil = that of the cluster's arguments
+	Platform *settings.Platform
+	// Jobs lists the jobs of the platform: their pods decide on Pod Security, and must fit quotas.
+	Jobs []*job.Job
+	// Alone says that the program has no other platform: then names of resources do not contain that
+	// of the platform.
+	Alone bool
+	// Allow lists exceptions of package policy.
+	Allow []string
+	// Live reads the cluster before it is changed; nil = nothing is looked up.
+	Live infra.Live
+}
+
+// settings returns the settings of the platform, or their problems.
+func (a *Args) settings() (*settings.Settings, error) {
+	s := *a.Cluster.Settings
+	if a.Platform != nil {
+		s.Platform = *a.Platform
+		if err := s.Verify(settings.CheckPlatform); err != nil {
+			return nil, err
+		}
+	}
+	s.Policy.Allow = slices.Concat(s.Policy.Allow, a.Allow)
+	var err error
+	for _, j := range append(slices.Clone(a.Jobs), nil) {
+		s.Job = j
+		err = errors.Join(err, s.Verify(Check))
+	}
+	return &s, err
+}
+
+// New registers a platform on a cluster. A cluster may have several, in different namespaces, of
+// which one makes the objects that are not in a namespace: the others share them.
+func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOption) (*Platform, error) {
+	cluster := args.Cluster
+	s, err := args.settings()
+	if err != nil {
 		return nil, err
 	}
 	if s.Platform.NetworkPolicy && !cluster.NetPolicies {
 		return nil, errors.New("platform.networkPolicy: true: this cluster's network does not obey NetworkPolicies")
 	}
-	if err := checkShared(s, cluster); err != nil {
+	p := &Platform{Cluster: cluster, Settings: s, Namespace: s.Platform.Namespace}
+	names := infra.NewNames(name, args.Alone)
+	if args.Live != nil {
+		of := infra.Scope{Names: names, Platform: s.Platform, Jobs: args.Jobs}
+		if p.Guard, err = infra.NewGuard(ctx, of, cluster, args.Live); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkShared(s, p.Guard, cluster); err != nil {
 		return nil, err
 	}
-	p := &Platform{Namespace: s.Platform.Namespace}
 	if cluster.Volume != nil {
 		p.Claim = cluster.Volume.Claim
 	}
-	rails, err := rails(ctx, s, cluster.Guard)
+	rails, err := rails(ctx, s, p.Guard)
 	if err != nil {
 		return nil, err
 	}
-	if err := ctx.RegisterComponentResourceV2("elasticdl:platform:Platform", "platform",
-		inputs(ctx, s, cluster), p, rails,
-		pulumi.IgnoreChanges([]string{"kubeconfig"})); err != nil {
+	if err := ctx.RegisterComponentResourceV2("elasticdl:platform:Platform", name,
+		inputs(ctx, s, cluster), p, append(opts, rails,
+			pulumi.IgnoreChanges([]string{"kubeconfig"}))...); err != nil {
 		return nil, err
 	}
-	plan, err := objects(s, cluster)
+	plan, err := objects(s, args.Jobs, cluster)
 	if err != nil {
 		return nil, err
 	}
-	if p.Provider, err = provide(ctx, p, cluster, plan); err != nil {
+	if p.Provider, err = p.provide(ctx, names, plan); err != nil {
 		return nil, err
 	}
-	if err := p.register(ctx, s, cluster, plan); err != nil {
+	if err := p.register(ctx, names, plan); err != nil {
 		return nil, err
 	}
 	return p, ctx.RegisterResourceOutputs(p, pulumi.Map{"namespace": pulumi.String(p.Namespace),
@@ -90,8 +140,8 @@ func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) (*Pl
 // deleteUnreachable, with which Pulumi would forget all objects during a short failure of the
 // network. A user who knows that the cluster is deleted sets PULUMI_K8S_DELETE_UNREACHABLE for one
 // command.
-func provide(ctx *pulumi.Context, p *Platform, cluster *infra.Cluster,
-	plan []infra.Object) (*kubernetes.Provider, error) {
+func (p *Platform) provide(ctx *pulumi.Context, names infra.Names, plan []infra.Object) (*kubernetes.Provider, error) {
+	cluster := p.Cluster
 	args := pulumi.Map{
 		// otherwise an unknown kubeconfig replaces all objects
 		"clusterIdentifier": cluster.ID,
@@ -108,14 +158,14 @@ func provide(ctx *pulumi.Context, p *Platform, cluster *infra.Cluster,
 	for _, o := range plan {
 		all = append(all, o.Object)
 	}
-	looks, err := cluster.Guard.First(all)
+	looks, err := p.Guard.First(all)
 	if err != nil {
 		return nil, err
 	}
 	// kubernetes.NewProvider would store the path of this machine's kubeconfig, which other
 	// machines do not have; without one the provider reads the files that kubectl reads.
 	made := &kubernetes.Provider{}
-	return made, ctx.RegisterResource("pulumi:providers:kubernetes", "kubernetes", args, made,
+	return made, ctx.RegisterResource("pulumi:providers:kubernetes", names.Child("kubernetes"), args, made,
 		pulumi.Parent(p), pulumi.DependsOn(cluster.Ready), pulumi.Version(sdkVersion), looks)
 }
 
@@ -136,7 +186,7 @@ const (
 // namespace first, and the claim after its volume, because Pulumi waits for five minutes for a
 // claim to be bound, and then fails. Only Kueue is before the namespace: pods there may have a
 // finalizer of Kueue, which must not be deleted before them.
-func objects(s *settings.Settings, cluster *infra.Cluster) ([]infra.Object, error) {
+func objects(s *settings.Settings, jobs []*job.Job, cluster *infra.Cluster) ([]infra.Object, error) {
 	of := s.Platform
 	all := slices.Clone(cluster.Nodes)
 	add := func(name string, o runtime.Object) { all = append(all, infra.Object{Name: name, Object: o}) }
@@ -144,7 +194,7 @@ func objects(s *settings.Settings, cluster *infra.Cluster) ([]infra.Object, erro
 		add(nameOfKueue, namespace(kueueNamespace, restricted))
 	}
 	if !of.ShareNamespace {
-		add(nameNamespace, namespace(of.Namespace, podSecurity(s)))
+		add(nameNamespace, namespace(of.Namespace, podSecurity(of, jobs)))
 	}
 	classes := priorities(of.PriorityClasses)
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
@@ -195,78 +245,98 @@ func objects(s *settings.Settings, cluster *infra.Cluster) ([]infra.Object, erro
 	return all, nil
 }
 
-// register registers the objects, and Kueue after its namespace.
-func (p *Platform) register(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster,
-	plan []infra.Object) error {
-	var first []pulumi.Resource
-	options := func() []pulumi.ResourceOption {
-		return []pulumi.ResourceOption{pulumi.Parent(p), pulumi.Provider(p.Provider),
-			pulumi.DeletedWith(cluster.Resource), pulumi.DependsOn(slices.Clone(first))}
-	}
-	install := func(c infra.Chart, more ...pulumi.ResourceOption) error {
-		made, err := c.Register(ctx, append(options(), more...)...)
-		if err != nil {
-			return fmt.Errorf("register the chart %s: %w", c.Name, err)
-		}
-		first = append(first, made)
-		p.Ready = append(p.Ready, made)
-		return nil
-	}
-	for _, c := range cluster.Charts {
-		if err := install(c); err != nil {
+// registrar registers the objects of a platform, one after the other.
+type registrar struct {
+	*Platform
+	ctx   *pulumi.Context
+	names infra.Names
+	// what the next objects need
+	first []pulumi.Resource
+	// that of the claim
+	volume pulumi.CustomResource
+}
+
+// register registers the charts of the cluster and the objects, and Kueue after its namespace.
+func (p *Platform) register(ctx *pulumi.Context, names infra.Names, plan []infra.Object) error {
+	r := &registrar{Platform: p, ctx: ctx, names: names}
+	for _, c := range p.Cluster.Charts {
+		if err := r.install(c); err != nil {
 			return err
 		}
 	}
-	var volume pulumi.CustomResource
 	for i, o := range plan {
-		opts := append(options(), pulumi.IgnoreChanges(o.Kept))
-		switch {
-		case o.Name == nameClaim && volume == nil:
-			onDemand, err := keeps(ctx, cluster)
-			if err != nil {
-				return err
-			}
-			opts = append(opts, onDemand)
-		case o.Name == nameClaim:
-			// The name is known before; by using the volume's output instead, a new volume also
-			// replaces the claim.
-			name := o.Object.(*core.PersistentVolumeClaim).Spec.VolumeName
-			o.Object.(*core.PersistentVolumeClaim).Spec.VolumeName = holeVolume
-			o.Holes = map[string]pulumi.StringInput{holeVolume: volume.ID().ApplyT(func(pulumi.ID) string {
-				return name
-			}).(pulumi.StringOutput)}
-			unused, err := claimIsUnused(ctx, cluster.Guard)
-			if err != nil {
-				return err
-			}
-			// The engine must delete the claim before the volume, which cannot be deleted while a
-			// claim is bound to it.
-			opts = append(opts, unused, pulumi.ReplaceOnChanges([]string{"spec"}), pulumi.DeleteBeforeReplace(true))
-		case o.Name != nameVolume && len(o.Fixed) > 0:
-			// for volumes, Pulumi's provider knows which fields the API refuses to change
-			opts = append(opts, pulumi.ReplaceOnChanges(o.Fixed), pulumi.DeleteBeforeReplace(true))
-		}
-		made, err := infra.Register(ctx, cluster.Guard, o, opts...)
+		made, err := r.add(o)
 		if err != nil {
 			return fmt.Errorf("register %s: %w", o.Name, err)
 		}
-		p.Ready = append(p.Ready, made)
 		switch {
 		case o.Name == nameOfKueue:
-			first = append(first, made)
-			looks, err := alone(cluster.Guard)
+			r.first = append(r.first, made)
+			looks, err := alone(p.Guard)
 			if err != nil {
 				return err
 			}
-			if err := install(kueueRelease(s.Platform.Namespace, s.Platform.Queue), looks); err != nil {
+			if err := r.install(kueueRelease(p.Namespace, p.Settings.Platform.Queue), looks); err != nil {
 				return err
 			}
-		case i < len(cluster.Nodes) || o.Name == nameNamespace || o.Name == nameFlavor || o.Name == nameClusterQueue:
+		case i < len(p.Cluster.Nodes) || o.Name == nameNamespace || o.Name == nameFlavor || o.Name == nameClusterQueue:
 			// pods that wait need nodes, objects a namespace, and the next objects name these
-			first = append(first, made)
+			r.first = append(r.first, made)
 		case o.Name == nameVolume:
-			volume = made
+			r.volume = made
 		}
 	}
 	return nil
+}
+
+// options returns the options of the next resource.
+func (r *registrar) options(more ...pulumi.ResourceOption) []pulumi.ResourceOption {
+	return append([]pulumi.ResourceOption{pulumi.Parent(r.Platform), pulumi.Provider(r.Provider),
+		pulumi.DeletedWith(r.Cluster.Resource), pulumi.DependsOn(slices.Clone(r.first))}, more...)
+}
+
+// install registers a chart, which the next objects need.
+func (r *registrar) install(c infra.Chart, more ...pulumi.ResourceOption) error {
+	made, err := c.Register(r.ctx, r.names.Child(c.Name), r.options(more...)...)
+	if err != nil {
+		return fmt.Errorf("register the chart %s: %w", c.Name, err)
+	}
+	r.first = append(r.first, made)
+	r.Ready = append(r.Ready, made)
+	return nil
+}
+
+// add registers an object.
+func (r *registrar) add(o infra.Object) (*pulumi.CustomResourceState, error) {
+	opts := r.options(pulumi.IgnoreChanges(o.Kept))
+	switch {
+	case o.Name == nameClaim && r.volume == nil:
+		onDemand, err := r.keeps()
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, onDemand)
+	case o.Name == nameClaim:
+		// The name is known before; by using the volume's output instead, a new volume also
+		// replaces the claim.
+		name := o.Object.(*core.PersistentVolumeClaim).Spec.VolumeName
+		o.Object.(*core.PersistentVolumeClaim).Spec.VolumeName = holeVolume
+		o.Holes = map[string]pulumi.StringInput{holeVolume: r.volume.ID().ApplyT(func(pulumi.ID) string {
+			return name
+		}).(pulumi.StringOutput)}
+		unused, err := claimIsUnused(r.ctx, r.Guard)
+		if err != nil {
+			return nil, err
+		}
+		// The engine must delete the claim before the volume, which cannot be deleted while a
+		// claim is bound to it.
+		opts = append(opts, unused, pulumi.ReplaceOnChanges([]string{"spec"}), pulumi.DeleteBeforeReplace(true))
+	case o.Name != nameVolume && len(o.Fixed) > 0:
+		// for volumes, Pulumi's provider knows which fields the API refuses to change
+		opts = append(opts, pulumi.ReplaceOnChanges(o.Fixed), pulumi.DeleteBeforeReplace(true))
+	}
+	o.Name = r.names.Child(o.Name)
+	made, err := infra.Register(r.ctx, r.Guard, o, opts...)
+	r.Ready = append(r.Ready, made)
+	return made, err
 }

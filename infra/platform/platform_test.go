@@ -103,13 +103,17 @@ func record(t *testing.T, s *settings.Settings, preview bool,
 		if err := ctx.RegisterResource(cloudNodes, "nodes", pulumi.Map{}, &nodes); err != nil {
 			return err
 		}
-		c := &infra.Cluster{Name: pulumi.String("c").ToStringOutput(), ID: pulumi.String("the-one"),
+		c := &infra.Cluster{Settings: s, Name: pulumi.String("c").ToStringOutput(), ID: pulumi.String("the-one"),
 			Kubeconfig: made.Kubeconfig, Resource: &made, Ready: []pulumi.Resource{&made, &nodes}}
 		clusters[s.Cloud](c, made.Address)
 		for _, change := range changes {
 			change(c)
 		}
-		p, err = New(ctx, s, c)
+		args := &Args{Cluster: c, Alone: true}
+		if s.Job != nil {
+			args.Jobs = append(args.Jobs, s.Job)
+		}
+		p, err = New(ctx, "platform", args)
 		return err
 	})
 	return all, p, err

@@ -109,18 +109,18 @@ func sameCluster(s *settings.Settings, g *infra.Guard, was, now resource.Propert
 
 // keeps returns the options of a claim for which the cluster makes the volume: without the claim,
 // the data may be deleted.
-func keeps(ctx *pulumi.Context, cluster *infra.Cluster) (pulumi.ResourceOption, error) {
-	unused, err := claimIsUnused(ctx, cluster.Guard)
+func (r *registrar) keeps() (pulumi.ResourceOption, error) {
+	unused, err := claimIsUnused(r.ctx, r.Guard)
 	if err != nil {
 		return nil, err
 	}
 	var warnings []string
-	of := cluster.Volume.OnDemand
+	of := r.Cluster.Volume.OnDemand
 	if of.AccessMode == core.ReadWriteOnce {
 		warnings = []string{"existing.volume.accessMode: ReadWriteOnce: the pods of the job, and that which " +
 			"brings data, run if they are on one node: expected ReadWriteMany where there is more than one"}
 	}
-	warns, err := infra.WarnBeforeCreate(ctx, "how many nodes may use the volume", warnings)
+	warns, err := infra.WarnBeforeCreate(r.ctx, r.names.Hook("how many nodes may use the volume"), warnings)
 	return pulumi.Composite(unused, warns, pulumi.Protect(of.Protect), pulumi.DeleteBeforeReplace(true),
 		pulumi.ReplaceOnChanges([]string{"spec.storageClassName", "spec.accessModes"})), err
 }

@@ -18,8 +18,7 @@ import (
 // with their values. It reports those that do not exist, and those that are this stack's own: the
 // engine would delete these because they are no longer requested. It does the same for a claim, and
 // reports queues without Kueue, too. It checks nothing on a cluster that is not known yet.
-func checkShared(s *settings.Settings, cluster *infra.Cluster) error {
-	g := cluster.Guard
+func checkShared(s *settings.Settings, g *infra.Guard, cluster *infra.Cluster) error {
 	var found []error
 	say := func(format string, args ...any) {
 		found = append(found, fmt.Errorf(s.Project+":platform."+format, args...))

@@ -61,13 +61,15 @@ func (s *Settings) pools() (all []pool) {
 	return all
 }
 
-// WorkersOn returns the pool of the job's workers: the one that job.worker.pool names, or else the
-// first that is for workers, with GPUs if they request any, and never one of Arm machines; "" = no
+// WorkersOn returns the pool of the job's workers: see [Settings.PoolFor].
+func (s *Settings) WorkersOn() string { return s.PoolFor(s.WorkerPool, s.AsksForGPUs()) }
+
+// PoolFor returns the pool of the workers of a job: the one that it names, or else the first that
+// is for workers, with GPUs if they request any (cards), and never one of Arm machines; "" = no
 // pool is theirs alone.
-func (s *Settings) WorkersOn() string {
-	cards := s.AsksForGPUs()
-	if s.WorkerPool != "" || !cards && s.workersAnywhere() || cards && s.cardsAnywhere() {
-		return s.WorkerPool
+func (s *Settings) PoolFor(named string, cards bool) string {
+	if named != "" || !cards && s.workersAnywhere() || cards && s.cardsAnywhere() {
+		return named
 	}
 	for _, of := range s.pools() {
 		if of.workers && of.gpus > 0 == cards && !of.arm {

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"maps"
@@ -30,6 +31,8 @@ type Settings struct {
 	// name of the Pulumi project
 	Project string `json:"-"`
 	Stack   string `json:"-"`
+	// Base begins all names in the cloud; "" = elasticdl-<stack>
+	Base string `json:"-"`
 	// directory of Pulumi.yaml; paths below are relative to it
 	Root string `json:"-"`
 	// gke, eks, minikube or existing; the section of that name is set below
@@ -153,6 +156,18 @@ func (s *Settings) Patience() time.Duration {
 	return d
 }
 
+// ImageName returns the name of the stack's image in its registry.
+func (s *Settings) ImageName() string {
+	image := "model"
+	if s.Job != nil {
+		image = s.Job.Name
+	}
+	if s.Image != nil {
+		image = cmp.Or(s.Image.Name, image)
+	}
+	return image
+}
+
 // Keys that the clouds' providers read, and the stack too.
 const (
 	keyProject = "gcp:project"
@@ -175,6 +190,8 @@ type Input struct {
 	Project string
 	// Stack is the name of the stack.
 	Stack string
+	// Base is that of the settings of a cluster in a Go program: see [Settings]; "" in stacks.
+	Base string
 	// Root is the directory of Pulumi.yaml. Paths in settings are relative to it.
 	Root string
 	// Now is the time with which dates in the settings are compared.
@@ -254,6 +271,7 @@ func Read(in Input, others ...Check) (*Settings, error) {
 		tree["platform"] = map[string]any{}
 	}
 	s := defaults(cloud, in.Arch)
+	s.Base = in.Base
 	s.takePool(tree, p)
 	decode(tree, reflect.ValueOf(s).Elem(), "", p)
 	s.Project, s.Stack = in.Project, in.Stack
@@ -284,11 +302,11 @@ func given(tree any, path string) bool {
 	return tree != nil
 }
 
-// Name returns "elasticdl-<stack>-<part>" in the form that clouds accept: lower-case letters,
+// Name returns "elasticdl-<stack>-<part>", or what Base has instead of the stack's name, in the form that clouds accept: lower-case letters,
 // digits and '-', at most limit of them. A name that had to be changed ends in a hash of the
 // original, so that two stacks have different names.
 func (s *Settings) Name(limit int, parts ...string) string {
-	was := strings.Join(append([]string{"elasticdl", s.Stack}, parts...), "-")
+	was := strings.Join(append([]string{cmp.Or(s.Base, "elasticdl-"+s.Stack)}, parts...), "-")
 	name := strings.TrimRight(notInNames.ReplaceAllString(strings.ToLower(was), "-"), "-")
 	if name == was && len(name) <= limit {
 		return name

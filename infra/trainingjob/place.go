@@ -2,6 +2,7 @@ package trainingjob
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -13,17 +14,24 @@ import (
 // tolerate the taint: see trainer/runtime/manifest.
 const gpu = "nvidia.com/gpu"
 
-// Placed returns a job whose pods select and tolerate the nodes that a cluster has for them:
-// workers if a pool is named for them, pods that request GPUs, workers without GPUs if there are
-// nodes for workers, and all others if there are nodes for jobs only. Values that the job itself
+// Placed returns a job whose pods select and tolerate the nodes that a cluster has for them: workers
+// those of their pool (see [infra.Cluster]), others that request GPUs those with GPUs, and all
+// others those that are for jobs only. Values that the job itself
 // sets take precedence. The result is set in --cluster_spec_json, role by role, so that masters and
 // parameter servers stay off those nodes.
-func Placed(j *job.Job, on *infra.Cluster) *job.Job {
+func Placed(j *job.Job, on *infra.Cluster, pool string) (*job.Job, error) {
 	placed := *j
+	var workers *infra.Nodes
+	if on.WorkersOn != nil {
+		workers = on.WorkersOn(pool, asks(j.Worker))
+	}
+	if pool != "" && workers == nil {
+		return nil, fmt.Errorf("pool %s: the cluster has no pool of this name for workers", pool)
+	}
 	spec := make(map[string]map[string]any)
 	if j.ClusterSpecJSON != "" && json.Unmarshal([]byte(j.ClusterSpecJSON), &spec) != nil {
 		// the code that builds the objects reports what is wrong
-		return &placed
+		return &placed, nil
 	}
 	changed := false
 	place := func(part string, selector map[string]string, tolerations []job.Toleration) {
@@ -52,18 +60,16 @@ func Placed(j *job.Job, on *infra.Cluster) *job.Job {
 	for part, of := range map[string]job.Pod{"master_pod_spec": j.Master, "ps_pod_spec": j.PS,
 		"worker_pod_spec": j.Worker} {
 		switch {
-		case part == "worker_pod_spec" && on.Pool != nil:
-			place(part, on.Pool.NodeSelector, on.Pool.Tolerations)
-		case of.Request[gpu] != "" || of.Limit[gpu] != "":
+		case part == "worker_pod_spec" && workers != nil:
+			place(part, workers.NodeSelector, workers.Tolerations)
+		case asks(of):
 			place(part, on.GPU.NodeSelector, on.GPU.Tolerations)
-		case part == "worker_pod_spec" && on.Workers != nil:
-			place(part, on.Workers.NodeSelector, on.Workers.Tolerations)
 		default:
 			place(part, nil, on.Tolerations)
 		}
 	}
 	if !changed {
-		return &placed
+		return &placed, nil
 	}
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -71,8 +77,11 @@ func Placed(j *job.Job, on *infra.Cluster) *job.Job {
 		panic(err)
 	}
 	placed.ClusterSpecJSON = string(text)
-	return &placed
+	return &placed, nil
 }
+
+// asks reports whether pods request GPUs.
+func asks(of job.Pod) bool { return of.Request[gpu] != "" || of.Limit[gpu] != "" }
 
 func anys[T any](all []T) []any {
 	var list []any

@@ -11,6 +11,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/platform"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
@@ -18,13 +19,20 @@ import (
 
 func TestPlaced(t *testing.T) {
 	on := &infra.Cluster{GPU: infra.GPU{NodeSelector: map[string]string{"pool": "gpu"}}}
-	spot := &infra.Cluster{Workers: &infra.Nodes{NodeSelector: map[string]string{"spot": "true"},
-		Tolerations: []job.Toleration{{Key: "spot", Operator: "Exists"}}}}
+	cheap := &infra.Nodes{NodeSelector: map[string]string{"spot": "true"},
+		Tolerations: []job.Toleration{{Key: "spot", Operator: "Exists"}}}
+	spot := &infra.Cluster{WorkersOn: func(pool string, gpus bool) *infra.Nodes {
+		switch {
+		case pool == "h200":
+			return &infra.Nodes{NodeSelector: map[string]string{"pool": "h200"}}
+		case pool != "" || gpus:
+			return nil
+		}
+		return cheap
+	}}
 	jobsOnly := &infra.Cluster{GPU: on.GPU, Tolerations: []job.Toleration{{Key: "jobs", Operator: "Exists"}}}
-	both := &infra.Cluster{GPU: on.GPU, Workers: spot.Workers}
-	named := &infra.Cluster{GPU: on.GPU, Workers: spot.Workers, Pool: &infra.Nodes{
-		NodeSelector: map[string]string{"pool": "h200"}, Tolerations: []job.Toleration{{Key: "h200",
-			Operator: "Exists"}}}}
+	both := &infra.Cluster{GPU: on.GPU, WorkersOn: spot.WorkersOn}
+	named := &infra.Cluster{GPU: on.GPU, WorkersOn: spot.WorkersOn}
 	taintedGPUs := &infra.Cluster{GPU: infra.GPU{NodeSelector: on.GPU.NodeSelector,
 		Tolerations: []job.Toleration{{Key: "gpus", Operator: "Exists"}}}}
 	const plain = "--worker_resource_request=cpu=1,memory=1Gi"
@@ -64,7 +72,14 @@ func TestPlaced(t *testing.T) {
 		t.Run(test.what, func(t *testing.T) {
 			j := mnist(t, test.flags...)
 			before := *j
-			placed := Placed(j, test.on)
+			pool := ""
+			if test.on == named {
+				pool = "h200"
+			}
+			placed, err := Placed(j, test.on, pool)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if j.ClusterSpecJSON != before.ClusterSpecJSON {
 				t.Error("the job itself is changed")
 			}
@@ -105,8 +120,11 @@ func TestPlaced(t *testing.T) {
 			}
 		})
 	}
-	if text := Placed(&job.Job{ClusterSpecJSON: "["}, on).ClusterSpecJSON; text != "[" {
-		t.Errorf("what cannot be read became %s", text)
+	if j, err := Placed(&job.Job{ClusterSpecJSON: "["}, on, ""); err != nil || j.ClusterSpecJSON != "[" {
+		t.Errorf("what cannot be read became %v, %v", j, err)
+	}
+	if _, err := Placed(&job.Job{}, spot, "h100"); err == nil || !strings.Contains(err.Error(), "pool h100") {
+		t.Errorf("a pool that is not there: %v", err)
 	}
 }
 
@@ -114,9 +132,9 @@ func TestPlaced(t *testing.T) {
 // job's own policy.
 func TestBuiltImageOfAProgram(t *testing.T) {
 	run := &job.Job{Type: job.Run, Image: "pytorch/pytorch:2.9.0", ImagePullPolicy: "IfNotPresent"}
-	j, holes := (&Args{Job: run, Image: pulumi.String("built"), PullPolicy: "Never",
-		Cluster: &infra.Cluster{}}).described()
-	if j.Image != run.Image || j.AgentImage != imageHole || j.ImagePullPolicy != "IfNotPresent" || len(holes) != 1 {
+	j, holes, err := (&Args{Job: run, Image: pulumi.String("built"), PullPolicy: "Never",
+		Platform: &platform.Platform{Cluster: &infra.Cluster{}}, Identity: &infra.Identity{}}).described()
+	if err != nil || j.Image != run.Image || j.AgentImage != imageHole || j.ImagePullPolicy != "IfNotPresent" || len(holes) != 1 {
 		t.Errorf("%+v, %v", j, holes)
 	}
 }

@@ -1,6 +1,7 @@
 package trainingjob
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/platform"
 	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
@@ -23,14 +25,18 @@ const Type = "elasticdl:trainer:TrainingJob"
 
 // Args has the job, and where it runs.
 type Args struct {
-	// its namespace exists
+	// without a namespace it is in that of the platform
 	Job *job.Job
+	// Platform has the namespace of the job, and the cluster on which it runs.
+	Platform *platform.Platform
+	// Pool is the pool of the workers: see [infra.Cluster]; "" = by what they request.
+	Pool string
+	// Identity is the one in the cloud; nil = one that the cluster makes, named after the job.
+	Identity *infra.Identity
 	// nil = the image that the job names
 	Image pulumi.StringInput
 	// pull policy of that image; "" = the job's
 	PullPolicy string
-	// its Identity becomes annotations of the job's ServiceAccount: see also [Placed]
-	Cluster *infra.Cluster
 	// how long an update waits for a new job to train; 0 = it does not
 	Wait time.Duration
 	// nil = nothing waits
@@ -61,23 +67,36 @@ const (
 	annotationHole = "annotation.invalid/"
 )
 
-// New registers a job. The provider, the dependencies and DeletedWith among the options also apply
+// New registers a job, after what its platform has. The dependencies among the options also apply
 // to its objects.
 func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOption) (*TrainingJob, error) {
-	j, holes := args.described()
+	args, err := args.complete(name)
+	if err != nil {
+		return nil, err
+	}
+	on := args.Platform
+	opts = append([]pulumi.ResourceOption{pulumi.DependsOn(on.Ready), pulumi.DependsOn(args.Identity.Ready),
+		pulumi.DeletedWith(on.Cluster.Resource)}, opts...)
+	if on.Provider != nil {
+		opts = append(opts, pulumi.Provider(on.Provider))
+	}
+	j, holes, err := args.described()
+	if err != nil {
+		return nil, err
+	}
 	s, err := objects(j, args)
 	if err != nil {
 		return nil, fmt.Errorf("job %s: %w", j.Name, err)
 	}
-	if len(args.Cluster.Identity) > 0 && s.ServiceAccount == nil {
-		keys := strings.Join(slices.Sorted(maps.Keys(args.Cluster.Identity)), ", ")
+	if len(args.Identity.Annotations) > 0 && s.ServiceAccount == nil {
+		keys := strings.Join(slices.Sorted(maps.Keys(args.Identity.Annotations)), ", ")
 		message := fmt.Sprintf("job.serviceAccount=%s is not made by the stack: the job has its "+
 			"identity in the cloud if that is annotated with %s", j.ServiceAccount, keys)
 		if err := ctx.Log.Warn(message, nil); err != nil {
 			return nil, err
 		}
 	}
-	t := &TrainingJob{guard: args.Cluster.Guard}
+	t := &TrainingJob{guard: on.Guard}
 	if err := ctx.RegisterComponentResource(Type, name, t, opts...); err != nil {
 		return nil, err
 	}
@@ -103,10 +122,48 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 		"logs": t.Logs, "status": t.Status})
 }
 
+// complete returns the arguments with a namespace and an identity.
+func (a *Args) complete(name string) (*Args, error) {
+	c := *a
+	if c.Job.Namespace == "" {
+		j := *c.Job
+		j.Namespace = a.Platform.Namespace
+		c.Job = &j
+	}
+	if c.Identity != nil {
+		return &c, nil
+	}
+	c.Identity = &infra.Identity{}
+	if identify := a.Platform.Cluster.Identify; identify != nil {
+		is, err := identify(name, Account(c.Job))
+		if err != nil {
+			return nil, fmt.Errorf("the identity of job %s: %w", c.Job.Name, err)
+		}
+		c.Identity = is
+	}
+	return &c, nil
+}
+
+// Pulled returns the image of the job's pods, and its pull policy; "" = any.
+func (a *Args) Pulled() (image pulumi.StringInput, policy string) {
+	if a.Image != nil {
+		return a.Image, a.PullPolicy
+	}
+	return pulumi.String(cmp.Or(a.Job.AgentImage, a.Job.Image)), a.Job.ImagePullPolicy
+}
+
+// Account returns the ServiceAccount of a job.
+func Account(j *job.Job) infra.Account {
+	return infra.Account{Job: j.Name, Namespace: j.Namespace, Name: manifest.AccountName(j)}
+}
+
 // described returns the job with placeholders for values that are not known yet, and those values.
-func (a *Args) described() (*job.Job, map[string]pulumi.StringInput) {
-	j := Placed(a.Job, a.Cluster)
-	if b := a.Cluster.Bucket; b != nil {
+func (a *Args) described() (*job.Job, map[string]pulumi.StringInput, error) {
+	j, err := Placed(a.Job, a.Platform.Cluster, a.Pool)
+	if err != nil {
+		return nil, nil, fmt.Errorf("job %s: %w", a.Job.Name, err)
+	}
+	if b := a.Platform.Cluster.Bucket; b != nil {
 		j = settings.Located(j, b.Assumed, b.Name)
 	}
 	holes := make(map[string]pulumi.StringInput)
@@ -117,10 +174,10 @@ func (a *Args) described() (*job.Job, map[string]pulumi.StringInput) {
 	if a.PullPolicy != "" && !j.Runs() {
 		j.ImagePullPolicy = a.PullPolicy
 	}
-	for key, value := range a.Cluster.Identity {
+	for key, value := range a.Identity.Annotations {
 		holes[annotationHole+key] = value
 	}
-	return j, holes
+	return j, holes, nil
 }
 
 // objects returns the objects of a job, and what Pulumi must do with them.
@@ -145,7 +202,7 @@ func objects(j *job.Job, args *Args) (*manifest.Submission, error) {
 		v1.SetMetaDataAnnotation(&service.ObjectMeta, skipAwait, "true")
 	}
 	if s.ServiceAccount != nil {
-		for key := range args.Cluster.Identity {
+		for key := range args.Identity.Annotations {
 			v1.SetMetaDataAnnotation(&s.ServiceAccount.ObjectMeta, key, annotationHole+key)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/platform"
 	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/flags"
 	"github.com/elasticdl/elasticdl/test/graph"
@@ -84,10 +85,10 @@ func try(preview bool, j *job.Job, change func(*Args)) ([]graph.Resource, error)
 			}
 		}
 		args := &Args{
-			Job: j, Image: b.Stdout, Cluster: &infra.Cluster{
-				Identity: map[string]pulumi.StringOutput{"iam.gke.io/gcp-service-account": b.Email},
-				GPU:      infra.GPU{NodeSelector: map[string]string{"elasticdl/pool": "gpu"}},
-			},
+			Job: j, Image: b.Stdout, Platform: &platform.Platform{Cluster: &infra.Cluster{
+				GPU: infra.GPU{NodeSelector: map[string]string{"elasticdl/pool": "gpu"}}}},
+			Identity: &infra.Identity{Annotations: map[string]pulumi.StringOutput{
+				"iam.gke.io/gcp-service-account": b.Email}},
 		}
 		change(args)
 		made, err := New(ctx, "test-mnist", args, pulumi.Provider(&p),
@@ -106,7 +107,7 @@ func TestGolden(t *testing.T) {
 	graph.Golden(t, "preview", record(t, true, as))
 	graph.Golden(t, "up", record(t, false, as))
 	graph.Golden(t, "plain", record(t, false, func(a *Args) {
-		*a = Args{Cluster: &infra.Cluster{}, Job: mnist(t, "--service_account=elasticdl",
+		*a = Args{Platform: &platform.Platform{Cluster: &infra.Cluster{}}, Job: mnist(t, "--service_account=elasticdl",
 			"--worker_resource_request=cpu=1,memory=1Gi")}
 	}))
 }
@@ -191,10 +192,10 @@ func TestWhatAChangeChanges(t *testing.T) {
 			a.Job.NumEpochs = 3
 		}, []string{"test-mnist data", "test-mnist-master spec.template"}},
 		{"where GPUs are", func(a *Args) {
-			a.Cluster.GPU.NodeSelector = nil
+			a.Platform.Cluster.GPU.NodeSelector = nil
 		}, []string{"test-mnist data", "test-mnist-master spec.template"}},
 		{"the identity", func(a *Args) {
-			a.Cluster.Identity = map[string]pulumi.StringOutput{
+			a.Identity.Annotations = map[string]pulumi.StringOutput{
 				"iam.gke.io/gcp-service-account": pulumi.String("b").ToStringOutput()}
 		}, []string{"test-mnist metadata"}},
 	} {
@@ -268,7 +269,7 @@ func TestBucketOfAccount(t *testing.T) {
 	for _, preview := range []bool{true, false} {
 		all := record(t, preview, func(a *Args) {
 			a.Image = nil // so that a preview knows all
-			a.Cluster.Bucket = &infra.Bucket{Store: settings.Store{Scheme: "s3", Name: real}, Assumed: assumed}
+			a.Platform.Cluster.Bucket = &infra.Bucket{Store: settings.Store{Scheme: "s3", Name: real}, Assumed: assumed}
 			a.Job.TrainingData = "s3://" + assumed + "/mnist/train?region=us-west-2"
 			a.Job.CheckpointDir, a.Job.Envs = "s3://"+assumed+"/c", map[string]string{"D": "s3://" + assumed + "/d"}
 			a.Job.CheckpointSteps = 10
