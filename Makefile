@@ -14,12 +14,12 @@ LINT       := $(GO) tool -modfile=tools/lint/go.mod
 MODULES    := . test/browser tools/lint tools/gen tools/kubernetes tools/kubernetes/kueue tools/kubernetes/karpenter tools/pulumi tools/pulumi/language
 # `make test` leaves out packages that link Pulumi, whose SDKs take minutes to compile, and whole
 # jobs: test-infra and test-jobs have these.
-QUICK       = $$($(GO) list ./... | grep -vE '/elasticdl/(infra|stacks|test/(graph|local|provider))(/|$$)')
+QUICK       = $$($(GO) list ./... | grep -vE '/elasticdl/(infra|stacks|examples/clusters|test/(graph|local|provider))(/|$$)')
 # Tests of memory run without the race detector, which uses memory of its own.
 MEMORY      = $$(grep -rl --include='*_test.go' '^//go:build .*!race' cmd trainer test | xargs -n1 dirname | sort -u | sed 's|^|./|')
 # Says what a run of tests has skipped, and what took longest.
 REPORT     := $(GO) run ./test/report
-INFRA      := ./infra/... ./stacks/... ./test/graph/... ./test/provider/... ./test/sdk/...
+INFRA      := ./infra/... ./stacks/... ./examples/clusters ./test/graph/... ./test/provider/... ./test/sdk/...
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME   ?= 10s
 SEED       ?= 1

@@ -57,7 +57,7 @@ type Guard struct {
 	plan []*unstructured.Unstructured
 }
 
-// Scope is what a guard knows of the objects that it guards.
+// Scope has what a guard must know of the objects that it guards.
 type Scope struct {
 	Names    Names
 	Platform settings.Platform

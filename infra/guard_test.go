@@ -120,8 +120,9 @@ func TestRunningIn(t *testing.T) {
 	} {
 		_, err := graph.Record(graph.Cloud{}, func(ctx *pulumi.Context) error {
 			live := &one{object: test.object}
-			g := &Guard{ctx: ctx, live: live, cluster: &Cluster{Settings: &settings.Settings{Now: time.Date(2026, 11, 21, 12, 0, 0, 0,
-				time.UTC)}}, of: Scope{Jobs: []*job.Job{{Name: "test", Namespace: "training"}}}}
+			of := &settings.Settings{Now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
+			g := &Guard{ctx: ctx, live: live, cluster: &Cluster{Settings: of},
+				of: Scope{Jobs: []*job.Job{{Name: "test", Namespace: "training"}}}}
 			if got := g.RunningIn("a kubeconfig"); got != test.want {
 				t.Errorf("%s: %q, want %q", test.name, got, test.want)
 			}

@@ -146,7 +146,7 @@ var confined = []struct{ path, to, why string }{
 	{"sigs.k8s.io/", "trainer/runtime/kube trainer/runtime/manifest infra",
 		"objects of Kubernetes are written in one place"},
 	{"github.com/google/go-containerregistry", "trainer/runtime/image", "images are made in one place"},
-	{"github.com/pulumi/", "infra stacks", "nothing that runs in a pod links Pulumi"},
+	{"github.com/pulumi/", "infra stacks examples/clusters", "nothing that runs in a pod links Pulumi"},
 	{"os/exec", "trainer/runtime/local trainer/run/program trainer/runtime/image infra/image stacks",
 		"only the runtime starts roles, users' programs are processes, and images need a compiler"},
 	{"google.golang.org/grpc", "trainer/wire trainer/wire/rpc trainer/wire/membership " +
@@ -167,7 +167,7 @@ var confined = []struct{ path, to, why string }{
 	{"github.com/charmbracelet/", "cmd", "views are the command's"},
 	{module + "/cmd", "cmd examples", "the command is on top"},
 	{module + "/stacks", "", "the stacks are on top"},
-	{module + "/infra", "infra stacks", "trainer and infra meet only in job.Job"},
+	{module + "/infra", "infra stacks examples/clusters", "trainer and infra meet only in job.Job"},
 }
 
 // pureFiles are the pure parts of packages that are not.

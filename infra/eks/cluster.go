@@ -31,7 +31,8 @@ func (p *parts) addCluster() error {
 	if err != nil {
 		return err
 	}
-	supported, err := infra.NewHook(p.ctx, p.Hook("support of Kubernetes by Amazon"), func(*pulumi.ResourceHookArgs) error {
+	name := p.Hook("support of Kubernetes by Amazon")
+	supported, err := infra.NewHook(p.ctx, name, func(*pulumi.ResourceHookArgs) error {
 		if p.version.refused != "" {
 			return errors.New(p.version.refused)
 		}
@@ -187,7 +188,8 @@ func (p *parts) addon(name string, args eks.AddonArgs, wait ...pulumi.ResourceOp
 	args.ResolveConflictsOnCreate = pulumi.String("OVERWRITE")
 	args.ResolveConflictsOnUpdate = pulumi.String("OVERWRITE")
 	args.Tags = p.tags(p.name)
-	return eks.NewAddon(p.ctx, p.Child(name), &args, p.options(append(wait, pulumi.IgnoreChanges([]string{"addonVersion"}))...))
+	opts := append(wait, pulumi.IgnoreChanges([]string{"addonVersion"}))
+	return eks.NewAddon(p.ctx, p.Child(name), &args, p.options(opts...))
 }
 
 // kubeconfig returns a kubeconfig that names a command that gets a token, and contains no token.

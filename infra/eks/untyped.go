@@ -26,7 +26,8 @@ type untyped struct {
 
 func (p *parts) register(token, name string, inputs pulumi.Map, opts ...pulumi.ResourceOption) (*untyped, error) {
 	var r untyped
-	return &r, p.ctx.RegisterResource(token, p.Child(name), inputs, &r, p.options(append(opts, pulumi.Version(version))...))
+	opts = append(opts, pulumi.Version(version))
+	return &r, p.ctx.RegisterResource(token, p.Child(name), inputs, &r, p.options(opts...))
 }
 
 // invoke reads an existing resource by its ID into a struct.

@@ -39,7 +39,8 @@ func OfStack(s *settings.Settings) *ClusterArgs {
 
 // NewCluster returns the cluster of a context. It asks the cluster for its identity.
 func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs) (*infra.Cluster, error) {
-	s, err := args.Settings(ctx, name, settings.CloudExisting, func(s *settings.Settings) { s.Existing = &args.Existing })
+	set := func(s *settings.Settings) { s.Existing = &args.Existing }
+	s, err := args.Settings(ctx, name, settings.CloudExisting, set)
 	if err != nil {
 		return nil, err
 	}

@@ -43,8 +43,8 @@ clusters: [{name: a, cluster: {server: "https://a.example"}}, {name: b, cluster:
 contexts: [{name: prod, context: {cluster: a}}, {name: lab, context: {cluster: b}},
   {name: again, context: {cluster: a}}]}`
 
-// found returns what NewCluster finds by a kubeconfig, and the identity of the cluster. It fails the
-// test if NewCluster requests a resource.
+// found returns what NewCluster finds by a kubeconfig, and the identity of the cluster. It fails
+// the test if NewCluster requests a resource.
 func found(t *testing.T, config string, there clusters, x settings.Existing) (c *infra.Cluster, id string, err error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config")

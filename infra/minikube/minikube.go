@@ -50,7 +50,8 @@ func OfStack(s *settings.Settings) *ClusterArgs {
 // NewCluster creates a cluster. It requests no resource if the arguments have problems.
 func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
 	opts ...pulumi.ResourceOption) (*infra.Cluster, error) {
-	s, err := args.Settings(ctx, name, settings.CloudMinikube, func(s *settings.Settings) { s.Minikube = &args.Minikube })
+	set := func(s *settings.Settings) { s.Minikube = &args.Minikube }
+	s, err := args.Settings(ctx, name, settings.CloudMinikube, set)
 	if err != nil {
 		return nil, err
 	}

@@ -20,13 +20,15 @@
 package platform
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 
 	core "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	kube "k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/pulumi/pulumi-kubernetes/sdk/v4/go/kubernetes"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
@@ -61,8 +63,8 @@ type Args struct {
 	Platform *settings.Platform
 	// Jobs lists the jobs of the platform: their pods decide on Pod Security, and must fit quotas.
 	Jobs []*job.Job
-	// Alone says that the program has no other platform: then names of resources do not contain that
-	// of the platform.
+	// Alone says that the program has no other platform: then names of resources do not contain
+	// that of the platform.
 	Alone bool
 	// Allow lists exceptions of package policy.
 	Allow []string
@@ -70,29 +72,49 @@ type Args struct {
 	Live infra.Live
 }
 
-// settings returns the settings of the platform, or their problems.
-func (a *Args) settings() (*settings.Settings, error) {
+// Complete returns the job of a Go program with all defaults, or its problems on this platform: see
+// [settings.Settings.Complete]. The jobs of stacks are complete.
+func (p *Platform) Complete(j *job.Job, pool string) (*job.Job, error) {
+	return complete(p.Settings, j, pool)
+}
+
+func complete(s *settings.Settings, j *job.Job, pool string) (*job.Job, error) {
+	if s == nil || s.Base == "" {
+		return j, nil
+	}
+	return s.Complete(j, pool, runtime.GOARCH)
+}
+
+// settings returns the settings of the platform and its jobs, or their problems.
+func (a *Args) settings() (of *settings.Settings, jobs []*job.Job, err error) {
 	s := *a.Cluster.Settings
 	if a.Platform != nil {
 		s.Platform = *a.Platform
 		if err := s.Verify(settings.CheckPlatform); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	s.Policy.Allow = slices.Concat(s.Policy.Allow, a.Allow)
-	var err error
-	for _, j := range append(slices.Clone(a.Jobs), nil) {
-		s.Job = j
-		err = errors.Join(err, s.Verify(Check))
+	s.Policy.Allow, s.Job = slices.Concat(s.Policy.Allow, a.Allow), nil
+	err = s.Verify(Check)
+	for _, j := range a.Jobs {
+		known := *j
+		known.Image = cmp.Or(j.Image, manifest.App) // the program may build it later
+		j, wrong := complete(&s, &known, "")
+		if wrong == nil {
+			with := s
+			with.Job = j
+			wrong = with.Verify(Check)
+		}
+		jobs, err = append(jobs, j), errors.Join(err, wrong)
 	}
-	return &s, err
+	return &s, jobs, err
 }
 
 // New registers a platform on a cluster. A cluster may have several, in different namespaces, of
 // which one makes the objects that are not in a namespace: the others share them.
 func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOption) (*Platform, error) {
 	cluster := args.Cluster
-	s, err := args.settings()
+	s, jobs, err := args.settings()
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +124,7 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 	p := &Platform{Cluster: cluster, Settings: s, Namespace: s.Platform.Namespace}
 	names := infra.NewNames(name, args.Alone)
 	if args.Live != nil {
-		of := infra.Scope{Names: names, Platform: s.Platform, Jobs: args.Jobs}
+		of := infra.Scope{Names: names, Platform: s.Platform, Jobs: jobs}
 		if p.Guard, err = infra.NewGuard(ctx, of, cluster, args.Live); err != nil {
 			return nil, err
 		}
@@ -122,7 +144,7 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 			pulumi.IgnoreChanges([]string{"kubeconfig"}))...); err != nil {
 		return nil, err
 	}
-	plan, err := objects(s, args.Jobs, cluster)
+	plan, err := objects(s, jobs, cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +176,7 @@ func (p *Platform) provide(ctx *pulumi.Context, names infra.Names, plan []infra.
 	if cluster.Context != "" {
 		args["context"] = pulumi.String(cluster.Context)
 	}
-	var all []runtime.Object
+	var all []kube.Object
 	for _, o := range plan {
 		all = append(all, o.Object)
 	}
@@ -189,7 +211,7 @@ const (
 func objects(s *settings.Settings, jobs []*job.Job, cluster *infra.Cluster) ([]infra.Object, error) {
 	of := s.Platform
 	all := slices.Clone(cluster.Nodes)
-	add := func(name string, o runtime.Object) { all = append(all, infra.Object{Name: name, Object: o}) }
+	add := func(name string, o kube.Object) { all = append(all, infra.Object{Name: name, Object: o}) }
 	if of.Queue != nil && of.Queue.Install {
 		add(nameOfKueue, namespace(kueueNamespace, restricted))
 	}

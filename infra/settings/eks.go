@@ -69,8 +69,8 @@ func (e *EKS) check(s *Settings, in Input, p *Problems) {
 			return strings.HasSuffix(other, "/"+found[1])
 		}), path, "%s: a policy before it has the same name", arn)
 	}
-	p.Check(s.Job != nil || s.Base != "" || len(e.JobPolicies) == 0, at+"jobPolicies", "there is no job that would have them: "+
-		"remove these, or add the section job")
+	p.Check(s.Job != nil || s.Base != "" || len(e.JobPolicies) == 0, at+"jobPolicies", "there is no job that would "+
+		"have them: remove these, or add the section job")
 	p.Check(len(e.JobPolicies) <= maxPolicies, at+"jobPolicies", "%d policies: expected at most %d",
 		len(e.JobPolicies), maxPolicies)
 	p.Check(slices.Contains(retentions, e.LogRetentionDays), at+"logRetentionDays", "%d: expected %s",

@@ -3,39 +3,118 @@ package settings
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
 // Cluster returns the settings of a cluster that a Go program describes, instead of a stack's file,
-// with the problems that a file with the same values would have. Values that are not set have the
-// defaults of a file, except for true: false is false. The program has its jobs elsewhere. Of has
-// the cluster, and in everything else but the configuration.
+// or the problems that a file with the same values would have. Values that are not set have the
+// defaults of a file, except for true: false is false. The program has its jobs elsewhere: see
+// [Settings.Complete]. All but the configuration is in the input.
 func Cluster(in Input, of *Settings) (*Settings, error) {
-	text, err := json.Marshal(of)
+	config, err := configOf(in.Project, of, nil)
 	if err != nil {
-		return nil, fmt.Errorf("write the settings of %s: %w", in.Project, err)
+		return nil, err
 	}
-	var tree map[string]any
-	if err := json.Unmarshal(text, &tree); err != nil {
-		return nil, fmt.Errorf("read the settings of %s: %w", in.Project, err)
-	}
-	in.Config = map[string]string{}
-	for key, value := range tree {
-		if value, set := pruned(value); set {
-			if in.Config[in.Project+":"+key], err = asConfig(value); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if of.GKE != nil {
-		in.Config[keyProject] = of.GKE.Project
-	}
-	if of.EKS != nil {
-		in.Config[keyRegion], in.Config[keyProfile] = of.EKS.Region, of.EKS.Profile
-	}
+	in.Config = config
 	return Parse(in)
 }
 
-// pruned returns a value without what is not set in it, and whether anything is.
+// Complete returns a job that a Go program describes, beginning with [job.Default], with the values
+// that follow from others, or the problems that it has on a cluster of these settings. Its workers
+// are on the pool of that name; "" = by what they request.
+func (s *Settings) Complete(j *job.Job, pool, arch string) (*job.Job, error) {
+	config, err := configOf(s.Project, s, &jobOn{j, pool})
+	if err != nil {
+		return nil, err
+	}
+	is, err := Parse(Input{Project: s.Project, Stack: s.Stack, Base: s.Base, Root: s.Root, Now: s.Now, Arch: arch,
+		Config: config})
+	if err != nil {
+		return nil, err
+	}
+	return is.Job, nil
+}
+
+// jobOn is a job with the pool of its workers.
+type jobOn struct {
+	*job.Job
+	pool string
+}
+
+// configOf returns settings as a configuration, without what is not set.
+func configOf(project string, of *Settings, with *jobOn) (map[string]string, error) {
+	tree, err := treeOf(of)
+	if err != nil {
+		return nil, fmt.Errorf("write the settings of %s: %w", project, err)
+	}
+	delete(tree, "job")
+	if with != nil {
+		fields, err := treeOf(with.Job)
+		if err != nil {
+			return nil, fmt.Errorf("write job %s: %w", with.Name, err)
+		}
+		usual, err := treeOf(job.DefaultOf(with.Type))
+		if err != nil {
+			return nil, err
+		}
+		changed(fields, usual)
+		if worker, ok := fields["worker"].(map[string]any); ok && with.pool != "" {
+			worker["pool"] = with.pool
+		}
+		tree["job"] = fields
+	}
+	config := map[string]string{}
+	for key, value := range tree {
+		value, set := pruned(value)
+		if !set {
+			continue
+		}
+		text, ok := value.(string)
+		if !ok {
+			is, err := json.Marshal(value)
+			if err != nil {
+				return nil, fmt.Errorf("write %s: %w", key, err)
+			}
+			text = string(is)
+		}
+		config[project+":"+key] = text
+	}
+	if of.GKE != nil {
+		config[keyProject] = of.GKE.Project
+	}
+	if of.EKS != nil {
+		config[keyRegion], config[keyProfile] = of.EKS.Region, of.EKS.Profile
+	}
+	return config, nil
+}
+
+// treeOf returns a value as JSON has it.
+func treeOf(v any) (tree map[string]any, err error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return tree, json.Unmarshal(text, &tree)
+}
+
+// changed removes the values that a tree has in common with another.
+func changed(tree, usual map[string]any) {
+	for key, value := range tree {
+		section, ok := value.(map[string]any)
+		of, both := usual[key].(map[string]any)
+		switch {
+		case reflect.DeepEqual(value, usual[key]):
+			delete(tree, key)
+		case ok && both:
+			changed(section, of)
+		}
+	}
+}
+
+// pruned returns a value without what is not set in it, and whether anything is. Sections that are
+// there stay, for their defaults.
 func pruned(v any) (any, bool) {
 	switch v := v.(type) {
 	case nil:
@@ -48,14 +127,13 @@ func pruned(v any) (any, bool) {
 		kept := map[string]any{}
 		for key, e := range v {
 			e, set := pruned(e)
-			// a section that is there has the defaults of that section
 			if _, section := e.(map[string]any); set || section {
 				kept[key] = e
 			}
 		}
 		return kept, len(kept) > 0
 	case []any:
-		var kept []any
+		kept := []any{}
 		for _, e := range v {
 			e, _ := pruned(e)
 			kept = append(kept, e)
@@ -63,13 +141,4 @@ func pruned(v any) (any, bool) {
 		return kept, len(kept) > 0
 	}
 	return v, true
-}
-
-// asConfig returns a value as the engine passes it: texts as they are, all else as JSON.
-func asConfig(v any) (string, error) {
-	if text, ok := v.(string); ok {
-		return text, nil
-	}
-	text, err := json.Marshal(v)
-	return string(text), err
 }

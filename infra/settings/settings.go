@@ -302,9 +302,9 @@ func given(tree any, path string) bool {
 	return tree != nil
 }
 
-// Name returns "elasticdl-<stack>-<part>", or what Base has instead of the stack's name, in the form that clouds accept: lower-case letters,
-// digits and '-', at most limit of them. A name that had to be changed ends in a hash of the
-// original, so that two stacks have different names.
+// Name returns "elasticdl-<stack>-<part>", or what Base has instead of the stack's name, in the
+// form that clouds accept: lower-case letters, digits and '-', at most limit of them. A name that
+// had to be changed ends in a hash of the original, so that two stacks have different names.
 func (s *Settings) Name(limit int, parts ...string) string {
 	was := strings.Join(append([]string{cmp.Or(s.Base, "elasticdl-"+s.Stack)}, parts...), "-")
 	name := strings.TrimRight(notInNames.ReplaceAllString(strings.ToLower(was), "-"), "-")

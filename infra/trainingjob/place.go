@@ -14,11 +14,11 @@ import (
 // tolerate the taint: see trainer/runtime/manifest.
 const gpu = "nvidia.com/gpu"
 
-// Placed returns a job whose pods select and tolerate the nodes that a cluster has for them: workers
-// those of their pool (see [infra.Cluster]), others that request GPUs those with GPUs, and all
-// others those that are for jobs only. Values that the job itself
-// sets take precedence. The result is set in --cluster_spec_json, role by role, so that masters and
-// parameter servers stay off those nodes.
+// Placed returns a job whose pods select and tolerate the nodes that a cluster has for them:
+// workers those of their pool (see [infra.Cluster]), others that request GPUs those with GPUs, and
+// all others those that are for jobs only. Values that the job itself sets take precedence. The
+// result is set in --cluster_spec_json, role by role, so that masters and parameter servers stay
+// off those nodes.
 func Placed(j *job.Job, on *infra.Cluster, pool string) (*job.Job, error) {
 	placed := *j
 	var workers *infra.Nodes

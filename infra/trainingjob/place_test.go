@@ -134,7 +134,8 @@ func TestBuiltImageOfAProgram(t *testing.T) {
 	run := &job.Job{Type: job.Run, Image: "pytorch/pytorch:2.9.0", ImagePullPolicy: "IfNotPresent"}
 	j, holes, err := (&Args{Job: run, Image: pulumi.String("built"), PullPolicy: "Never",
 		Platform: &platform.Platform{Cluster: &infra.Cluster{}}, Identity: &infra.Identity{}}).described()
-	if err != nil || j.Image != run.Image || j.AgentImage != imageHole || j.ImagePullPolicy != "IfNotPresent" || len(holes) != 1 {
+	if err != nil || j.Image != run.Image || j.AgentImage != imageHole || j.ImagePullPolicy != "IfNotPresent" ||
+		len(holes) != 1 {
 		t.Errorf("%+v, %v", j, holes)
 	}
 }

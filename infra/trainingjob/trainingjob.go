@@ -25,7 +25,8 @@ const Type = "elasticdl:trainer:TrainingJob"
 
 // Args has the job, and where it runs.
 type Args struct {
-	// without a namespace it is in that of the platform
+	// Job is complete in a stack. In other programs it begins with [job.Default]: see
+	// [platform.Platform.Complete].
 	Job *job.Job
 	// Platform has the namespace of the job, and the cluster on which it runs.
 	Platform *platform.Platform
@@ -125,11 +126,15 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 // complete returns the arguments with a namespace and an identity.
 func (a *Args) complete(name string) (*Args, error) {
 	c := *a
-	if c.Job.Namespace == "" {
-		j := *c.Job
-		j.Namespace = a.Platform.Namespace
-		c.Job = &j
+	j := *a.Job
+	if a.Image != nil {
+		*settings.BuiltImage(&j) = imageHole
 	}
+	is, err := a.Platform.Complete(&j, a.Pool)
+	if err != nil {
+		return nil, err
+	}
+	c.Job = is
 	if c.Identity != nil {
 		return &c, nil
 	}

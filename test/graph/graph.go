@@ -231,3 +231,24 @@ func Await(ctx *pulumi.Context, o pulumi.Output, use func(value any)) {
 		}
 	}()
 }
+
+// Apart checks that no two resources have the same name in the program, and no two of a type the
+// same value of one of the inputs.
+func Apart(t testing.TB, all []Resource, inputs ...resource.PropertyKey) {
+	t.Helper()
+	seen := map[string]bool{}
+	once := func(what string) {
+		if seen[what] {
+			t.Errorf("two resources have %s", what)
+		}
+		seen[what] = true
+	}
+	for _, r := range all {
+		once(r.Type + " " + r.Name)
+		for _, key := range inputs {
+			if v := r.Inputs[key]; v.IsString() && r.Options.Parent != "" && !strings.HasPrefix(r.Type, "pulumi:") {
+				once(r.Type + " with " + string(key) + " " + v.StringValue())
+			}
+		}
+	}
+}

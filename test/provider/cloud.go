@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -62,7 +63,7 @@ func Start(t testing.TB) *Cloud {
 	}
 	c.path += string(os.PathListSeparator) + os.Getenv("PATH")
 	of := func(pkg, version string, types map[string]Type, functions map[string]func(Props) (Props, error)) *Provider {
-		p := &Provider{base: base{pkg: pkg, version: version}, cloud: c, types: types,
+		p := &Provider{base: base{pkg: pkg, version: version, mu: new(sync.Mutex)}, cloud: c, types: types,
 			functions: functions, live: map[string]*Resource{}}
 		c.debug = append(c.debug, fmt.Sprintf("%s:%d", pkg, serve(t, p)))
 		return p
@@ -70,7 +71,7 @@ func Start(t testing.TB) *Cloud {
 	c.Google = of("gcp", "7.38.0", google, googleFunctions())
 	c.Amazon = of("aws", "6.83.0", amazon, amazonFunctions(c))
 	c.Commands = of("command", "1.2.1", commands, nil)
-	c.Kubernetes = &Kubernetes{base: base{pkg: "kubernetes", version: "4.24.0"}, cloud: c,
+	c.Kubernetes = &Kubernetes{base: base{pkg: "kubernetes", version: "4.24.0", mu: new(sync.Mutex)}, cloud: c,
 		clusters: map[string]*apiServer{}, admins: map[string]int{}, started: map[string]string{}}
 	c.debug = append(c.debug, fmt.Sprintf("kubernetes:%d", serve(t, c.Kubernetes)))
 	return c

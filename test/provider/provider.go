@@ -89,7 +89,7 @@ type base struct {
 	pulumirpc.UnimplementedResourceProviderServer
 	pkg, version string
 
-	mu    sync.Mutex // held while a call is answered
+	mu    *sync.Mutex // held while a call is answered
 	calls []Call
 }
 

@@ -1,0 +1,87 @@
+package eks
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/test/graph"
+)
+
+// several returns the resources of two clusters of one program, each with two jobs.
+func several(t *testing.T, change func(name string, args *ClusterArgs)) []graph.Resource {
+	t.Helper()
+	all, err := graph.Record(graph.Cloud{Call: call, Outputs: outputs, Config: map[string]string{
+		"aws:region": "us-west-2"}}, func(ctx *pulumi.Context) error {
+		for _, name := range []string{"blue", "green"} {
+			s := own()
+			args := &ClusterArgs{ClusterArgs: infra.ClusterArgs{Platform: settings.Platform{Namespace: "training"},
+				Images: []string{"digits", "fashion"}}, EKS: *s.EKS}
+			change(name, args)
+			c, err := NewCluster(ctx, name, args)
+			if err != nil {
+				return err
+			}
+			for _, j := range []string{"digits", "fashion"} {
+				of := infra.Account{Job: j, Namespace: "training", Name: "elasticdl-" + j}
+				if _, err := c.Identify(j, of); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Clusters of one program, and their jobs, share no name: neither in the program nor in the
+// account.
+func TestSeveralClusters(t *testing.T) {
+	for _, how := range []string{settings.NodesGroups, settings.NodesKarpenter, settings.NodesAuto} {
+		graph.Apart(t, several(t, func(_ string, args *ClusterArgs) {
+			args.Nodes = how
+			if how != settings.NodesGroups {
+				for _, g := range []*settings.EKSGroup{args.WorkerGroup, args.GPUGroup} {
+					g.MinNodes, g.DesiredNodes = 0, 0
+				}
+			}
+			if how == settings.NodesAuto {
+				args.SystemGroup.MinNodes, args.SystemGroup.DesiredNodes = 0, 0
+			}
+		}), "bucket", "name")
+	}
+}
+
+// A network of the program gets no VPC and no subnet of the cluster's own, and its subnets get the
+// nodes and the mount targets.
+func TestNetworkOfTheProgram(t *testing.T) {
+	all := several(t, func(name string, args *ClusterArgs) {
+		args.Network = &Network{VPC: pulumi.String("vpc-" + name), Private: []Subnet{
+			{"us-west-2a", pulumi.String(name + "-a")}, {"us-west-2b", pulumi.String(name + "-b")}}}
+	})
+	for _, kind := range []string{"aws:ec2/vpc:Vpc", "aws:ec2/subnet:Subnet", "aws:ec2/natGateway:NatGateway"} {
+		for _, r := range all {
+			if r.Type == kind {
+				t.Errorf("%s %s is made", kind, r.Name)
+			}
+		}
+	}
+	for _, name := range []string{"blue", "green"} {
+		want := fmt.Sprint(resource.NewPropertyValue([]any{name + "-a", name + "-b"}))
+		for kind, path := range map[string]resource.PropertyKey{groupType: "subnetIds"} {
+			if got := fmt.Sprint(graph.Find(all, kind, name+"-system").Inputs[path]); got != want {
+				t.Errorf("%s: subnets %s, want %s", name, got, want)
+			}
+		}
+		if graph.Find(all, mountType, name+"-data-us-west-2b") == nil {
+			t.Errorf("%s has no mount target in its second zone", name)
+		}
+	}
+}

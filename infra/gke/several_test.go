@@ -1,0 +1,63 @@
+package gke
+
+import (
+	"testing"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/test/graph"
+)
+
+// several returns the resources of two clusters of one program, each with two jobs.
+func several(t *testing.T, change func(name string, args *ClusterArgs)) []graph.Resource {
+	t.Helper()
+	all, err := graph.Record(graph.Cloud{Call: call, Outputs: google}, func(ctx *pulumi.Context) error {
+		for _, name := range []string{"blue", "green"} {
+			s := configured()
+			args := &ClusterArgs{ClusterArgs: infra.ClusterArgs{Budget: s.Budget,
+				Platform: settings.Platform{Namespace: "training", Queue: s.Platform.Queue}}, GKE: *s.GKE}
+			args.Project = "acme-vision"
+			change(name, args)
+			c, err := NewCluster(ctx, name, args)
+			if err != nil {
+				return err
+			}
+			for _, j := range []string{"digits", "fashion"} {
+				of := infra.Account{Job: j, Namespace: "training", Name: "elasticdl-" + j}
+				if _, err := c.Identify(j, of); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Clusters of one program, and their jobs, share no name: neither in the program nor in the
+// project.
+func TestSeveralClusters(t *testing.T) {
+	graph.Apart(t, several(t, func(string, *ClusterArgs) {}), "accountId", "name", "repositoryId")
+}
+
+// A network of the program is used, and the cluster makes no other.
+func TestNetworkOfTheProgram(t *testing.T) {
+	all := several(t, func(name string, args *ClusterArgs) {
+		args.Network = &Network{Network: pulumi.String("vpc-" + name), Subnetwork: pulumi.String("subnet-" + name),
+			Name: pulumi.String(name), Pods: "p", Services: "s"}
+	})
+	for _, name := range []string{"blue", "green"} {
+		want(t, find(t, all, typeCluster, name+"-cluster"), "network=vpc-"+name, "subnetwork=subnet-"+name,
+			"ipAllocationPolicy.clusterSecondaryRangeName=p")
+	}
+	for _, r := range all {
+		if r.Type == "gcp:compute/network:Network" || r.Type == "gcp:compute/routerNat:RouterNat" {
+			t.Errorf("%s %s is made", r.Type, r.Name)
+		}
+	}
+}
