@@ -41,7 +41,7 @@ func TestBucketSettings(t *testing.T) {
 		c.Bucket.Assumed != "elasticdl-test-data-"+settings.NoAccount || len(c.Bucket.Ready) != 5 {
 		t.Errorf("%+v", c.Bucket)
 	}
-	if write := bucketPolicy("arn:aws:s3:::b", &settings.Bucket{KMSKey: key}); !strings.Contains(write,
+	if write := bucketPolicy("arn:aws:s3:::b", key, &settings.Bucket{}); !strings.Contains(write,
 		`"Action":["kms:Decrypt","kms:GenerateDataKey"],"Resource":["`+key+`"]`) {
 		t.Error(write)
 	}

@@ -35,8 +35,8 @@ func (p *parts) addBucket() error {
 		"forceDestroy":             pulumi.Bool(!p.s.ProtectStorage),
 		"labels":                   p.labels(),
 	}
-	if b.KMSKey != "" {
-		args["encryption"] = pulumi.Map{"defaultKmsKeyName": pulumi.String(b.KMSKey)}
+	if key := p.bucketKey(); key != nil {
+		args["encryption"] = pulumi.Map{"defaultKmsKeyName": key}
 	}
 	bucket := new(computed)
 	err := p.register("gcp:storage/bucket:Bucket", "data", args, bucket,

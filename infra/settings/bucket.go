@@ -2,7 +2,6 @@ package settings
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -202,8 +201,6 @@ const ofItsOwner = "%s.name names a bucket that exists already, and is not chang
 
 var (
 	isBucketName = regexp.MustCompile(`^[a-z0-9][-a-z0-9._]{1,61}[a-z0-9]$`)
-	isGoogleKey  = regexp.MustCompile(`^projects/[^/]+/locations/([^/]+)/keyRings/[^/]+/cryptoKeys/[^/]+$`)
-	isAmazonKey  = regexp.MustCompile(`^arn:aws[-a-z]*:kms:([-a-z0-9]+):[0-9]{12}:key/[-0-9a-z]+$`)
 	multiRegions = []string{"us", "eu", "asia"}
 )
 
@@ -235,11 +232,9 @@ func (b *GKEBucket) check(s *Settings, p *Problems) {
 	of, _ := Region(s.GKE.Location) // which has its own check
 	p.Check(b.Location == of || isGoogleRegion.MatchString(b.Location) || slices.Contains(multiRegions, b.Location),
 		at+".location", "%s: expected a region, as us-central1, or %s", b.Location, list(multiRegions))
-	key := isGoogleKey.FindStringSubmatch(b.KMSKey)
-	p.Check(b.KMSKey == "" || key != nil, at+".kmsKey", "%s: expected a key, as "+
-		"projects/PROJECT/locations/us-central1/keyRings/RING/cryptoKeys/KEY", b.KMSKey)
-	p.Check(key == nil || key[1] == b.Location, at+".kmsKey", "%s: expected a key in %s, where the bucket is",
-		b.KMSKey, b.Location)
+	checkGoogleKey(at+".kmsKey", b.KMSKey, b.Location, "where the bucket is", p)
+	p.Check(b.KMSKey != "" || s.GKE.KMSKey == "" || b.Location == of, at+".kmsKey", "missing: gke.kmsKey is a key in "+
+		"%s, and the bucket is in %s: give a key in %[2]s for it", of, b.Location)
 	name := s.Store(NoAccount).Name
 	p.Check(!strings.Contains(name, "google"), at, "its name would be %s, and Google refuses names with "+
 		"\"google\": give the stack another name", name)
@@ -248,9 +243,5 @@ func (b *GKEBucket) check(s *Settings, p *Problems) {
 func (b *Bucket) checkAmazon(region string, p *Problems) {
 	const at = "eks.bucket"
 	b.check(at, p)
-	key := isAmazonKey.FindStringSubmatch(b.KMSKey)
-	p.Check(b.KMSKey == "" || key != nil, at+".kmsKey", "%s: expected the ARN of a key, as %s", b.KMSKey,
-		fmt.Sprintf("arn:aws:kms:%s:123456789012:key/ID", region))
-	p.Check(key == nil || key[1] == region, at+".kmsKey", "%s: expected a key in %s, where the bucket is",
-		b.KMSKey, region)
+	checkAmazonKey(at+".kmsKey", b.KMSKey, region, "where the bucket is", p)
 }
