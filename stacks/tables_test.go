@@ -376,6 +376,8 @@ var gkeChanges = map[string][]trial{
 	"bucket.name":            try(inGKE("bucket.name", provider.ExistingBucket)),
 	"bucket.access":          elsewhereKept.try(inGKE("bucket.access", "read")),
 	"bucket.keepDeletedDays": try(inGKE("bucket.keepDeletedDays", 30)),
+	"bucket.expireDays":      try(inGKE("bucket.expireDays", change{"elasticdl-other/": 30})),
+	"bucket.storageClass":    try(inGKE("bucket.storageClass", "NEARLINE")),
 	"bucket.location":        try(inGKE("bucket.location", "us")),
 	"bucket.kmsKey": try(inGKE("bucket.kmsKey",
 		"projects/p/locations/us-central1/keyRings/r/cryptoKeys/k")),
@@ -455,6 +457,7 @@ var eksChanges = map[string][]trial{
 	"bucket.name":            try(inEKS("bucket.name", provider.ExistingBucket)),
 	"bucket.access":          elsewhereKept.try(inEKS("bucket.access", "read")),
 	"bucket.keepDeletedDays": try(inEKS("bucket.keepDeletedDays", 30)),
+	"bucket.expireDays":      try(inEKS("bucket.expireDays", change{"elasticdl-other/": 30})),
 	"bucket.kmsKey":          try(inEKS("bucket.kmsKey", "arn:aws:kms:us-west-2:123456789012:key/0-a")),
 
 	"budget.monthly":    budgeted.try(change{"elasticdl:budget.monthly": 600}),

@@ -38,6 +38,13 @@ func (p *parts) addData() error {
 			"noncurrentVersionExpiration": pulumi.Map{"noncurrentDays": pulumi.Int(b.KeepDeletedDays)},
 		})
 	}
+	for _, of := range b.Expiries() {
+		rules = append(rules, pulumi.Map{
+			"id": pulumi.String("expire " + of.Prefix), "status": pulumi.String("Enabled"),
+			"filter":     pulumi.Map{"prefix": pulumi.String(of.Prefix)},
+			"expiration": pulumi.Map{"days": pulumi.Int(of.Days)},
+		})
+	}
 	expiry, err := p.register("aws:s3/bucketLifecycleConfigurationV2:BucketLifecycleConfigurationV2", "data",
 		pulumi.Map{"bucket": bucket.ID(), "rules": rules}, pulumi.Protect(p.s.ProtectStorage), after(of))
 	p.data = bucket.Arn

@@ -38,6 +38,18 @@ func (p *parts) addBucket() error {
 	if key := p.bucketKey(); key != nil {
 		args["encryption"] = pulumi.Map{"defaultKmsKeyName": key}
 	}
+	if b.StorageClass != "" {
+		args["storageClass"] = pulumi.String(b.StorageClass)
+	}
+	var rules pulumi.Array
+	for _, of := range b.Expiries() {
+		rules = append(rules, pulumi.Map{"action": pulumi.Map{"type": pulumi.String("Delete")},
+			"condition": pulumi.Map{"age": pulumi.Int(of.Days),
+				"matchesPrefixes": pulumi.ToStringArray([]string{of.Prefix})}})
+	}
+	if len(rules) > 0 {
+		args["lifecycleRules"] = rules
+	}
 	bucket := new(computed)
 	err := p.register("gcp:storage/bucket:Bucket", "data", args, bucket,
 		p.named(pulumi.DependsOn(p.services), pulumi.Protect(p.s.ProtectStorage)))

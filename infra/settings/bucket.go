@@ -21,7 +21,10 @@ type Bucket struct {
 	Access string `json:"access,omitempty"`
 	// days for which deleted and overwritten objects can be restored: 7 to 90; 0 = none
 	KeepDeletedDays int `json:"keepDeletedDays"`
-	// key of the cloud that encrypts the objects; "" = one that the cloud manages
+	// days after which objects are deleted whose names begin with a prefix:
+	// "elasticdl-mnist/checkpoints/"; nil = none
+	ExpireDays map[string]int `json:"expireDays,omitempty"`
+	// key of the cloud that encrypts the objects; "" = that of the stack, or the cloud's own
 	KMSKey string `json:"kmsKey,omitempty"`
 }
 
@@ -30,7 +33,13 @@ type GKEBucket struct {
 	Bucket
 	// a region, or us, eu or asia; "" = the region of the cluster
 	Location string `json:"location,omitempty"`
+	// class of new objects: STANDARD, NEARLINE, COLDLINE or ARCHIVE; "" = STANDARD
+	StorageClass string `json:"storageClass,omitempty"`
 }
+
+// classes has the storage classes of Google with the days for which each object is paid for at
+// least.
+var classes = map[string]int{"STANDARD": 0, "NEARLINE": 30, "COLDLINE": 90, "ARCHIVE": 365}
 
 // ReadOnly reports whether the job may only read.
 func (b *Bucket) ReadOnly() bool { return b.Access == accessRead }
@@ -183,6 +192,9 @@ func (s *Settings) checkBucketJob(p *Problems) {
 			p.Check(!strings.HasPrefix(at, store.plain("")), path,
 				"%s: the job writes there, and %s.access is read: expected write there, or another place", at, section)
 		}
+		if b != nil {
+			b.checkExpiryJob(section, store, path, at, p)
+		}
 		return at
 	})
 }
@@ -214,11 +226,13 @@ func (b *Bucket) check(at string, p *Problems) {
 	p.oneOf(at+".access", b.Access, accessWrite, accessRead)
 	p.Check(b.KeepDeletedDays == 0 || b.KeepDeletedDays >= leastKept && b.KeepDeletedDays <= mostKept,
 		at+".keepDeletedDays", "%d: expected %d to %d, or 0 to keep none", b.KeepDeletedDays, leastKept, mostKept)
+	b.checkExpiry(at, p)
 	if b.Name == "" {
 		return
 	}
 	p.Check(isBucketName.MatchString(b.Name), at+".name", "%s: expected the name of a bucket, as my-team-data", b.Name)
 	p.Check(b.KeepDeletedDays == 0, at+".keepDeletedDays", "%d: "+ofItsOwner, b.KeepDeletedDays, at)
+	p.Check(len(b.ExpireDays) == 0, at+".expireDays", ofItsOwner, at)
 }
 
 func (b *GKEBucket) check(s *Settings, p *Problems) {
@@ -227,11 +241,19 @@ func (b *GKEBucket) check(s *Settings, p *Problems) {
 	if b.Name != "" {
 		p.Check(b.Location == "", at+".location", "%s: "+ofItsOwner, b.Location, at)
 		p.Check(b.KMSKey == "", at+".kmsKey", "%s: "+ofItsOwner, b.KMSKey, at)
+		p.Check(b.StorageClass == "", at+".storageClass", "%s: "+ofItsOwner, b.StorageClass, at)
 		return
 	}
 	of, _ := Region(s.GKE.Location) // which has its own check
 	p.Check(b.Location == of || isGoogleRegion.MatchString(b.Location) || slices.Contains(multiRegions, b.Location),
 		at+".location", "%s: expected a region, as us-central1, or %s", b.Location, list(multiRegions))
+	if b.StorageClass != "" {
+		p.oneOf(at+".storageClass", b.StorageClass, "STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE")
+	}
+	if days := classes[b.StorageClass]; days > 0 && !b.ReadOnly() {
+		s.note("gke.bucket.storageClass: %s: each object is paid for %d days, also a checkpoint that the job deletes "+
+			"after a minute, and every read costs: this is for data that is seldom read", b.StorageClass, days)
+	}
 	checkGoogleKey(at+".kmsKey", b.KMSKey, b.Location, "where the bucket is", p)
 	p.Check(b.KMSKey != "" || s.GKE.KMSKey == "" || b.Location == of, at+".kmsKey", "missing: gke.kmsKey is a key in "+
 		"%s, and the bucket is in %s: give a key in %[2]s for it", of, b.Location)
