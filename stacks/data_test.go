@@ -112,6 +112,11 @@ func TestDataInBucket(t *testing.T) {
 				t.Errorf("deleted objects are kept:\n%s", did)
 			}
 			e.unchangedAfterRefresh("deleted objects are kept")
+			e.set("elasticdl:"+test.name+".bucket.expireDays", map[string]any{"elasticdl-other/": 30, "logs/": 7})
+			if did := e.up(); len(did) != 1 || len(did.only("update ")) != 1 {
+				t.Errorf("objects expire:\n%s", did)
+			}
+			e.unchangedAfterRefresh("objects expire")
 			e.set("elasticdl:"+test.name+".bucket", nil)
 			if did, err := e.tryPreview(); err == nil || !strings.Contains(err.Error(), "the stack has no bucket") {
 				t.Errorf("the job has nowhere to read from: %v\n%s", err, did)

@@ -40,6 +40,8 @@ var played = []play{
 
 	{page: guide + "gke.md", section: "Before the first time", on: "gke"},
 	{page: guide + "gke.md", section: fromNothing, on: "gke"},
+	{page: guide + "gke.md", section: "A key of yours", on: "gke",
+		before: "pulumi config set --path job.numWorkers 8"},
 	{page: guide + "gke.md", section: "Taking it down", on: "gke",
 		before: "pulumi config set --path job.numWorkers 8", after: "the cluster is lost"},
 

@@ -22,7 +22,7 @@ func (p *parts) addData() error {
 		p.bucket = &infra.Bucket{Store: *store, Assumed: b.Name, ID: pulumi.String(b.Name)}
 		return nil
 	}
-	bucket, of, err := p.addBucket("data", store.Name, b.KMSKey, b.KeepDeletedDays > 0)
+	bucket, of, err := p.addBucket("data", store.Name, p.bucketKey(), b.KeepDeletedDays > 0)
 	if err != nil {
 		return err
 	}
@@ -35,6 +35,13 @@ func (p *parts) addData() error {
 		rules = append(rules, pulumi.Map{
 			"id": pulumi.String("deleted-objects"), "status": pulumi.String("Enabled"), "filter": pulumi.Map{},
 			"noncurrentVersionExpiration": pulumi.Map{"noncurrentDays": pulumi.Int(b.KeepDeletedDays)},
+		})
+	}
+	for _, of := range b.Expiries() {
+		rules = append(rules, pulumi.Map{
+			"id": pulumi.String("expire " + of.Prefix), "status": pulumi.String("Enabled"),
+			"filter":     pulumi.Map{"prefix": pulumi.String(of.Prefix)},
+			"expiration": pulumi.Map{"days": pulumi.Int(of.Days)},
 		})
 	}
 	expiry, err := p.register("aws:s3/bucketLifecycleConfigurationV2:BucketLifecycleConfigurationV2", "data",
@@ -51,7 +58,7 @@ func (p *parts) addCode() error {
 	if !p.e.CodeBucket {
 		return nil
 	}
-	bucket, _, err := p.addBucket("code", p.s.Name(50, "code")+"-"+p.account, "", true)
+	bucket, _, err := p.addBucket("code", p.s.Name(50, "code")+"-"+p.account, p.key(), true)
 	if err != nil {
 		return err
 	}
@@ -74,11 +81,12 @@ func (p *parts) identify(name string, job infra.Account) (*infra.Identity, error
 		name string
 		arn  pulumi.StringInput
 		of   *settings.Bucket
-	}{{name, p.code, &settings.Bucket{Access: "read"}}, {name + "-data", p.data, p.e.Bucket}} {
+		key  func() pulumi.StringInput
+	}{{name, p.code, &settings.Bucket{Access: "read"}, p.key}, {name + "-data", p.data, p.e.Bucket, p.bucketKey}} {
 		if of.arn == nil {
 			continue
 		}
-		may, err := p.open(of.name, role, of.arn, of.of)
+		may, err := p.open(of.name, role, of.arn, of.key(), of.of)
 		if err != nil {
 			return nil, err
 		}
@@ -92,35 +100,37 @@ func (p *parts) identify(name string, job infra.Account) (*infra.Identity, error
 	return &infra.Identity{Ready: []pulumi.Resource{is}}, err
 }
 
-// open lets a role use a bucket, and the key that encrypts its objects.
-func (p *parts) open(name string, role *iam.Role, bucket pulumi.StringInput, of *settings.Bucket) (pulumi.Resource,
-	error) {
-	policy := bucket.ToStringOutput().ApplyT(func(arn string) string {
-		return bucketPolicy(arn, of)
+// open lets a role use a bucket, and the key that encrypts its objects; nil = Amazon's own.
+func (p *parts) open(name string, role *iam.Role, bucket, key pulumi.StringInput, of *settings.Bucket) (
+	pulumi.Resource, error) {
+	policy := pulumi.All(bucket, orNone(key)).ApplyT(func(arns []any) string {
+		return bucketPolicy(arns[0].(string), arns[1].(string), of)
 	}).(pulumi.StringOutput)
 	return iam.NewRolePolicy(p.ctx, p.Child(name), &iam.RolePolicyArgs{Role: role.Name, Policy: policy}, p.options())
 }
 
-// bucketPolicy returns the rights of the job in a bucket.
-func bucketPolicy(arn string, b *settings.Bucket) string {
-	objects, key := []string{"s3:GetObject"}, []string{"kms:Decrypt"}
+// bucketPolicy returns the rights of the job in a bucket whose objects a key encrypts; "" = one of
+// Amazon's own.
+func bucketPolicy(arn, key string, b *settings.Bucket) string {
+	objects, uses := []string{"s3:GetObject"}, []string{"kms:Decrypt"}
 	if !b.ReadOnly() {
 		objects = append(objects, "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
-		key = append(key, "kms:GenerateDataKey")
+		uses = append(uses, "kms:GenerateDataKey")
 	}
 	all := []statement{
 		{Effect: "Allow", Action: objects, Resource: []string{arn + "/*"}},
 		{Effect: "Allow", Action: []string{"s3:ListBucket"}, Resource: []string{arn}},
 	}
-	if b.KMSKey != "" {
-		all = append(all, statement{Effect: "Allow", Action: key, Resource: []string{b.KMSKey}})
+	if key != "" {
+		all = append(all, statement{Effect: "Allow", Action: uses, Resource: []string{key}})
 	}
 	return document(all...)
 }
 
 // addBucket creates a bucket that is private and encrypted, and returns its own settings, too. The
 // name of the bucket is global. With versions, deleted and overwritten objects can be restored.
-func (p *parts) addBucket(name, global, key string, versions bool) (*untyped, []pulumi.Resource, error) {
+func (p *parts) addBucket(name, global string, key pulumi.StringInput, versions bool) (*untyped, []pulumi.Resource,
+	error) {
 	// protects also the bucket's settings, so that a bucket that is kept stays private
 	kept := pulumi.Protect(p.s.ProtectStorage)
 	bucket, err := p.register("aws:s3/bucketV2:BucketV2", name, pulumi.Map{
@@ -160,13 +170,13 @@ func (p *parts) addBucket(name, global, key string, versions bool) (*untyped, []
 }
 
 // encryption returns the encryption of a bucket's objects: by a key of KMS, or by Amazon's own.
-func encryption(key string) pulumi.Map {
-	if key == "" {
+func encryption(key pulumi.StringInput) pulumi.Map {
+	if key == nil {
 		return pulumi.Map{"applyServerSideEncryptionByDefault": pulumi.Map{"sseAlgorithm": pulumi.String("AES256")}}
 	}
 	return pulumi.Map{
 		"applyServerSideEncryptionByDefault": pulumi.Map{"sseAlgorithm": pulumi.String("aws:kms"),
-			"kmsMasterKeyId": pulumi.String(key)},
+			"kmsMasterKeyId": key},
 		// one request of KMS serves many objects
 		"bucketKeyEnabled": pulumi.Bool(true),
 	}

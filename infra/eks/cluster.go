@@ -23,11 +23,11 @@ func (p *parts) addCluster() error {
 	}
 	// Amazon creates this log group if it does not exist, without expiry, and keeps it when the
 	// cluster is deleted.
-	logs, err := p.register("aws:cloudwatch/logGroup:LogGroup", "cluster", pulumi.Map{
+	logs, err := p.register("aws:cloudwatch/logGroup:LogGroup", "cluster", encrypted(pulumi.Map{
 		"name":            pulumi.String("/aws/eks/" + p.name + "/cluster"),
 		"retentionInDays": pulumi.Int(p.e.LogRetentionDays),
 		"tags":            p.tags(p.name),
-	}, pulumi.DeleteBeforeReplace(true))
+	}, "kmsKeyId", p.key()), pulumi.DeleteBeforeReplace(true))
 	if err != nil {
 		return err
 	}
@@ -50,6 +50,7 @@ func (p *parts) addCluster() error {
 		ignored = append(ignored, "version")
 	}
 	args, notes := p.clusterArgs(role), pulumi.Composite()
+	ignored = append(ignored, p.encryptSecrets(args)...)
 	if p.e.Nodes == settings.NodesAuto {
 		p.setAuto(args)
 		if notes, err = p.quotas(); err != nil {
@@ -80,6 +81,11 @@ func (p *parts) clusterRole() (role *iam.Role, first []pulumi.Resource, err erro
 		policies = append(policies, autoPolicies...)
 	}
 	role, first, err = p.role("cluster", trusts("eks.amazonaws.com"), policies...)
+	if err != nil {
+		return nil, nil, err
+	}
+	rights, err := p.mayUseKey(role)
+	first = append(first, rights...)
 	if err != nil || !auto {
 		return role, first, err
 	}

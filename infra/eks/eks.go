@@ -36,6 +36,8 @@ type ClusterArgs struct {
 	settings.EKS
 	// Network is one that the program makes; nil = EKS.VPC.
 	Network *Network
+	// Key is the ARN of a key that the program makes; nil = EKS.KMSKey.
+	Key pulumi.StringInput
 }
 
 // Network is a network for a cluster: its subnets reach the internet, and its VPC resolves names.

@@ -175,8 +175,7 @@ func call(token string, args resource.PropertyMap) resource.PropertyMap {
 }
 
 // callOfParts returns the answers to look-ups of parts that exist already: a file system with mount
-// targets in the zones a, b and c of vpc-1, any bucket, any
-// repository and any role.
+// targets in the zones a, b and c of vpc-1, any bucket, any repository, any role and any key.
 func callOfParts(token string, args resource.PropertyMap) resource.PropertyMap {
 	switch token {
 	case "aws:efs/getFileSystem:getFileSystem":
@@ -195,6 +194,9 @@ func callOfParts(token string, args resource.PropertyMap) resource.PropertyMap {
 			all = append(all, map[string]any{"actionName": action.StringValue(), "allowed": true})
 		}
 		return props("results", all)
+	case "aws:kms/getKey:getKey":
+		return props("arn", args["keyId"], "keyUsage", "ENCRYPT_DECRYPT", "customerMasterKeySpec", "SYMMETRIC_DEFAULT",
+			"keyState", "Enabled")
 	case "aws:s3/getBucket:getBucket":
 		name := args["bucket"].StringValue()
 		return props("bucket", name, "arn", "arn:aws:s3:::"+name, "region", "us-west-2")
@@ -229,6 +231,10 @@ func outputs(r graph.Resource) resource.PropertyMap {
 		return props("latestVersion", 1.0)
 	case "aws:ecr/repository:Repository":
 		return props("repositoryUrl", account+".dkr.ecr.us-west-2.amazonaws.com/"+r.Inputs["name"].StringValue())
+	case "aws:efs/fileSystem:FileSystem":
+		if r.Inputs["kmsKeyId"].IsNull() {
+			return props("kmsKeyId", "arn:aws:kms:us-west-2:"+account+":key/of-amazon")
+		}
 	case "aws:sqs/queue:Queue":
 		return props("arn", "arn:aws:sqs:us-west-2:"+account+":"+r.Inputs["name"].StringValue())
 	case "aws:s3/bucketV2:BucketV2":
@@ -260,6 +266,7 @@ func props(pairs ...any) resource.PropertyMap {
 
 func TestGolden(t *testing.T) {
 	for name, s := range map[string]func() *settings.Settings{"own": own, "existing": existing, "parts": withParts,
+		"key":       func() *settings.Settings { return keyed(settings.NodesGroups) },
 		"auto":      func() *settings.Settings { return following(settings.NodesAuto) },
 		"karpenter": func() *settings.Settings { return following(settings.NodesKarpenter) }} {
 		for phase, preview := range map[string]bool{"preview": true, "up": false} {

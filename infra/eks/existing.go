@@ -27,6 +27,7 @@ func (p *parts) given() []infra.Part {
 		all = append(all, infra.Part{Path: fmt.Sprintf("eks.vpc.publicSubnets[%d]", i), Name: id,
 			Find: func(expect infra.Expect) error { return p.lookUpSubnet(id, false, expect) }})
 	}
+	all = append(all, infra.Part{Path: "eks.kmsKey", Name: p.e.KMSKey, Find: p.lookUpKey})
 	if f := p.e.EFS; f != nil {
 		all = append(all, infra.Part{Path: "eks.efs.id", Name: f.ID, Find: p.lookUpFiles})
 	}

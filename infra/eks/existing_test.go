@@ -19,6 +19,7 @@ func withParts() *settings.Settings {
 	s.EKS.Bucket = &settings.Bucket{Access: "write", Name: "team-data"}
 	s.Image, s.EKS.Registry = own().Image, "team"
 	s.EKS.NodeRole = "arn:aws:iam::" + account + ":role/nodes"
+	s.EKS.KMSKey = ownKey
 	return s
 }
 
@@ -76,7 +77,7 @@ func TestExistingBucket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wrong := slices.Concat(count(v.of(inlineType), 1), is(v.named(inlineType, "job-data")[0], "policy",
+	wrong := slices.Concat(count(v.of(inlineType), 2), v.missing, is(v.named(inlineType, "job-data")[0], "policy",
 		`{"Version":"2012-10-17","Statement":[`+
 			`{"Effect":"Allow","Action":["s3:GetObject","s3:PutObject","s3:DeleteObject","s3:AbortMultipartUpload"],`+
 			`"Resource":["arn:aws:s3:::team-data/*"]},`+
@@ -149,6 +150,18 @@ func TestPartsThatDoNotFit(t *testing.T) {
 			props("results", []any{map[string]any{"actionName": "ec2:DescribeNetworkInterfaces", "allowed": false}}),
 			"it may not ec2:DescribeNetworkInterfaces: aws iam attach-role-policy --role-name nodes --policy-arn " +
 				"arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy"},
+		"a key to sign": {"aws:kms/getKey:getKey", props("keyUsage", "SIGN_VERIFY"),
+			"eks.kmsKey: " + ownKey + ": its usage is SIGN_VERIFY: expected a symmetric key to encrypt and decrypt: " +
+				"aws kms create-key --region us-west-2 makes one"},
+		"a key of two parts": {"aws:kms/getKey:getKey", props("customerMasterKeySpec", "RSA_2048"),
+			"its kind is RSA_2048: expected a symmetric key to encrypt and decrypt"},
+		"a key that is off": {"aws:kms/getKey:getKey", props("keyState", "Disabled"),
+			"it is disabled: aws kms enable-key --region us-west-2 --key-id " + ownKey},
+		"a key that ends": {"aws:kms/getKey:getKey", props("keyState", "PendingDeletion"), "it is about to be " +
+			"deleted: aws kms cancel-key-deletion --region us-west-2 --key-id " + ownKey + ", and then aws kms " +
+			"enable-key"},
+		"a key that is not there yet": {"aws:kms/getKey:getKey", props("keyState", "PendingImport"),
+			"its state is PendingImport: expected Enabled"},
 		"tags that stay": {"aws:ecr/getRepository:getRepository", props("imageTagMutability", "IMMUTABLE"),
 			"eks.registry: team/mnist: a tag of it is pushed only once: aws ecr put-image-tag-mutability " +
 				"--region us-west-2 --repository-name team/mnist --image-tag-mutability MUTABLE"},

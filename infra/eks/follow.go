@@ -22,6 +22,7 @@ import (
 const (
 	holeGroup    = "{security-group}"
 	holeIdentity = "{identity-of-nodes}"
+	holeKey      = "{key-of-disks}"
 )
 
 // autoPolicies lists Amazon's policies of the cluster's role in Auto Mode, besides the one of each
@@ -99,6 +100,9 @@ func (p *parts) addPools(kind karpenter.Kind, identity pulumi.StringInput) error
 			holeGroup: p.cluster.VpcConfig.ClusterSecurityGroupId().Elem(), holeIdentity: identity}
 		class := karpenter.Class{Name: g.Name, Kind: kind, Identity: holeIdentity, Group: holeGroup, DiskGB: g.DiskGB,
 			Tags: p.nodeTags(g), Reservation: g.Reservation, Image: "al2023@latest"}
+		if key := p.key(); key != nil {
+			class.KMSKey, holes[holeKey] = holeKey, key
+		}
 		for i, id := range subnets {
 			hole := fmt.Sprintf("{subnet-%d}", i)
 			class.Subnets, holes[hole] = append(class.Subnets, hole), id
@@ -176,8 +180,9 @@ func (p *parts) addKarpenter(system []pulumi.Resource) error {
 		return err
 	}
 	may, err := p.register("aws:iam/rolePolicy:RolePolicy", "karpenter", pulumi.Map{"role": role.Name,
-		"policy": pulumi.All(queue.Arn, p.nodeRole.arn).ApplyT(func(arns []any) string {
-			return document(p.launches(arns[0].(string), arns[1].(string))...)
+		"policy": pulumi.All(queue.Arn, p.nodeRole.arn, orNone(p.key())).ApplyT(func(arns []any) string {
+			all := p.launches(arns[0].(string), arns[1].(string))
+			return document(append(all, diskRights(arns[2].(string))...)...)
 		}).(pulumi.StringOutput)})
 	if err != nil {
 		return err
@@ -210,10 +215,14 @@ func (p *parts) addKarpenter(system []pulumi.Resource) error {
 // addNotices creates the queue of what Amazon says about instances, in advance.
 func (p *parts) addNotices() (*untyped, error) {
 	name := p.s.Name(64, "notices")
-	queue, err := p.register("aws:sqs/queue:Queue", "notices", pulumi.Map{
+	inputs := encrypted(pulumi.Map{
 		"name": pulumi.String(p.s.Name(80, "notices")), "messageRetentionSeconds": pulumi.Int(300),
-		"sqsManagedSseEnabled": pulumi.Bool(true), "tags": p.tags(p.name + "-notices"),
-	}, pulumi.DeleteBeforeReplace(true))
+		"tags": p.tags(p.name + "-notices"),
+	}, "kmsMasterKeyId", p.key())
+	if p.key() == nil {
+		inputs["sqsManagedSseEnabled"] = pulumi.Bool(true) // Amazon refuses both
+	}
+	queue, err := p.register("aws:sqs/queue:Queue", "notices", inputs, pulumi.DeleteBeforeReplace(true))
 	if err != nil {
 		return nil, err
 	}

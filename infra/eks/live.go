@@ -25,6 +25,8 @@ type live struct {
 	version string
 	// it has Auto Mode
 	auto bool
+	// key of its secrets; "" = Amazon's own
+	secretsKey string
 }
 
 // subnetRange is a subnet's zone and range.
@@ -56,7 +58,7 @@ func (p *parts) lookUpLive() (*live, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up the cluster %s (eks:DescribeCluster, %s): %w", p.name, why, err)
 	}
-	l.version = cluster.Version
+	l.version, l.secretsKey = cluster.Version, cluster.Tags[secretsTag]
 	l.auto = len(cluster.ComputeConfigs) > 0 && cluster.ComputeConfigs[0].Enabled
 	if l.auto && p.e.Nodes != settings.NodesAuto {
 		return nil, fmt.Errorf("eks.nodes: %s: the cluster %s has Auto Mode, which is not taken away from it: put "+

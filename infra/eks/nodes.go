@@ -219,12 +219,12 @@ func (p *parts) template(g settings.NamedGroup) (*untyped, error) {
 		"name": pulumi.String(p.s.Name(100, g.Name)),
 		"blockDeviceMappings": pulumi.Array{pulumi.Map{
 			"deviceName": pulumi.String("/dev/xvda"),
-			"ebs": pulumi.Map{
+			"ebs": encrypted(pulumi.Map{
 				"volumeType": pulumi.String("gp3"), "encrypted": pulumi.String("true"),
 				"deleteOnTermination": pulumi.String("true"),
 				// images with CUDA do not fit on the 20 GiB that EKS gives by default
 				"volumeSize": pulumi.Int(cmp.Or(g.DiskGB, 100)),
-			},
+			}, "kmsKeyId", p.key()),
 		}},
 		// With one hop the metadata service answers nodes, but not pods: pods do not get the role
 		// of the nodes.

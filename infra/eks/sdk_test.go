@@ -16,7 +16,7 @@ func TestInputsOfTheSDK(t *testing.T) {
 		t.Errorf("resources without types ask for version %s, go.mod has %s", version, source.Version)
 	}
 	types := map[string]bool{}
-	for _, s := range []*settings.Settings{own(), existing(), withParts()} {
+	for _, s := range []*settings.Settings{own(), existing(), withParts(), keyed(settings.NodesKarpenter)} {
 		v, err := record(s, false)
 		if err != nil {
 			t.Fatal(err)

@@ -65,6 +65,7 @@ func TestNetworkOfTheProgram(t *testing.T) {
 	all := several(t, func(name string, args *ClusterArgs) {
 		args.Network = &Network{VPC: pulumi.String("vpc-" + name), Private: []Subnet{
 			{"us-west-2a", pulumi.String(name + "-a")}, {"us-west-2b", pulumi.String(name + "-b")}}}
+		args.Key = pulumi.String("key-" + name).ToStringOutput()
 	})
 	for _, kind := range []string{"aws:ec2/vpc:Vpc", "aws:ec2/subnet:Subnet", "aws:ec2/natGateway:NatGateway"} {
 		for _, r := range all {
@@ -79,6 +80,9 @@ func TestNetworkOfTheProgram(t *testing.T) {
 			if got := fmt.Sprint(graph.Find(all, kind, name+"-system").Inputs[path]); got != want {
 				t.Errorf("%s: subnets %s, want %s", name, got, want)
 			}
+		}
+		if got := graph.Find(all, fileType, name+"-data").Inputs["kmsKeyId"]; got.V != "key-"+name {
+			t.Errorf("%s: the files have the key %v", name, got)
 		}
 		if graph.Find(all, mountType, name+"-data-us-west-2b") == nil {
 			t.Errorf("%s has no mount target in its second zone", name)

@@ -66,6 +66,7 @@ func (p *parts) fileSystem(name string) (pulumi.StringInput, error) {
 	fs, err := efs.NewFileSystem(p.ctx, p.Child("data"), &efs.FileSystemArgs{
 		// neither this nor the mode can be changed later without another file system
 		Encrypted:       pulumi.Bool(true),
+		KmsKeyId:        p.keyPtr(),
 		PerformanceMode: pulumi.String("generalPurpose"),
 		ThroughputMode:  pulumi.String(cmp.Or(p.e.EFS.ThroughputMode, "elastic")),
 		// Files that are not read for a month move to cheaper storage, and back when they are read.
@@ -74,9 +75,12 @@ func (p *parts) fileSystem(name string) (pulumi.StringInput, error) {
 			&efs.FileSystemLifecyclePolicyArgs{TransitionToPrimaryStorageClass: pulumi.String("AFTER_1_ACCESS")},
 		},
 		Tags: p.tags(name),
-	}, p.options(pulumi.Protect(p.s.ProtectStorage)))
+	}, p.options(pulumi.Protect(p.s.ProtectStorage), pulumi.IgnoreChanges([]string{"kmsKeyId"})))
 	if err != nil {
 		return nil, err
+	}
+	if p.key() != nil {
+		p.keeps("the files", fs.KmsKeyId, "another key needs another stack, to which you copy them")
 	}
 	return fs.ID().ToStringOutput(), p.addMounts(fs)
 }
@@ -159,11 +163,14 @@ func (p *parts) addRepository(name, image string) (registry pulumi.StringOutput,
 		ImageScanningConfiguration: &ecr.RepositoryImageScanningConfigurationArgs{ScanOnPush: pulumi.Bool(true)},
 		ImageTagMutability:         pulumi.String("MUTABLE"), // jobs refer to images by digest
 		ForceDelete:                pulumi.Bool(!p.s.ProtectStorage),
+		EncryptionConfigurations:   p.encryptedImages(),
 		Tags:                       p.tags(p.name + "/" + image),
-	}, p.options(pulumi.Protect(p.s.ProtectStorage), pulumi.DeleteBeforeReplace(true)))
+	}, p.options(pulumi.Protect(p.s.ProtectStorage), pulumi.DeleteBeforeReplace(true),
+		pulumi.IgnoreChanges([]string{"encryptionConfigurations"})))
 	if err != nil {
 		return registry, err
 	}
+	p.keeps("the images", keyOf(images), "name a repository of yours that has another in eks.registry")
 	// Images expire by number and not by age: a job that runs for weeks starts workers of an image
 	// that may have lost its tag since.
 	expiry, err := json.Marshal(map[string]any{"rules": []any{map[string]any{

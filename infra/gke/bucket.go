@@ -35,8 +35,20 @@ func (p *parts) addBucket() error {
 		"forceDestroy":             pulumi.Bool(!p.s.ProtectStorage),
 		"labels":                   p.labels(),
 	}
-	if b.KMSKey != "" {
-		args["encryption"] = pulumi.Map{"defaultKmsKeyName": pulumi.String(b.KMSKey)}
+	if key := p.bucketKey(); key != nil {
+		args["encryption"] = pulumi.Map{"defaultKmsKeyName": key}
+	}
+	if b.StorageClass != "" {
+		args["storageClass"] = pulumi.String(b.StorageClass)
+	}
+	var rules pulumi.Array
+	for _, of := range b.Expiries() {
+		rules = append(rules, pulumi.Map{"action": pulumi.Map{"type": pulumi.String("Delete")},
+			"condition": pulumi.Map{"age": pulumi.Int(of.Days),
+				"matchesPrefixes": pulumi.ToStringArray([]string{of.Prefix})}})
+	}
+	if len(rules) > 0 {
+		args["lifecycleRules"] = rules
 	}
 	bucket := new(computed)
 	err := p.register("gcp:storage/bucket:Bucket", "data", args, bucket,

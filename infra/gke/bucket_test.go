@@ -47,9 +47,17 @@ func TestBucket(t *testing.T) {
 	b := find(t, first(record(t, s, false)), typeBucket, "data")
 	want(t, b, "forceDestroy=true", "softDeletePolicy.retentionDurationSeconds=0", "location=EU",
 		"encryption.defaultKmsKeyName="+s.GKE.Bucket.KMSKey)
+	want(t, b, "storageClass", "lifecycleRules")
 	if b.Options.Protect {
 		t.Error("storage that may be deleted is protected")
 	}
+	s.GKE.Bucket.StorageClass = "NEARLINE"
+	s.GKE.Bucket.ExpireDays = map[string]int{"logs/": 90, "elasticdl-mnist/checkpoints/": 14}
+	b = find(t, first(record(t, s, false)), typeBucket, "data")
+	want(t, b, "storageClass=NEARLINE", "lifecycleRules[0].action.type=Delete", "lifecycleRules[0].condition.age=14",
+		"lifecycleRules[0].condition.matchesPrefixes[0]=elasticdl-mnist/checkpoints/",
+		"lifecycleRules[0].condition.matchesPrefixes[1]", "lifecycleRules[1].condition.age=90",
+		"lifecycleRules[1].condition.matchesPrefixes[0]=logs/", "lifecycleRules[2]")
 }
 
 // The job's account has one role, on the bucket of the stack and on no other, and no pod starts

@@ -42,6 +42,7 @@ func (p *parts) addCluster() (err error) {
 		args["maintenancePolicy"] = maintenance(m)
 	}
 	p.secure(args)
+	p.encryptSecrets(args)
 	p.connect(args)
 	p.cluster = new(controlPlane)
 	err = p.register("gcp:container/cluster:Cluster", "cluster", args, p.cluster, p.named(
@@ -55,6 +56,7 @@ func (p *parts) addCluster() (err error) {
 		// remove it: github.com/hashicorp/terraform-provider-google/issues/14957.
 		pulumi.IgnoreChanges([]string{"initialNodeCount", "nodeConfig", "nodePools", "dnsConfig",
 			"loggingConfig.enableComponents", "monitoringConfig.enableComponents"})))
+	p.secretsKeep()
 	p.ready = append(p.ready, p.cluster)
 	return err
 }
@@ -135,7 +137,7 @@ func (p *parts) connect(args pulumi.Map) {
 // firstNode returns the configuration of the initial node, which must satisfy an organization's
 // policies although it exists for two minutes only.
 func (p *parts) firstNode() pulumi.Map {
-	return pulumi.Map{
+	return p.encrypted(pulumi.Map{
 		"serviceAccount": p.nodes.Email, "oauthScopes": pulumi.ToStringArray(scopes),
 		"diskSizeGb": pulumi.Int(30), "diskType": pulumi.String("pd-balanced"),
 		"shieldedInstanceConfig": pulumi.Map{
@@ -143,7 +145,7 @@ func (p *parts) firstNode() pulumi.Map {
 		},
 		"workloadMetadataConfig": pulumi.Map{"mode": pulumi.String("GKE_METADATA")},
 		"metadata":               pulumi.ToStringMap(metadata),
-	}
+	})
 }
 
 // kubeconfig returns a kubeconfig that names a command that gets credentials, and contains none.

@@ -26,7 +26,8 @@ func (p *parts) given() (all []infra.Part) {
 	if b := p.g.Bucket; b != nil {
 		all = append(all, infra.Part{Path: "gke.bucket.name", Name: b.Name, Find: p.lookUpBucket})
 	}
-	return append(all, infra.Part{Path: "gke.registry", Name: p.g.Registry, Find: p.lookUpRegistry})
+	return append(all, infra.Part{Path: "gke.kmsKey", Name: p.g.KMSKey, Find: p.lookUpKey},
+		infra.Part{Path: "gke.registry", Name: p.g.Registry, Find: p.lookUpRegistry})
 }
 
 // invoke calls a function of Google's provider.

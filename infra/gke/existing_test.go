@@ -21,6 +21,7 @@ func withParts() *settings.Settings {
 	s.GKE.Registry = "projects/images-of-all/locations/us/repositories/team"
 	s.Platform.Queue = &settings.Queue{Install: true}
 	s.GKE.Bucket = &settings.GKEBucket{Bucket: settings.Bucket{Access: "write", Name: "team-data"}}
+	s.GKE.KMSKey = ownKey
 	return s
 }
 
@@ -40,6 +41,10 @@ func callOfParts(token string, args resource.PropertyMap) resource.PropertyMap {
 			"ipCidrRange": "10.20.0.0/20", "privateIpGoogleAccess": true, "secondaryIpRanges": []any{
 				map[string]any{"rangeName": "services-of-ml", "ipCidrRange": "10.21.0.0/20"},
 				map[string]any{"rangeName": "pods-of-ml", "ipCidrRange": "10.24.0.0/14"}}}
+	case getKey:
+		if args["keyRing"].StringValue()+"/cryptoKeys/"+args["name"].StringValue() == ownKey {
+			m = map[string]any{"purpose": "ENCRYPT_DECRYPT", "primaries": []any{map[string]any{"state": "ENABLED"}}}
+		}
 	case "gcp:artifactregistry/getRepository:getRepository":
 		m = map[string]any{"format": "DOCKER", "mode": "STANDARD_REPOSITORY"}
 	case "gcp:filestore/getInstance:getInstance":
@@ -106,6 +111,7 @@ func TestExistingFilestore(t *testing.T) {
 const (
 	getSubnet = "gcp:compute/getSubnetwork:getSubnetwork"
 	getFiles  = "gcp:filestore/getInstance:getInstance"
+	getKey    = "gcp:kms/getKMSCryptoKey:getKMSCryptoKey"
 )
 
 // The nodes may read a repository that exists already, also one of another project.
@@ -154,6 +160,13 @@ func TestPartsThatDoNotFit(t *testing.T) {
 				"repository of DOCKER"},
 		"a copy of others' images": {"gcp:artifactregistry/getRepository:getRepository",
 			map[string]any{"mode": "REMOTE_REPOSITORY"}, "it is a REMOTE_REPOSITORY, to which nothing is pushed"},
+		"a key to sign": {getKey, map[string]any{"purpose": "ASYMMETRIC_SIGN", "primaries": []any{}},
+			"gke.kmsKey: " + ownKey + ": its purpose is ASYMMETRIC_SIGN: expected a symmetric key: gcloud kms keys " +
+				"create NAME --keyring=projects/keys/locations/us-central1/keyRings/team --purpose=encryption"},
+		"a key that is off": {getKey, map[string]any{"primaries": []any{map[string]any{"state": "DISABLED"}}},
+			"its primary version is DISABLED: expected ENABLED: gcloud kms keys versions enable VERSION --key=" +
+				ownKey},
+		"a key without a version": {getKey, map[string]any{"primaries": []any{}}, "its primary version is missing"},
 		"files of NFS 4": {getFiles, map[string]any{"protocol": "NFS_V4_1"},
 			"gke.filestore.name: team-files: its protocol is NFS_V4_1: expected an instance of NFS_V3"},
 		"files without an address": {getFiles, map[string]any{"networks": []any{}},

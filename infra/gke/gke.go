@@ -37,6 +37,8 @@ type ClusterArgs struct {
 	settings.GKE
 	// Network is one that the program makes; nil = GKE.Subnet, or one that the cluster makes.
 	Network *Network
+	// Key is the full name of a key that the program makes; nil = GKE.KMSKey.
+	Key pulumi.StringInput
 	// Provider has the settings by which Google's provider chooses an identity, such as
 	// impersonateServiceAccount, for the budget, which needs a provider of its own.
 	Provider map[string]string

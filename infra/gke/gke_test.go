@@ -176,6 +176,7 @@ func TestGolden(t *testing.T) {
 	graph.Golden(t, "everything", everything)
 	preview, _ := record(t, configured(), true)
 	graph.Golden(t, "preview", preview)
+	graph.Golden(t, "key", first(record(t, keyed(), false)))
 	graph.Golden(t, "little", first(record(t, little(), false)))
 	graph.Golden(t, "parts", first(record(t, withParts(), false)))
 }

@@ -159,7 +159,7 @@ func poolTimes(maxNodes, step int) pulumi.ResourceOption {
 }
 
 func (p *parts) nodeConfig(of settings.PoolOfGKE) pulumi.Map {
-	c := pulumi.Map{
+	c := p.encrypted(pulumi.Map{
 		"machineType": pulumi.String(of.MachineType), "spot": pulumi.Bool(of.Spot),
 		"imageType": pulumi.String("COS_CONTAINERD"),
 		"gvnic":     pulumi.Map{"enabled": pulumi.Bool(true)},
@@ -173,7 +173,7 @@ func (p *parts) nodeConfig(of settings.PoolOfGKE) pulumi.Map {
 			"enableIntegrityMonitoring": pulumi.Bool(true),
 		},
 		"labels": pulumi.ToStringMap(labelsOf(of)),
-	}
+	})
 	if of.Accelerator != "" {
 		// without it older clusters install no driver
 		driver := pulumi.Map{"gpuDriverVersion": pulumi.String(cmp.Or(of.GPUDriver, "DEFAULT"))}

@@ -16,7 +16,7 @@ func TestSDK(t *testing.T) {
 		t.Errorf("resources without types ask for version %s, go.mod has %s", sdkVersion, source.Version)
 	}
 	types := map[string]bool{}
-	for _, s := range []*settings.Settings{configured(), regional(), little(), withParts()} {
+	for _, s := range []*settings.Settings{configured(), regional(), little(), withParts(), keyed()} {
 		for _, r := range first(record(t, s, false)) {
 			if strings.HasPrefix(r.Type, "gcp:") {
 				types[r.Type] = true

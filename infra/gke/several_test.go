@@ -50,10 +50,11 @@ func TestNetworkOfTheProgram(t *testing.T) {
 	all := several(t, func(name string, args *ClusterArgs) {
 		args.Network = &Network{Network: pulumi.String("vpc-" + name), Subnetwork: pulumi.String("subnet-" + name),
 			Name: pulumi.String(name), Pods: "p", Services: "s"}
+		args.Key = pulumi.String("key-" + name).ToStringOutput()
 	})
 	for _, name := range []string{"blue", "green"} {
 		want(t, find(t, all, typeCluster, name+"-cluster"), "network=vpc-"+name, "subnetwork=subnet-"+name,
-			"ipAllocationPolicy.clusterSecondaryRangeName=p")
+			"ipAllocationPolicy.clusterSecondaryRangeName=p", "databaseEncryption.keyName=key-"+name)
 	}
 	for _, r := range all {
 		if r.Type == "gcp:compute/network:Network" || r.Type == "gcp:compute/routerNat:RouterNat" {

@@ -35,6 +35,7 @@ func (p *parts) addRegistry() error {
 		Location:     pulumi.String(region(p.g.Location)), // a repository cannot be in a zone
 		RepositoryId: pulumi.String(p.s.Name(maxName)),
 		Labels:       p.labels(),
+		KmsKeyName:   p.keyPtr(),
 		CleanupPolicies: artifactregistry.RepositoryCleanupPolicyArray{
 			&artifactregistry.RepositoryCleanupPolicyArgs{
 				Id: pulumi.String("keep-newest"), Action: pulumi.String("KEEP"),
@@ -49,10 +50,13 @@ func (p *parts) addRegistry() error {
 			},
 		},
 		CleanupPolicyDryRun: pulumi.Bool(false),
-	}, p.named(pulumi.DependsOn(p.services), pulumi.Protect(p.s.ProtectStorage)))
+	}, p.named(pulumi.DependsOn(p.services), pulumi.Protect(p.s.ProtectStorage),
+		pulumi.IgnoreChanges([]string{"kmsKeyName"})))
 	if err != nil {
 		return err
 	}
+	p.keeps("the images", images.KmsKeyName.ApplyT(text).(pulumi.StringOutput),
+		"name a repository of yours that has another in gke.registry")
 	p.registry = pulumi.Sprintf("%s-docker.pkg.dev/%s/%s", region(p.g.Location), p.g.Project, images.RepositoryId)
 	return p.openRegistry(&artifactregistry.RepositoryIamMemberArgs{Location: images.Location,
 		Repository: images.RepositoryId})
@@ -92,17 +96,20 @@ func (p *parts) addFiles() error {
 		Tier:     pulumi.String(f.Tier),
 		FileShares: &filestore.InstanceFileSharesArgs{Name: pulumi.String(f.Share),
 			CapacityGb: pulumi.Int(f.CapacityGB)},
-		Networks: filestore.InstanceNetworkArray{network},
-		Labels:   p.labels(),
+		Networks:   filestore.InstanceNetworkArray{network},
+		KmsKeyName: p.keyPtr(),
+		Labels:     p.labels(),
 	},
 		// without the subnet Google may choose addresses that it needs
 		p.named(pulumi.DependsOn(slices.Concat(p.services, p.net.made)),
 			patient(), pulumi.Protect(p.s.ProtectStorage),
 			// in case Google returns another form of the name after all
-			pulumi.IgnoreChanges([]string{"networks[0].network"})))
+			pulumi.IgnoreChanges([]string{"networks[0].network", "kmsKeyName"})))
 	if err != nil {
 		return err
 	}
+	p.keeps("the files", files.KmsKeyName.ApplyT(text).(pulumi.StringOutput),
+		"another key needs another stack, to which you copy them")
 	p.mounted = append(p.mounted, files)
 	p.volume = p.claim(files)
 	return nil

@@ -25,6 +25,8 @@ type controlPlane struct {
 	Endpoint pulumi.StringOutput `pulumi:"endpoint"`
 	// its clusterCaCertificate is a certificate in PEM, base64-encoded
 	MasterAuth pulumi.MapOutput `pulumi:"masterAuth"`
+	// its keyName is the key of the secrets
+	DatabaseEncryption pulumi.MapOutput `pulumi:"databaseEncryption"`
 }
 
 // register registers a resource without the SDK's type, with the version that the SDK requests:

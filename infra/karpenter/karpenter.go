@@ -142,6 +142,8 @@ type Class struct {
 	// ID of the security group
 	Group  string
 	DiskGB int // GiB
+	// ARN of the key that encrypts its disks; "" = Amazon's own
+	KMSKey string
 	Tags   map[string]string
 	// ID of a capacity reservation; "" = none
 	Reservation string
@@ -168,15 +170,20 @@ func NodeClass(of Class) *unstructured.Unstructured {
 	size := fmt.Sprintf("%dGi", of.DiskGB)
 	if of.Kind == Auto {
 		spec["role"] = of.Identity
-		spec["ephemeralStorage"] = map[string]any{"size": size}
+		disk := map[string]any{"size": size}
+		if of.KMSKey != "" {
+			disk["kmsKeyID"] = of.KMSKey
+		}
+		spec["ephemeralStorage"] = disk
 		return object(of.Kind, of.Name, spec)
 	}
 	spec["instanceProfile"] = of.Identity
 	spec["amiSelectorTerms"] = []any{map[string]any{"alias": of.Image}}
-	spec["blockDeviceMappings"] = []any{map[string]any{
-		"deviceName": "/dev/xvda", "rootVolume": true,
-		"ebs": map[string]any{"volumeType": "gp3", "volumeSize": size, "encrypted": true, "deleteOnTermination": true},
-	}}
+	disk := map[string]any{"volumeType": "gp3", "volumeSize": size, "encrypted": true, "deleteOnTermination": true}
+	if of.KMSKey != "" {
+		disk["kmsKeyID"] = of.KMSKey
+	}
+	spec["blockDeviceMappings"] = []any{map[string]any{"deviceName": "/dev/xvda", "rootVolume": true, "ebs": disk}}
 	// with one hop the metadata service answers nodes, but not pods
 	spec["metadataOptions"] = map[string]any{"httpEndpoint": "enabled", "httpTokens": "required",
 		"httpPutResponseHopLimit": int64(1)}

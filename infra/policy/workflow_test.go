@@ -377,8 +377,9 @@ func TestWorkflowPreviewOfGoogle(t *testing.T) {
 	}
 	// roles on the part that is looked up; "" = roles/viewer of the project is enough
 	rights := map[string]string{"getProject": "", "getInstance": "",
-		"getRepository": "roles/artifactregistry.reader",
-		"getBucket":     "roles/storage.legacyBucketReader", "getSubnetwork": "roles/compute.networkUser"}
+		"getRepository":   "roles/artifactregistry.reader",
+		"getKMSCryptoKey": "roles/cloudkms.viewer",
+		"getBucket":       "roles/storage.legacyBucketReader", "getSubnetwork": "roles/compute.networkUser"}
 	files, err := filepath.Glob("../gke/*.go")
 	if err != nil {
 		t.Fatal(err)
@@ -416,6 +417,7 @@ func TestWorkflowPreviewRole(t *testing.T) {
 			"elasticfilesystem:DescribeLifecycleConfiguration"},
 		"ecr.LookupRepository": {"ecr:DescribeRepositories", "ecr:DescribeImages",
 			"ecr:ListTagsForResource"},
+		"kms.LookupKey":                       {"kms:DescribeKey"},
 		"s3.LookupBucket":                     {"s3:ListBucket"},
 		"ec2.LookupVpc":                       {"ec2:DescribeVpcs", "ec2:DescribeVpcAttribute"},
 		"ec2.LookupSubnet":                    {"ec2:DescribeSubnets"},
@@ -448,7 +450,7 @@ func TestWorkflowPreviewRole(t *testing.T) {
 			asked[strings.TrimSuffix(call[1], "Output")] = true
 		}
 		// registered by the names of their types
-		byToken := regexp.MustCompile(`"aws:(ec2|ecr|efs|s3)/get\w+:get(\w+)"`)
+		byToken := regexp.MustCompile(`"aws:(ec2|ecr|efs|kms|s3)/get\w+:get(\w+)"`)
 		for _, call := range byToken.FindAllStringSubmatch(string(text), -1) {
 			asked[call[1]+".Lookup"+call[2]] = true
 		}

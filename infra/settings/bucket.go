@@ -2,7 +2,6 @@ package settings
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -22,7 +21,10 @@ type Bucket struct {
 	Access string `json:"access,omitempty"`
 	// days for which deleted and overwritten objects can be restored: 7 to 90; 0 = none
 	KeepDeletedDays int `json:"keepDeletedDays"`
-	// key of the cloud that encrypts the objects; "" = one that the cloud manages
+	// days after which objects are deleted whose names begin with a prefix:
+	// "elasticdl-mnist/checkpoints/"; nil = none
+	ExpireDays map[string]int `json:"expireDays,omitempty"`
+	// key of the cloud that encrypts the objects; "" = that of the stack, or the cloud's own
 	KMSKey string `json:"kmsKey,omitempty"`
 }
 
@@ -31,7 +33,13 @@ type GKEBucket struct {
 	Bucket
 	// a region, or us, eu or asia; "" = the region of the cluster
 	Location string `json:"location,omitempty"`
+	// class of new objects: STANDARD, NEARLINE, COLDLINE or ARCHIVE; "" = STANDARD
+	StorageClass string `json:"storageClass,omitempty"`
 }
+
+// classes has the storage classes of Google with the days for which each object is paid for at
+// least.
+var classes = map[string]int{"STANDARD": 0, "NEARLINE": 30, "COLDLINE": 90, "ARCHIVE": 365}
 
 // ReadOnly reports whether the job may only read.
 func (b *Bucket) ReadOnly() bool { return b.Access == accessRead }
@@ -184,6 +192,9 @@ func (s *Settings) checkBucketJob(p *Problems) {
 			p.Check(!strings.HasPrefix(at, store.plain("")), path,
 				"%s: the job writes there, and %s.access is read: expected write there, or another place", at, section)
 		}
+		if b != nil {
+			b.checkExpiryJob(section, store, path, at, p)
+		}
 		return at
 	})
 }
@@ -202,8 +213,6 @@ const ofItsOwner = "%s.name names a bucket that exists already, and is not chang
 
 var (
 	isBucketName = regexp.MustCompile(`^[a-z0-9][-a-z0-9._]{1,61}[a-z0-9]$`)
-	isGoogleKey  = regexp.MustCompile(`^projects/[^/]+/locations/([^/]+)/keyRings/[^/]+/cryptoKeys/[^/]+$`)
-	isAmazonKey  = regexp.MustCompile(`^arn:aws[-a-z]*:kms:([-a-z0-9]+):[0-9]{12}:key/[-0-9a-z]+$`)
 	multiRegions = []string{"us", "eu", "asia"}
 )
 
@@ -217,11 +226,13 @@ func (b *Bucket) check(at string, p *Problems) {
 	p.oneOf(at+".access", b.Access, accessWrite, accessRead)
 	p.Check(b.KeepDeletedDays == 0 || b.KeepDeletedDays >= leastKept && b.KeepDeletedDays <= mostKept,
 		at+".keepDeletedDays", "%d: expected %d to %d, or 0 to keep none", b.KeepDeletedDays, leastKept, mostKept)
+	b.checkExpiry(at, p)
 	if b.Name == "" {
 		return
 	}
 	p.Check(isBucketName.MatchString(b.Name), at+".name", "%s: expected the name of a bucket, as my-team-data", b.Name)
 	p.Check(b.KeepDeletedDays == 0, at+".keepDeletedDays", "%d: "+ofItsOwner, b.KeepDeletedDays, at)
+	p.Check(len(b.ExpireDays) == 0, at+".expireDays", ofItsOwner, at)
 }
 
 func (b *GKEBucket) check(s *Settings, p *Problems) {
@@ -230,16 +241,22 @@ func (b *GKEBucket) check(s *Settings, p *Problems) {
 	if b.Name != "" {
 		p.Check(b.Location == "", at+".location", "%s: "+ofItsOwner, b.Location, at)
 		p.Check(b.KMSKey == "", at+".kmsKey", "%s: "+ofItsOwner, b.KMSKey, at)
+		p.Check(b.StorageClass == "", at+".storageClass", "%s: "+ofItsOwner, b.StorageClass, at)
 		return
 	}
 	of, _ := Region(s.GKE.Location) // which has its own check
 	p.Check(b.Location == of || isGoogleRegion.MatchString(b.Location) || slices.Contains(multiRegions, b.Location),
 		at+".location", "%s: expected a region, as us-central1, or %s", b.Location, list(multiRegions))
-	key := isGoogleKey.FindStringSubmatch(b.KMSKey)
-	p.Check(b.KMSKey == "" || key != nil, at+".kmsKey", "%s: expected a key, as "+
-		"projects/PROJECT/locations/us-central1/keyRings/RING/cryptoKeys/KEY", b.KMSKey)
-	p.Check(key == nil || key[1] == b.Location, at+".kmsKey", "%s: expected a key in %s, where the bucket is",
-		b.KMSKey, b.Location)
+	if b.StorageClass != "" {
+		p.oneOf(at+".storageClass", b.StorageClass, "STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE")
+	}
+	if days := classes[b.StorageClass]; days > 0 && !b.ReadOnly() {
+		s.note("gke.bucket.storageClass: %s: each object is paid for %d days, also a checkpoint that the job deletes "+
+			"after a minute, and every read costs: this is for data that is seldom read", b.StorageClass, days)
+	}
+	checkGoogleKey(at+".kmsKey", b.KMSKey, b.Location, "where the bucket is", p)
+	p.Check(b.KMSKey != "" || s.GKE.KMSKey == "" || b.Location == of, at+".kmsKey", "missing: gke.kmsKey is a key in "+
+		"%s, and the bucket is in %s: give a key in %[2]s for it", of, b.Location)
 	name := s.Store(NoAccount).Name
 	p.Check(!strings.Contains(name, "google"), at, "its name would be %s, and Google refuses names with "+
 		"\"google\": give the stack another name", name)
@@ -248,9 +265,5 @@ func (b *GKEBucket) check(s *Settings, p *Problems) {
 func (b *Bucket) checkAmazon(region string, p *Problems) {
 	const at = "eks.bucket"
 	b.check(at, p)
-	key := isAmazonKey.FindStringSubmatch(b.KMSKey)
-	p.Check(b.KMSKey == "" || key != nil, at+".kmsKey", "%s: expected the ARN of a key, as %s", b.KMSKey,
-		fmt.Sprintf("arn:aws:kms:%s:123456789012:key/ID", region))
-	p.Check(key == nil || key[1] == region, at+".kmsKey", "%s: expected a key in %s, where the bucket is",
-		b.KMSKey, region)
+	checkAmazonKey(at+".kmsKey", b.KMSKey, region, "where the bucket is", p)
 }

@@ -113,6 +113,29 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// Checkpoints may expire, and what the job does not have; a class whose objects are paid for longer
+// is noted.
+func TestExpireDays(t *testing.T) {
+	config := shipped(t, CloudGKE)
+	setAll(t, config, map[string]string{"gke.bucket.expireDays": "{elasticdl-test-mnist/checkpoints/: 14, " +
+		"mnist/train2: 3, other.logs/: 90}", "gke.bucket.storageClass": "COLDLINE"})
+	s, err := parsed(t, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := fmt.Sprint(s.GKE.Bucket.Expiries()); all !=
+		"[{elasticdl-test-mnist/checkpoints/ 14} {mnist/train2 3} {other.logs/ 90}]" {
+		t.Error(all)
+	}
+	if !slices.ContainsFunc(s.Notes, func(note string) bool { return strings.Contains(note, "is paid for 90 days") }) {
+		t.Errorf("%q", s.Notes)
+	}
+	set(t, config, "gke.bucket.expireDays", "{}")
+	if s, err = parsed(t, config); err != nil || len(s.GKE.Bucket.Expiries()) > 0 {
+		t.Errorf("%v, %v", s, err)
+	}
+}
+
 // bucketMistakes are further mistakes: see mistakes.
 var bucketMistakes = []mistake{
 	{cloud: "gke", path: "gke.bucket.access", value: "all", want: "all: expected write or read"},
@@ -163,5 +186,29 @@ var bucketMistakes = []mistake{
 		want: "alias/mine: expected the ARN of a key, as arn:aws:kms:us-west-2:123456789012:key/ID"},
 	{cloud: "eks", path: "eks.bucket.kmsKey", value: "arn:aws:kms:eu-west-1:123456789012:key/0-a",
 		want: "expected a key in us-west-2, where the bucket is"},
+	{cloud: "gke", path: "gke.bucket.storageClass", value: "COLD",
+		want: "COLD: expected STANDARD, NEARLINE, COLDLINE or ARCHIVE"},
+	{cloud: "gke", path: "gke.bucket.storageClass", value: "NEARLINE",
+		also: map[string]string{"gke.bucket.name": "team-data"},
+		want: "NEARLINE: gke.bucket.name names a bucket that exists already"},
+	{cloud: "eks", path: "eks.bucket.storageClass", value: "STANDARD", want: "unknown field"},
+	{cloud: "gke", path: "gke.bucket.expireDays", value: "{logs/: 0}", at: "gke.bucket.expireDays.logs/",
+		want: "0: expected 1 to 3650"},
+	{cloud: "eks", path: "eks.bucket.expireDays", value: "{/logs: 3}", at: "eks.bucket.expireDays./logs",
+		want: "expected the beginning of the names of objects, as elasticdl-mnist/checkpoints/"},
+	{cloud: "eks", path: "eks.bucket.expireDays", value: "{bucket://logs: 3}",
+		at:   "eks.bucket.expireDays.bucket://logs",
+		want: "expected the beginning of the names of objects"},
+	{cloud: "gke", path: "gke.bucket.expireDays", value: "{logs/: 3}",
+		also: map[string]string{"gke.bucket.name": "team-data"},
+		want: "gke.bucket.name names a bucket that exists already, and is not changed: remove this"},
+	{cloud: "gke", path: "gke.bucket.expireDays", value: "{mn: 3}", at: "gke.bucket.expireDays.mn",
+		also: map[string]string{"job.trainingData": "bucket://mnist/train"},
+		want: "3: job.trainingData, gs://elasticdl-test-data-my-project/mnist/train, would expire: give a longer " +
+			"prefix, or remove this"},
+	{cloud: "eks", path: "eks.bucket.expireDays", value: "{mnist/train/a: 3}",
+		at:   "eks.bucket.expireDays.mnist/train/a",
+		also: map[string]string{"job.trainingData": "bucket://mnist/train"},
+		want: "3: job.trainingData, s3://elasticdl-test-data-000000000000/mnist/train?region=us-west-2, would expire"},
 	{cloud: "eks", path: "eks.bucket.location", value: "us-west-2", want: "unknown field"},
 }

@@ -33,6 +33,9 @@ type GKE struct {
 	// a repository of images that exists already, in the region of the cluster, or
 	// projects/PROJECT/locations/LOCATION/repositories/NAME; "" = the stack makes one
 	Registry string `json:"registry,omitempty"`
+	// key of Cloud KMS that encrypts all that the stack makes:
+	// projects/PROJECT/locations/LOCATION/keyRings/RING/cryptoKeys/KEY; "" = Google's own keys
+	KMSKey string `json:"kmsKey,omitempty"`
 	// roles of the job's identity in the project: "roles/storage.objectViewer"
 	JobRoles []string `json:"jobRoles,omitempty"`
 }
@@ -177,6 +180,9 @@ type EKS struct {
 	// name, without that of the image, of a repository of images that exists already; "" = the
 	// stack makes one
 	Registry string `json:"registry,omitempty"`
+	// ARN of a key of KMS that encrypts all that the stack makes:
+	// "arn:aws:kms:us-west-2:123456789012:key/ID"; "" = Amazon's own keys
+	KMSKey string `json:"kmsKey,omitempty"`
 	// an S3 bucket that the job may read
 	CodeBucket bool `json:"codeBucket"`
 	// ARNs of IAM policies of the job's role: "arn:aws:iam::123456789012:policy/data"

@@ -50,6 +50,7 @@ func (e *EKS) check(s *Settings, in Input, p *Problems) {
 	p.Check(e.NodeRole == "" || isRole.MatchString(e.NodeRole), at+"nodeRole", "%s: expected the ARN of a role, as "+
 		"arn:aws:iam::123456789012:role/nodes", e.NodeRole)
 	e.checkPools(s, p)
+	checkAmazonKey("eks.kmsKey", e.KMSKey, e.Region, "where the stack is", p)
 	if e.Bucket != nil {
 		e.Bucket.checkAmazon(e.Region, p)
 	}

@@ -27,6 +27,7 @@ func (g *GKE) check(s *Settings, p *Problems) {
 	p.oneOf(at+"releaseChannel", g.ReleaseChannel, "RAPID", "REGULAR", "STABLE")
 	checkAuthorized("gke", g.AuthorizedNetworks, 100, p, false)
 	g.checkPools(s, p)
+	g.checkKey(s, p)
 	if g.Subnet != nil {
 		g.checkSubnet(p)
 	} else {

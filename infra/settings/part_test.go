@@ -4,10 +4,29 @@ var inSubnet = map[string]string{"gke.subnet": "{name: projects/host-project/reg
 	"gke.ranges.nodes": "", "gke.ranges.pods": "", "gke.ranges.services": "",
 	"gke.filestore": "{name: files, location: us-central1-c}"}
 
+// keyThere is a key of Google that exists already.
+const keyThere = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
+
+var zonalFiles = map[string]string{"gke.filestore.tier": "ZONAL"}
+
 // partMistakes are further mistakes, with parts that exist already: see mistakes.
 var partMistakes = []mistake{
 	{cloud: "gke", path: "gke.registry", value: "docker.io/team", want: "docker.io/team: expected the name of a " +
 		"repository in us-central1, or projects/PROJECT/locations/us-central1/repositories/NAME"},
+	{cloud: "eks", path: "eks.kmsKey", value: "alias/mine",
+		want: "alias/mine: expected the ARN of a key, as arn:aws:kms:us-west-2:123456789012:key/ID"},
+	{cloud: "eks", path: "eks.kmsKey", value: "arn:aws:kms:eu-west-1:123456789012:key/0-a",
+		want: "expected a key in us-west-2, where the stack is"},
+	{cloud: "gke", path: "gke.kmsKey", value: "my-key", also: zonalFiles,
+		want: "my-key: expected a key, as projects/PROJECT/locations/us-central1/keyRings/RING/cryptoKeys/KEY"},
+	{cloud: "gke", path: "gke.kmsKey", value: "projects/p/locations/global/keyRings/r/cryptoKeys/k", also: zonalFiles,
+		want: "expected a key in us-central1, where the cluster is"},
+	{cloud: "gke", path: "gke.filestore.tier", value: "BASIC_HDD", also: map[string]string{"gke.kmsKey": keyThere},
+		want: "BASIC_HDD: Google encrypts this tier by its own keys only: expected ZONAL or REGIONAL, or no " +
+			"gke.kmsKey"},
+	{cloud: "gke", path: "gke.bucket.location", value: "eu", at: "gke.bucket.kmsKey",
+		also: map[string]string{"gke.kmsKey": keyThere, "gke.filestore.tier": "ZONAL"},
+		want: "missing: gke.kmsKey is a key in us-central1, and the bucket is in eu: give a key in eu for it"},
 	{cloud: "eks", path: "eks.nodeRole", value: "nodes", want: "nodes: expected the ARN of a role"},
 	{cloud: "eks", path: "eks.nodeRole", value: "arn:aws:iam::123456789012:user/ann",
 		want: "expected the ARN of a role, as arn:aws:iam::123456789012:role/nodes"},

@@ -60,8 +60,13 @@ func configOf(project string, of *Settings, with *jobOn) (map[string]string, err
 			return nil, err
 		}
 		changed(fields, usual)
-		if worker, ok := fields["worker"].(map[string]any); ok && with.pool != "" {
-			worker["pool"] = with.pool
+		fields["type"] = string(with.Type)
+		if with.pool != "" {
+			worker, ok := fields["worker"].(map[string]any)
+			if !ok {
+				worker = map[string]any{}
+			}
+			worker["pool"], fields["worker"] = with.pool, worker
 		}
 		tree["job"] = fields
 	}

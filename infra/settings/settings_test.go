@@ -264,7 +264,7 @@ func TestEveryField(t *testing.T) {
 		p, got := &Problems{}, &Settings{}
 		decode(read(string(text)), reflect.ValueOf(got).Elem(), "", p)
 		got.Project, got.Stack, got.Root, got.Now, got.Notes = s.Project, s.Stack, s.Root, s.Now, s.Notes
-		got.WorkerPool = s.WorkerPool
+		got.WorkerPool, got.Base = s.WorkerPool, s.Base
 		got.GKE.Project, got.EKS.Region, got.EKS.Profile = s.GKE.Project, s.EKS.Region, s.EKS.Profile
 		if err := p.Err(); err != nil {
 			t.Error(err)

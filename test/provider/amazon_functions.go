@@ -47,6 +47,7 @@ func amazonFunctions(c *Cloud) map[string]func(Props) (Props, error) {
 		"aws:efs/getFileSystem:getFileSystem":                               getFileSystem,
 		"aws:ec2/getNetworkInterfaces:getNetworkInterfaces":                 getNetworkInterfaces,
 		"aws:ec2/getNetworkInterface:getNetworkInterface":                   getNetworkInterface,
+		"aws:kms/getKey:getKey":                                             getKey,
 		"aws:iam/getRole:getRole":                                           getRole,
 		"aws:iam/getPrincipalPolicySimulation:getPrincipalPolicySimulation": simulatePolicies,
 		"aws:ecr/getRepository:getRepository":                               getECR,

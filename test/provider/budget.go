@@ -18,6 +18,7 @@ func googleFunctions() map[string]func(Props) (Props, error) {
 				"number": projectNumber, "name": a["projectId"]}, nil
 		},
 		"gcp:storage/getBucket:getBucket":                  getGoogleBucket,
+		"gcp:kms/getKMSCryptoKey:getKMSCryptoKey":          getGoogleKey,
 		"gcp:compute/getSubnetwork:getSubnetwork":          getSubnetwork,
 		"gcp:artifactregistry/getRepository:getRepository": getArtifacts,
 		"gcp:filestore/getInstance:getInstance":            getFilestore,

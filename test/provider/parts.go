@@ -24,6 +24,11 @@ const (
 	ExistingImages = "projects/images-of-all/locations/us/repositories/team"
 	// ExistingNodeRole is a role of Amazon with the policies that nodes need.
 	ExistingNodeRole = "arn:aws:iam::" + AmazonAccount + ":role/nodes-of-the-team"
+	// ExistingKey is a key of Amazon. Another has this name and "-2".
+	ExistingKey = "arn:aws:kms:" + AmazonRegion + ":" + AmazonAccount + ":key/0a1b2c3d"
+	// ExistingGoogleKey is a key of Google, which all of its services may use. Another has this
+	// name and "-2".
+	ExistingGoogleKey = "projects/keys-of-all/locations/us-central1/keyRings/team/cryptoKeys/training"
 	// ExistingRegistry begins the names of repositories of images of Amazon.
 	ExistingRegistry = "team"
 )
@@ -119,6 +124,24 @@ func getECR(args Props) (Props, error) {
 	}
 	return Props{"id": name, "name": name, "imageTagMutability": "MUTABLE",
 		"repositoryUrl": AmazonAccount + ".dkr.ecr." + AmazonRegion + ".amazonaws.com/" + name}, nil
+}
+
+func getKey(args Props) (Props, error) {
+	arn := text(args, "keyId")
+	if arn != ExistingKey && arn != ExistingKey+"-2" {
+		return nil, fmt.Errorf("reading KMS Key (%s): NotFoundException", arn)
+	}
+	return Props{"id": last(arn), "keyId": arn, "arn": arn, "enabled": true, "keyState": "Enabled",
+		"keyUsage": "ENCRYPT_DECRYPT", "customerMasterKeySpec": "SYMMETRIC_DEFAULT", "keyManager": "CUSTOMER"}, nil
+}
+
+func getGoogleKey(args Props) (Props, error) {
+	id := text(args, "keyRing") + "/cryptoKeys/" + text(args, "name")
+	if id != ExistingGoogleKey && id != ExistingGoogleKey+"-2" {
+		return nil, fmt.Errorf("googleapi: Error 404: CryptoKey %s not found", id)
+	}
+	return Props{"id": id, "name": args["name"], "keyRing": args["keyRing"], "purpose": "ENCRYPT_DECRYPT",
+		"primaries": []any{Props{"name": id + "/cryptoKeyVersions/1", "state": "ENABLED"}}}, nil
 }
 
 func getRole(args Props) (Props, error) {

@@ -34,6 +34,11 @@ case "$tool $all" in
 "gcloud services enable "*.googleapis.com" --project=a-project" | "gcloud components install gke-gcloud-auth-plugin") ;;
 "gcloud compute project-info describe --project=a-project "* | "gcloud compute regions describe us-central1 --project=a-project "*)
   echo "{'limit': 0.0, 'metric': 'GPUS_ALL_REGIONS', 'usage': 0.0};{'limit': 0.0, 'metric': 'NVIDIA_T4_GPUS', 'usage': 0.0}" ;;
+"gcloud projects describe a-project --format=value(projectNumber)") echo 4711 ;;
+"gcloud beta services identity create --service="*".googleapis.com --project=a-project") ;;
+"gcloud storage service-agent --project=a-project --authorize-cmek=projects/"*"/cryptoKeys/training") ;;
+"gcloud kms keys add-iam-policy-binding projects/"*"/cryptoKeys/training --role=roles/cloudkms.cryptoKeyEncrypterDecrypter --member=serviceAccount:service-4711@"*".iam.gserviceaccount.com") ;;
+"gcloud kms keys add-iam-policy-binding projects/a-host/"*"/cryptoKeys/training --member=serviceAccount:pulumi-gke-preview@a-project.iam.gserviceaccount.com --role=roles/cloudkms.viewer") ;;
 "gcloud compute accelerator-types list "*) echo nvidia-tesla-t4 ;;
 
 "aws sts get-caller-identity"*) echo 123456789012 ;;

@@ -1,0 +1,62 @@
+package settings
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Limits of the expiry of objects.
+const (
+	mostExpiries   = 50 // clouds accept more
+	mostExpireDays = 3650
+)
+
+// isPrefix matches the beginning of names of objects.
+var isPrefix = regexp.MustCompile(`^[^/[:cntrl:]][^[:cntrl:]]{0,199}$`)
+
+// Expiry is the age, in days, at which objects are deleted whose names begin with a prefix.
+type Expiry struct {
+	Prefix string
+	Days   int
+}
+
+// Expiries returns the expiries of a bucket, in the order of their prefixes.
+func (b *Bucket) Expiries() (all []Expiry) {
+	for _, prefix := range slices.Sorted(maps.Keys(b.ExpireDays)) {
+		all = append(all, Expiry{prefix, b.ExpireDays[prefix]})
+	}
+	return all
+}
+
+func (b *Bucket) checkExpiry(at string, p *Problems) {
+	at += ".expireDays"
+	p.Check(len(b.ExpireDays) <= mostExpiries, at, "%d prefixes: expected at most %d", len(b.ExpireDays), mostExpiries)
+	for _, e := range b.Expiries() {
+		path := Join(at, e.Prefix)
+		p.Check(isPrefix.MatchString(e.Prefix) && !strings.HasPrefix(e.Prefix, inBucket), path, "expected the "+
+			"beginning of the names of objects, as elasticdl-mnist/checkpoints/")
+		p.within(path, e.Days, 1, mostExpireDays)
+	}
+}
+
+// keptPlaces lists what a job reads again at any time, and its result: nothing of it may expire.
+// Checkpoints may, which a job writes again and again.
+var keptPlaces = []string{"job.trainingData", "job.validationData", "job.predictionData",
+	"job.checkpointDirForInit", "job.output", "job.command"}
+
+// checkExpiryJob refuses a prefix by which a place of the job in the bucket would expire.
+func (b *Bucket) checkExpiryJob(section string, store *Store, path, at string, p *Problems) {
+	place, ok := strings.CutPrefix(at, store.plain(""))
+	if !ok || !slices.Contains(keptPlaces, path) {
+		return
+	}
+	place, _, _ = strings.Cut(place, "?")
+	dir := strings.TrimSuffix(place, "/") + "/"
+	for _, e := range b.Expiries() {
+		p.Check(!strings.HasPrefix(dir, e.Prefix) && !strings.HasPrefix(e.Prefix, dir),
+			Join(section+".expireDays", e.Prefix), "%d: %s, %s, would expire: give a longer prefix, or remove this",
+			e.Days, path, at)
+	}
+}

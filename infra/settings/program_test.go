@@ -1,0 +1,108 @@
+package settings
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+)
+
+// cluster returns the settings of a cluster that a program describes with few values.
+func cluster(t *testing.T, change func(*Settings)) (*Settings, error) {
+	t.Helper()
+	of := &Settings{Cloud: CloudEKS, ProtectStorage: true, Platform: Platform{Namespace: "training"},
+		EKS: &EKS{Region: "us-west-2", Nodes: NodesAuto, VPC: VPC{Zones: []string{"us-west-2a", "us-west-2b"}},
+			Pools:  []EKSPool{{Name: "cheap", EKSGroup: EKSGroup{InstanceTypes: []string{"m6i.xlarge"}, MaxNodes: 3}}},
+			Bucket: &Bucket{}, WorkerGroup: &EKSGroup{InstanceTypes: []string{"m6i.large"}, MaxNodes: 2}}}
+	change(of)
+	return Cluster(Input{Project: "blue", Stack: "dev", Base: "elasticdl-dev-blue", Arch: "amd64",
+		Now: time.Date(2026, 11, 29, 0, 0, 0, 0, time.UTC)}, of)
+}
+
+// Values that a program leaves out have the defaults of a file, except for true; sections that are
+// there have their own defaults; and the settings are those of the same file.
+func TestCluster(t *testing.T) {
+	s, err := cluster(t, func(*Settings) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := Parse(Input{Project: "blue", Stack: "dev", Base: "elasticdl-dev-blue", Arch: "amd64",
+		Now: s.Now, Config: map[string]string{"aws:region": "us-west-2", "blue:cloud": "eks",
+			"blue:platform": `{"namespace": "training"}`, "blue:protectStorage": "true",
+			"blue:eks": `{"nodes": "auto", "vpc": {"zones": ["us-west-2a", "us-west-2b"]}, "publicAccess": false,
+				"codeBucket": false, "bucket": {}, "pools": [{"name": "cheap", "instanceTypes": ["m6i.xlarge"],
+				"maxNodes": 3}], "workerGroup": {"instanceTypes": ["m6i.large"], "maxNodes": 2}}`}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(s, file) {
+		t.Errorf("the program's\n%+v\nthe file's\n%+v", s.EKS, file.EKS)
+	}
+	if s.EKS.VPC.CIDR != "10.0.0.0/16" || s.EKS.SystemGroup.MaxNodes != coreNodes || s.EKS.Bucket.Access != "write" ||
+		s.EKS.PublicAccess || s.Name(40, "x") != "elasticdl-dev-blue-x" {
+		t.Errorf("%+v", s.EKS)
+	}
+}
+
+// Every problem is reported at once, by the path that it has in a file.
+func TestProblemsOfAProgram(t *testing.T) {
+	_, err := cluster(t, func(s *Settings) {
+		s.EKS.Region, s.EKS.Pools[0].MaxNodes, s.EKS.Bucket.Access = "mars", 5000, "all"
+	})
+	for _, want := range []string{"aws:region: mars: expected a region", "blue:eks.pools[0].maxNodes: 5000",
+		"blue:eks.bucket.access: all: expected write or read"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// A job of a program gets what follows from the cluster, as a job of a file, and its problems are
+// those of the file.
+func TestComplete(t *testing.T) {
+	s, err := cluster(t, func(*Settings) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := job.Default()
+	j.Name, j.Image, j.ModelDef = "digits", "r/mnist:1", "mnist.mnist_functional_api.custom_model"
+	j.TrainingData = "bucket://mnist/train"
+	was := *j
+	is, err := s.Complete(j, "cheap", "amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const bucket = "s3://elasticdl-dev-blue-data-" + NoAccount + "/"
+	if is.Namespace != "training" || is.TrainingData != bucket+"mnist/train?region=us-west-2" ||
+		is.Output != bucket+"elasticdl-digits/model?region=us-west-2" || is.NumPS != 1 || !is.Shuffle {
+		t.Errorf("%+v", is)
+	}
+	if !reflect.DeepEqual(*j, was) {
+		t.Errorf("the program's own job is changed: %+v", j)
+	}
+	j.ModelDef, j.NumWorkers = "", -1
+	_, err = s.Complete(j, "dear", "amd64")
+	for _, want := range []string{"blue:job.modelDef: ", "blue:job.numWorkers: -1",
+		"blue:job.worker.pool: dear: expected a pool"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// A script is a job, too.
+func TestCompleteScript(t *testing.T) {
+	s, err := cluster(t, func(*Settings) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := job.DefaultOf(job.Run)
+	j.Name, j.Image, j.Command = "digits", "pytorch:2.9.0", []string{"train.py"}
+	is, err := s.Complete(j, "", "amd64")
+	if err != nil || is.Type != job.Run || is.Strategy != job.AllReduce || is.NumWorkers != 1 ||
+		!reflect.DeepEqual(is.Command, j.Command) {
+		t.Errorf("%+v, %v", is, err)
+	}
+}
