@@ -75,8 +75,16 @@ func TestClusters(t *testing.T) {
 	}
 }
 
+// set does what the page says.
 func set(t *testing.T, stack auto.Stack, key, value string) {
 	t.Helper()
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if short := strings.TrimPrefix(key, "clusters:"); !strings.Contains(string(page), "pulumi config set "+short+" ") {
+		t.Errorf("the page does not set %s", short)
+	}
 	if err := stack.SetConfig(t.Context(), key, auto.ConfigValue{Value: value}); err != nil {
 		t.Fatal(err)
 	}

@@ -114,6 +114,7 @@ var played = []play{
 
 	{page: "examples/public-cloud/",
 		by: "stacks TestExamples, test/e2e TestFaultTolerance, test/e2e TestElasticScheduling"},
+	{page: "examples/clusters/", by: "examples/clusters TestClusters"},
 	{page: "examples/edl-cluster/", by: "stacks TestExamples, test/e2e TestElasticScheduling"},
 	{page: "examples/elastic-scheduling/", by: "stacks TestExamples, test/e2e TestTwoJobs"},
 	{page: "examples/personal-computer/", by: "stacks TestExamples, test/e2e TestMinikubeTutorial"},
