@@ -111,11 +111,12 @@ var packages = map[string]struct {
 	"run/python":   {shell, ""},
 	"run/tcpstore": {shell, ""},
 
-	"runtime":       {shell, ""},
-	"runtime/image": {shell, "run/folder"},
+	"runtime":        {shell, ""},
+	"runtime/demand": {pure, "elastic/job elastic/pod runtime/manifest"},
+	"runtime/image":  {shell, "run/folder"},
 	"runtime/kube": {shell,
 		"elastic/curve elastic/job elastic/journal elastic/pod elastic/price logline master " +
-			"runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire wire/rpc"},
+			"runtime/demand runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire wire/rpc"},
 	"runtime/kube/incluster": {shell,
 		"elastic/curve elastic/identity elastic/job elastic/journal elastic/launch elastic/pod master " +
 			"runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire wire/credential wire/rpc"},
@@ -142,7 +143,8 @@ var packages = map[string]struct {
 var confined = []struct{ path, to, why string }{
 	{"k8s.io/client-go", "trainer/runtime/kube infra/live",
 		"one package of a job and one of a stack talk to Kubernetes, so that the rest needs no cluster"},
-	{"k8s.io/", "trainer/runtime/kube trainer/runtime/manifest infra", "objects of Kubernetes are made in one place"},
+	{"k8s.io/", "trainer/runtime/kube trainer/runtime/manifest trainer/runtime/demand infra",
+		"objects of Kubernetes are made in one place"},
 	{"sigs.k8s.io/", "trainer/runtime/kube trainer/runtime/manifest infra",
 		"objects of Kubernetes are written in one place"},
 	{"github.com/google/go-containerregistry", "trainer/runtime/image", "images are made in one place"},

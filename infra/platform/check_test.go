@@ -54,6 +54,16 @@ func TestCheck(t *testing.T) {
 				"memory": "9Gi", "limits.memory": "9Gi"}
 		}, "elasticdl:platform.quota[\"limits.memory\"]: the job's pods would be refused: they do " +
 			"not say how much they want of that: worker, ps\nelasticdl:platform.quota.memory: the job's pods"},
+		"a namespace that is too small": {func(s *settings.Settings) {
+			s.Job = aJob(t, "--num_workers=9", "--min_workers=2", "--worker_resource_request=cpu=2,memory=1Gi")
+			s.Platform.Quota = map[string]string{"cpu": "3", "pods": "2", "memory": "1Ti", "secrets": "0"}
+		}, "elasticdl:platform.quota.cpu: 3: the job needs 5100m before it trains (1 master: 100m, 2 workers: 4, " +
+			"1 parameter server: 1), so that it never has all its pods: expected a greater quota, fewer " +
+			"job.minWorkers or smaller requests\nelasticdl:platform.quota.pods: 2: the job needs 5 before it trains"},
+		"a namespace for some workers": {func(s *settings.Settings) {
+			s.Job = aJob(t, "--num_workers=9", "--worker_resource_request=cpu=2,memory=1Gi")
+			s.Platform.Quota = map[string]string{"requests.cpu": "4", "pods": "4", "limits.cpu": "9"}
+		}, ""},
 		"built image": {func(s *settings.Settings) {
 			s.Job.Image, s.Platform.PodSecurity = "", restricted
 		}, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: runAsNonRoot != true (pod"},
@@ -118,13 +128,13 @@ func TestNamespaceTakesPods(t *testing.T) {
 		if level != test.level {
 			t.Errorf("%q with %q: namespace enforces %s, want %s", test.flags, test.set, level, test.level)
 		}
-		templates := pods(s.Job)
+		templates := rolesOf(s.Job)
 		if want := 3 + min(s.Job.NumPS, 1); len(templates) != want {
 			t.Errorf("%q has pods of %d kinds, want %d", test.flags, len(templates), want)
 		}
 		for _, p := range templates {
-			if bad := against(level, &p); len(bad) > 0 {
-				t.Errorf("%q: %s has against %s: %q", test.flags, level, p.Spec.Containers[0].Name, bad)
+			if bad := against(level, p.Pod); len(bad) > 0 {
+				t.Errorf("%q: %s has against %s: %q", test.flags, level, p.Name, bad)
 			}
 		}
 		for _, mode := range []string{"warn", "enforce", "audit"} {

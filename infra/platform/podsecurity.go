@@ -36,7 +36,7 @@ func newRules() policy.Evaluator {
 
 // against returns the violations of a level by a pod, in words. It is as strict as the strictest of
 // the versions.
-func against(level string, t *core.PodTemplateSpec) (bad []string) {
+func against(level string, t *core.Pod) (bad []string) {
 	said := map[string]bool{}
 	for _, version := range versions {
 		of := api.LevelVersion{Level: api.Level(level), Version: version}

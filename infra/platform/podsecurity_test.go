@@ -7,8 +7,8 @@ import (
 )
 
 // strict returns a pod that every level accepts.
-func strict() *core.PodTemplateSpec {
-	return &core.PodTemplateSpec{Spec: core.PodSpec{
+func strict() *core.Pod {
+	return &core.Pod{Spec: core.PodSpec{
 		SecurityContext: &core.PodSecurityContext{RunAsNonRoot: new(true),
 			SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}},
 		Volumes: []core.Volume{

@@ -13,12 +13,15 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
+	core "k8s.io/api/core/v1"
+
 	"github.com/elasticdl/elasticdl/infra/settings"
-	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/price"
+	"github.com/elasticdl/elasticdl/trainer/runtime/demand"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // hours is the number of hours of a month, by which clouds compute monthly prices.
@@ -131,20 +134,20 @@ func (e *Estimate) google(s *settings.Settings) {
 // onGoogle returns the pods of the stack's job on each pool.
 func onGoogle(s *settings.Settings) map[string][]group {
 	pods := map[string][]group{}
-	workers := s.GKE.WorkerPool
 	shared := "system"
-	if workers != nil && !workers.Spot {
+	if of := s.GKE.WorkerPool; of != nil && !of.Spot {
 		shared = "workers"
 	}
-	pods[shared] = core(s)
+	own, workers := groups(s)
+	pods[shared] = own
 	on := cmp.Or(s.WorkersOn(), shared)
 	for _, of := range s.GKE.AllPools() {
-		if s.WorkersOn() == "" && of.GPUs > 0 && len(elastic(s, true)) > 0 {
+		if s.WorkersOn() == "" && of.GPUs > 0 && haveGPUs(workers) {
 			on = of.Name
 			break
 		}
 	}
-	pods[on] = append(pods[on], slices.Concat(elastic(s, false), elastic(s, true))...)
+	pods[on] = append(pods[on], workers...)
 	return pods
 }
 
@@ -214,18 +217,19 @@ func (e *Estimate) nodes(s *settings.Settings, kind string, g settings.NamedGrou
 // the core are on the nodes of the system group as far as they fit.
 func onPools(s *settings.Settings) map[string][]group {
 	pods := map[string][]group{}
-	own, system := core(s), s.EKS.Groups()
+	own, workers := groups(s)
+	system := s.EKS.Groups()
 	if len(system) == 0 || nodesFor(own, settings.AmazonCPUs(system[0].InstanceTypes[0]), 0) > system[0].DesiredNodes {
 		pods[settings.CorePool] = own
 	}
 	on := cmp.Or(s.WorkersOn(), settings.CorePool)
 	for _, g := range s.EKS.NodePools() {
-		if s.WorkersOn() == "" && g.GPUs > 0 && len(elastic(s, true)) > 0 {
+		if s.WorkersOn() == "" && g.GPUs > 0 && haveGPUs(workers) {
 			on = g.Name
 			break
 		}
 	}
-	pods[on] = append(pods[on], slices.Concat(elastic(s, false), elastic(s, true))...)
+	pods[on] = append(pods[on], workers...)
 	return pods
 }
 
@@ -235,42 +239,39 @@ type group struct {
 	cpus, gpus float64
 }
 
-func groupOf(pods int, of job.Pod) group {
-	asks := func(what string) float64 { return number(cmp.Or(of.Request[what], of.Limit[what])) }
-	return group{pods, asks("cpu"), asks("nvidia.com/gpu")}
+// groupOf returns a number of pods of a role.
+func groupOf(pods int, of *core.PodSpec) group {
+	asks := demand.Requests(of)
+	gpus := asks["nvidia.com/gpu"]
+	return group{pods, asks.Cpu().AsApproximateFloat64(), gpus.AsApproximateFloat64()}
 }
 
-// core returns the master and the parameter servers of the stack's job.
-func core(s *settings.Settings) []group {
+// groups returns the pods of the stack's job: those of its master and parameter servers, and its
+// workers. A job that is not valid, or suspended, has none.
+func groups(s *settings.Settings) (own, workers []group) {
 	if s.Job == nil || s.Job.Suspend {
-		return nil
+		return nil, nil
 	}
-	return []group{groupOf(1, s.Job.Master), groupOf(s.Job.NumPS, s.Job.PS)}
-}
-
-// elastic returns the workers of the stack's job, if they have GPUs, or if they have none.
-func elastic(s *settings.Settings, gpus bool) []group {
-	if s.Job == nil || s.Job.Suspend {
-		return nil
-	}
-	workers := groupOf(s.Job.NumWorkers, s.Job.Worker)
-	if workers.gpus > 0 != gpus {
-		return nil
-	}
-	return []group{workers}
-}
-
-// number returns a quantity of Kubernetes without a unit or in thousandths, else 0.
-func number(text string) float64 {
-	milli, isMilli := strings.CutSuffix(text, "m")
-	n, err := strconv.ParseFloat(milli, 64)
+	roles, err := demand.Roles(s.Job)
 	if err != nil {
-		return 0
+		return nil, nil
 	}
-	if isMilli {
-		n /= 1000
+	for _, r := range roles {
+		of := groupOf(r.First, &r.Pod.Spec)
+		switch r.Name {
+		case pod.Worker.String():
+			workers = append(workers, of)
+		case manifest.RoleLauncher: // it requests no processor
+		default:
+			own = append(own, of)
+		}
 	}
-	return n
+	return own, workers
+}
+
+// haveGPUs reports whether pods request GPUs.
+func haveGPUs(all []group) bool {
+	return slices.ContainsFunc(all, func(g group) bool { return g.gpus > 0 })
 }
 
 // reserved is the share of a node's CPUs that its system takes.

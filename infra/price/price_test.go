@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
+	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
 	"github.com/elasticdl/elasticdl/infra/settings"
-	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/price"
 )
 
@@ -214,23 +215,31 @@ func TestOf(t *testing.T) {
 
 // Pods take the nodes that they need, by the scarcer of CPUs and GPUs.
 func TestNodesFor(t *testing.T) {
-	pods := func(n int, request job.Resources) []group { return []group{groupOf(n, job.Pod{Request: request})} }
+	pods := func(n int, request map[core.ResourceName]string) []group {
+		asks := core.ResourceList{}
+		for name, amount := range request {
+			asks[name] = resource.MustParse(amount)
+		}
+		return []group{groupOf(n, &core.PodSpec{Containers: []core.Container{{
+			Resources: core.ResourceRequirements{Requests: asks}}}})}
+	}
+	type asks = map[core.ResourceName]string
 	for _, test := range []struct {
 		all        []group
 		cpus, gpus int
 		want       int
 	}{
 		{nil, 8, 0, 0},
-		{pods(7, job.Resources{"cpu": "2"}), 8, 0, 3},
-		{pods(1, job.Resources{"cpu": "500m"}), 8, 0, 1},
-		{pods(14, job.Resources{"cpu": "500m"}), 8, 0, 1},
-		{pods(15, job.Resources{"cpu": "500m"}), 8, 0, 2},
-		{pods(2, job.Resources{"cpu": "9"}), 8, 0, 2},
-		{pods(4, job.Resources{"nvidia.com/gpu": "1"}), 8, 2, 2},
-		{pods(4, job.Resources{"cpu": "7", "nvidia.com/gpu": "1"}), 8, 2, 4},
+		{pods(7, asks{"cpu": "2"}), 8, 0, 3},
+		{pods(1, asks{"cpu": "500m"}), 8, 0, 1},
+		{pods(14, asks{"cpu": "500m"}), 8, 0, 1},
+		{pods(15, asks{"cpu": "500m"}), 8, 0, 2},
+		{pods(2, asks{"cpu": "9"}), 8, 0, 2},
+		{pods(4, asks{"nvidia.com/gpu": "1"}), 8, 2, 2},
+		{pods(4, asks{"cpu": "7", "nvidia.com/gpu": "1"}), 8, 2, 4},
 		{pods(3, nil), 8, 0, 3},
-		{pods(3, job.Resources{"cpu": "2"}), 0, 0, 3},
-		{append(pods(3, job.Resources{"cpu": "2"}), pods(3, job.Resources{"cpu": "2"})...), 8, 0, 2},
+		{pods(3, asks{"cpu": "2"}), 0, 0, 3},
+		{append(pods(3, asks{"cpu": "2"}), pods(3, asks{"cpu": "2"})...), 8, 0, 2},
 	} {
 		if got := nodesFor(test.all, test.cpus, test.gpus); got != test.want {
 			t.Errorf("%+v on nodes of %d CPUs and %d GPUs: %d nodes, want %d", test.all, test.cpus, test.gpus, got,

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/runtime/demand"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
@@ -49,14 +50,10 @@ func allocatable(t *testing.T, instanceType string) room {
 	return room{cpus*1000 - int(math.Ceil(reserved)), memory*925/1000 - 255 - 11*pods - 100, pods}
 }
 
-// requests returns the sum of what a pod's containers request.
+// requests returns what a pod requests.
 func requests(spec core.PodSpec) room {
-	r := room{pods: 1}
-	for _, c := range spec.Containers {
-		r.cpu += int(c.Resources.Requests.Cpu().MilliValue())
-		r.memory += int(c.Resources.Requests.Memory().Value() >> 20)
-	}
-	return r
+	all := demand.Requests(&spec)
+	return room{int(all.Cpu().MilliValue()), int(all.Memory().Value() >> 20), 1}
 }
 
 // The job of the shipped stack fits on the nodes of its pools, with the initial and with the

@@ -9,6 +9,8 @@ import (
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	listers "k8s.io/client-go/listers/core/v1"
+
+	"github.com/elasticdl/elasticdl/trainer/runtime/demand"
 )
 
 // Sample is the number of processors of each owner's running pods at one time.
@@ -67,11 +69,8 @@ func (m *Meter) sample() map[string]float64 {
 
 // request returns the number of processors that a pod requests.
 func request(p *core.Pod) float64 {
-	var milli int64
-	for _, c := range p.Spec.Containers {
-		milli += c.Resources.Requests.Cpu().MilliValue()
-	}
-	return float64(milli) / 1000
+	all := demand.Requests(&p.Spec)
+	return float64(all.Cpu().MilliValue()) / 1000
 }
 
 // mean returns the mean number of processors in use between two times; each sample holds until the

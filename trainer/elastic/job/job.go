@@ -199,8 +199,11 @@ func (j *Job) Core() int {
 	if j.Queue == "" {
 		return 0
 	}
-	return min(max(1, j.MinWorkers), j.NumWorkers)
+	return j.Least()
 }
+
+// Least returns how many workers the job needs before it trains.
+func (j *Job) Least() int { return min(max(1, j.MinWorkers), j.NumWorkers) }
 
 // Duration is a [time.Duration] that is text in JSON, such as "5m0s".
 type Duration struct{ time.Duration }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/elastic/price"
+	"github.com/elasticdl/elasticdl/trainer/runtime/demand"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -122,13 +123,7 @@ func billedPod(p *core.Pod, nodes []*core.Node) price.Pod {
 		return b
 	}
 	has := amounts(nodes[i].Status.Allocatable)
-	requests := make(map[string]float64)
-	for _, c := range p.Spec.Containers {
-		for resource, n := range amounts(c.Resources.Requests) {
-			requests[resource] += n
-		}
-	}
-	b.Share = price.Share(requests, has)
+	b.Share = price.Share(amounts(demand.Requests(&p.Spec)), has)
 	b.Machine, _ = price.MachineOf(nodes[i].Labels, int(has["nvidia.com/gpu"]))
 	return b
 }

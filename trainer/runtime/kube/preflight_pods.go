@@ -14,30 +14,26 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/runtime/demand"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
-// podsOf returns a pod of each role of a job, as the cluster would create it.
+// podsOf returns a pod of each role of a job, as the cluster would create it, the launcher's first.
 func podsOf(j *job.Job, s *manifest.Submission) ([]*core.Pod, error) {
-	all := []*core.Pod{s.Master.DeepCopy()}
-	ids := []pod.ID{{Role: pod.Worker}}
-	if j.NumPS > 0 {
-		ids = append(ids, pod.ID{Role: pod.PS})
+	roles, err := demand.RolesOf(j, s)
+	if err != nil {
+		return nil, err
 	}
-	for _, id := range ids {
-		p, err := manifest.Pod(j, manifest.PodSpec{ID: id, Incarnation: 1}, meta.OwnerReference{})
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p)
-	}
-	for _, p := range all {
-		p.Namespace, p.OwnerReferences = j.Namespace, nil
+	var all []*core.Pod
+	for _, r := range roles {
+		r.Pod.Namespace = j.Namespace
 		if j.ServiceAccount == "" { // the job's own, which is created with it
-			p.Spec.ServiceAccountName = ""
+			r.Pod.Spec.ServiceAccountName = ""
 		}
+		all = append(all, r.Pod)
 	}
+	all[0].GenerateName = manifest.MasterName(j.Name) + "-"
 	return all, nil
 }
 
@@ -48,13 +44,6 @@ func (c *Client) checkPods(ctx context.Context, j *job.Job, s *manifest.Submissi
 	if err != nil {
 		return err
 	}
-	launcher := &core.Pod{ObjectMeta: *s.Job.Spec.Template.ObjectMeta.DeepCopy(),
-		Spec: *s.Job.Spec.Template.Spec.DeepCopy()}
-	launcher.GenerateName, launcher.Namespace = manifest.MasterName(j.Name)+"-", j.Namespace
-	if j.ServiceAccount == "" {
-		launcher.Spec.ServiceAccountName = ""
-	}
-	pods = append(pods, launcher)
 	var problems []error
 	for i, p := range pods {
 		role := p.Labels[manifest.LabelRole]
@@ -70,14 +59,14 @@ func (c *Client) checkPods(ctx context.Context, j *job.Job, s *manifest.Submissi
 			c.note("the namespace has no room for a pod of role %s now; it is created when there is: %v", role, err)
 		case refused:
 			see := fmt.Sprintf("--%s_resource_request and --%[1]s_resource_limit", role)
-			if p == launcher {
+			if role == manifest.RoleLauncher {
 				see = "its requests, of cpu=10m and memory=64Mi"
 			}
 			problems = append(problems, fmt.Errorf("namespace %s of the cluster refuses pods of role %s: %w; see %s",
 				c.namespace, role, err, see))
 		}
 	}
-	return errors.Join(append(problems, c.checkNodes(ctx, j, pods[:len(pods)-1]))...)
+	return errors.Join(append(problems, c.checkNodes(ctx, j, pods[1:]))...)
 }
 
 // refusal reports whether an error says that a pod can never be created by its manifest, or not
@@ -175,27 +164,14 @@ func tolerates(tolerations []core.Toleration, taints []core.Taint) bool {
 // lacking returns what a pod asks for that a node does not have even if it is empty; "" if it has
 // all.
 func lacking(p *core.Pod, has core.ResourceList) string {
-	asks := make(core.ResourceList)
-	for _, container := range p.Spec.Containers {
-		for name, q := range container.Resources.Requests {
-			sum := asks[name]
-			sum.Add(q)
-			asks[name] = sum
-		}
+	asks := demand.Requests(&p.Spec)
+	name, short := demand.Short(asks, has)
+	if !short {
+		return ""
 	}
-	names := make([]string, 0, len(asks))
-	for name := range asks {
-		names = append(names, string(name))
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		q, there := asks[core.ResourceName(name)], has[core.ResourceName(name)]
-		if q.Cmp(there) > 0 {
-			return fmt.Sprintf("it asks for %s=%s, and the nodes that it may use have at most %s", name,
-				q.String(), there.String())
-		}
-	}
-	return ""
+	q, there := asks[name], has[name]
+	return fmt.Sprintf("it asks for %s=%s, and the nodes that it may use have at most %s", name, q.String(),
+		there.String())
 }
 
 // mayGrow reports whether the cluster has, or may have, an autoscaler that adds nodes.
@@ -226,7 +202,7 @@ func (c *Client) notePriorities(ctx context.Context, j *job.Job, s *manifest.Sub
 	if err != nil {
 		list = nil
 	}
-	if note := unprotected(j, pods, list); note != "" {
+	if note := unprotected(j, pods[1:], list); note != "" {
 		c.note("%s", note)
 	}
 }
