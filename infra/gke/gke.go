@@ -42,8 +42,7 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	if p.warns, err = p.warnOfDrains(); err != nil {
 		return nil, err
 	}
-	needs := []string{"gke: " + s.GKE.QuotaNote()}
-	if p.quotas, err = infra.WarnBeforeCreate(ctx, "quotas of the project", needs); err != nil {
+	if p.quotas, err = infra.WarnBeforeCreate(ctx, "quotas of the project", s.GKE.QuotaNotes()); err != nil {
 		return nil, err
 	}
 	for _, step := range []func() error{

@@ -193,7 +193,7 @@ func TestFallbackCounts(t *testing.T) {
 		}
 		all := map[string]int{}
 		for _, q := range s.GKE.Quotas() {
-			all[q.Metric] = q.N
+			all[q.ID] = q.Most
 		}
 		return all
 	}
