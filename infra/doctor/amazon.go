@@ -90,16 +90,16 @@ func (e *examination) amazonRights(ask func(...string) (string, error), arn stri
 func (e *examination) amazonQuotas(ask func(...string) (string, error), s *settings.Settings) {
 	small, unasked := 0, 0
 	for _, q := range s.EKS.Quotas() {
-		if q.Code == "" {
-			e.say(Note, "quota", "", "%s", q.Note(s.EKS.Region))
+		if q.ID == "" {
+			e.say(Note, "quota", "", "%s", s.EKS.QuotaNote(q))
 			continue
 		}
-		text, err := ask("service-quotas", "get-service-quota", "--service-code", "ec2", "--quota-code", q.Code,
+		text, err := ask("service-quotas", "get-service-quota", "--service-code", "ec2", "--quota-code", q.ID,
 			"--query", "Quota.Value", "--output", "text")
 		has, wrong := strconv.ParseFloat(strings.TrimSpace(text), 64)
 		if err != nil || wrong != nil {
 			unasked++
-			e.say(Unknown, "quota "+q.Code, "", "%s: %v", q.Name, cmp.Or(err, wrong))
+			e.say(Unknown, "quota "+q.ID, "", "%s: %v", q.Name, cmp.Or(err, wrong))
 			continue
 		}
 		if has < float64(q.Rolled) {
@@ -108,10 +108,10 @@ func (e *examination) amazonQuotas(ask func(...string) (string, error), s *setti
 			if has < float64(q.First) {
 				state = Missing
 			}
-			e.say(state, "quota "+q.Code, "aws service-quotas request-service-quota-increase --service-code ec2 "+
-				"--quota-code "+q.Code+" --region "+s.EKS.Region+" --desired-value "+strconv.Itoa(q.Rolled),
+			e.say(state, "quota "+q.ID, "aws service-quotas request-service-quota-increase --service-code ec2 "+
+				"--quota-code "+q.ID+" --region "+s.EKS.Region+" --desired-value "+strconv.Itoa(q.Rolled),
 				"%q is %g vCPUs, and %s needs %d at first, %d with maxNodes, up to %d while nodes are rolled", q.Name,
-				has, strings.Join(q.Groups, ", "), q.First, q.Most, q.Rolled)
+				has, strings.Join(q.Pools, ", "), q.First, q.Most, q.Rolled)
 		}
 	}
 	if small+unasked == 0 {

@@ -145,18 +145,18 @@ func (e *examination) googleQuotas(s *settings.Settings) {
 		if need.Project {
 			all, at = inProject, "the project"
 		}
-		i := slices.IndexFunc(all, func(q googleQuota) bool { return q.Metric == need.Metric })
+		i := slices.IndexFunc(all, func(q googleQuota) bool { return q.Metric == need.ID })
 		if i < 0 {
 			unasked++
-			e.say(Unknown, "quota "+need.Metric, "look in the console: IAM & Admin, Quotas",
-				"%d of it are needed with all pools at maxNodes", need.N)
+			e.say(Unknown, "quota "+need.ID, "look in the console: IAM & Admin, Quotas",
+				"%d of it are needed with all pools at maxNodes", need.Most)
 			continue
 		}
-		if q := all[i]; q.Limit-q.Usage < float64(need.N) {
+		if q := all[i]; q.Limit-q.Usage < float64(need.Most) {
 			small++
-			e.say(Note, "quota "+need.Metric, "ask for more in the console: IAM & Admin, Quotas; or fewer maxNodes",
+			e.say(Note, "quota "+need.ID, "ask for more in the console: IAM & Admin, Quotas; or fewer maxNodes",
 				"%s has %g, of which %g are used, and the stack needs %d with all pools at maxNodes", at, q.Limit,
-				q.Usage, need.N)
+				q.Usage, need.Most)
 		}
 	}
 	if small+unasked == 0 {

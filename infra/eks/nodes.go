@@ -91,11 +91,7 @@ func (p *parts) addNodes() error {
 // quotas returns the option that warns, before the first nodes are created, against which quotas
 // they count.
 func (p *parts) quotas() (pulumi.ResourceOption, error) {
-	var needs []string
-	for _, q := range p.e.Quotas() {
-		needs = append(needs, q.Note(p.e.Region))
-	}
-	return infra.WarnBeforeCreate(p.ctx, p.Hook(quotasHook), needs)
+	return infra.WarnBeforeCreate(p.ctx, p.Hook(quotasHook), p.e.QuotaNotes())
 }
 
 // group creates the nodes of one kind.

@@ -79,7 +79,7 @@ func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
 	if p.warns, err = p.warnOfDrains(); err != nil {
 		return nil, err
 	}
-	needs := []string{"gke: " + s.GKE.QuotaNote()}
+	needs := s.GKE.QuotaNotes()
 	if p.quotas, err = infra.WarnBeforeCreate(ctx, p.Hook("quotas of the project"), needs); err != nil {
 		return nil, err
 	}

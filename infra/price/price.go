@@ -134,9 +134,9 @@ func (e *Estimate) google(s *settings.Settings) {
 // onGoogle returns the pods of the stack's job on each pool.
 func onGoogle(s *settings.Settings) map[string][]group {
 	pods := map[string][]group{}
-	shared := "system"
+	shared := settings.SystemPool
 	if of := s.GKE.WorkerPool; of != nil && !of.Spot {
-		shared = "workers"
+		shared = settings.WorkerPool
 	}
 	own, workers := groups(s)
 	pods[shared] = own

@@ -66,38 +66,8 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 		maps.Copy(labels, s.Labels)
 		s.Labels = labels
 	}
-	if g := s.GKE; g != nil {
-		g.Project = in.Config[keyProject]
-		g.settlePools()
-		// one node in each zone, and one more for upgrades
-		if !given("gke.systemPool.maxNodes") {
-			g.SystemPool.MaxNodes = max(g.SystemPool.MaxNodes, g.Zones())
-		}
-		if b := g.Bucket; b != nil && b.Location == "" && b.Name == "" {
-			b.Location, _ = Region(g.Location)
-		}
-		g.settleParts(given)
-		if f := g.Filestore; f != nil && f.Location == "" {
-			switch r, zone := Region(g.Location); {
-			case f.regional():
-				f.Location = r
-			case zone:
-				f.Location = g.Location
-			case len(g.NodeZones) > 0:
-				f.Location = g.NodeZones[0]
-			}
-		}
-	}
-	if e := s.EKS; e != nil {
-		e.Region, e.Profile = in.Config[keyRegion], in.Config[keyProfile]
-		e.settlePools(given)
-		if e.VPC.ID != "" && !given("eks.vpc.cidr") {
-			e.VPC.CIDR = ""
-		}
-		if f := e.EFS; f != nil && f.ID != "" && !given("eks.efs.throughputMode") {
-			f.ThroughputMode = ""
-		}
-	}
+	s.GKE.settle(in, given)
+	s.EKS.settle(in, given)
 	if m := s.Minikube; m != nil {
 		m.Profile = cmp.Or(m.Profile, s.Name(40))
 		if m.Data != "" {
@@ -109,41 +79,93 @@ func (s *Settings) settle(in Input, given func(path string) bool) {
 			v.AccessMode = ""
 		}
 	}
-	if d := s.Data; d != nil {
-		if _, claim := s.storage(); claim == "" && d.Path == "" && s.Store(NoAccount) != nil {
-			d.Path = inBucket + d.Dataset
-		}
-		d.Path = cmp.Or(d.Path, d.Dataset)
-		if s.Image != nil && !given("data.command") {
-			d.Command = s.Image.Command
+	s.settleData(given)
+	s.settleQueue(given)
+	s.settleJob(given)
+}
+
+func (g *GKE) settle(in Input, given func(path string) bool) {
+	if g == nil {
+		return
+	}
+	g.Project = in.Config[keyProject]
+	g.settlePools()
+	// one node in each zone, and one more for upgrades
+	if !given("gke.systemPool.maxNodes") {
+		g.SystemPool.MaxNodes = max(g.SystemPool.MaxNodes, g.Zones())
+	}
+	if b := g.Bucket; b != nil && b.Location == "" && b.Name == "" {
+		b.Location, _ = Region(g.Location)
+	}
+	g.settleParts(given)
+	if f := g.Filestore; f != nil && f.Location == "" {
+		switch r, zone := Region(g.Location); {
+		case f.regional():
+			f.Location = r
+		case zone:
+			f.Location = g.Location
+		case len(g.NodeZones) > 0:
+			f.Location = g.NodeZones[0]
 		}
 	}
-	s.settleQueue(given)
-	if j := s.Job; j != nil {
-		j.Namespace = cmp.Or(j.Namespace, s.Platform.Namespace)
-		if j.Queue != "" {
-			j.QueuePriorities = cmp.Or(j.QueuePriorities, s.Platform.priorities())
-		}
-		flag := func(flag string) bool {
-			f := job.Find(flag)
-			return f != nil && f.Field() != "" && given("job."+f.Field())
-		}
-		if j.Runs() && !flag("num_workers") {
-			j.NumWorkers = job.DefaultOf(job.Run).NumWorkers
-		}
-		j.Settle(flag)
-		s.settleBucket()
-		dir := ""
-		if j.Trains() {
-			dir = s.settleBucketDirs(flag)
-		}
-		j.SettleCheckpoints(dir, flag)
-		if !j.Runs() {
-			j.Program = job.Program{}
-		}
-		if s.Image != nil {
-			s.Image.Name = cmp.Or(s.Image.Name, j.Name)
-		}
+}
+
+func (e *EKS) settle(in Input, given func(path string) bool) {
+	if e == nil {
+		return
+	}
+	e.Region, e.Profile = in.Config[keyRegion], in.Config[keyProfile]
+	e.settlePools(given)
+	if e.VPC.ID != "" && !given("eks.vpc.cidr") {
+		e.VPC.CIDR = ""
+	}
+	if f := e.EFS; f != nil && f.ID != "" && !given("eks.efs.throughputMode") {
+		f.ThroughputMode = ""
+	}
+}
+
+func (s *Settings) settleData(given func(path string) bool) {
+	d := s.Data
+	if d == nil {
+		return
+	}
+	if _, claim := s.storage(); claim == "" && d.Path == "" && s.Store(NoAccount) != nil {
+		d.Path = inBucket + d.Dataset
+	}
+	d.Path = cmp.Or(d.Path, d.Dataset)
+	if s.Image != nil && !given("data.command") {
+		d.Command = s.Image.Command
+	}
+}
+
+func (s *Settings) settleJob(given func(path string) bool) {
+	j := s.Job
+	if j == nil {
+		return
+	}
+	j.Namespace = cmp.Or(j.Namespace, s.Platform.Namespace)
+	if j.Queue != "" {
+		j.QueuePriorities = cmp.Or(j.QueuePriorities, s.Platform.priorities())
+	}
+	flag := func(flag string) bool {
+		f := job.Find(flag)
+		return f != nil && f.Field() != "" && given("job."+f.Field())
+	}
+	if j.Runs() && !flag("num_workers") {
+		j.NumWorkers = job.DefaultOf(job.Run).NumWorkers
+	}
+	j.Settle(flag)
+	s.settleBucket()
+	dir := ""
+	if j.Trains() {
+		dir = s.settleBucketDirs(flag)
+	}
+	j.SettleCheckpoints(dir, flag)
+	if !j.Runs() {
+		j.Program = job.Program{}
+	}
+	if s.Image != nil {
+		s.Image.Name = cmp.Or(s.Image.Name, j.Name)
 	}
 }
 

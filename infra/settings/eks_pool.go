@@ -17,9 +17,6 @@ const (
 	NodesKarpenter = "karpenter"
 )
 
-// CorePool is the pool of Karpenter for masters and parameter servers.
-const CorePool = "core"
-
 // Follow reports whether nodes come and end with pods.
 func (e *EKS) Follow() bool { return e.Nodes == NodesAuto || e.Nodes == NodesKarpenter }
 
@@ -36,23 +33,23 @@ type NamedGroup struct {
 // tolerate them. With follow they are Karpenter's.
 func (g NamedGroup) ForWorkers(follow bool) bool {
 	if follow || g.Listed {
-		return g.Name != CorePool && g.Name != "system"
+		return g.Name != CorePool && g.Name != SystemPool
 	}
-	return g.Name == "worker" && g.Spot
+	return g.Name == WorkerGroup && g.Spot
 }
 
 // system returns the group for what the cluster itself runs.
 func (e *EKS) system() NamedGroup {
-	return NamedGroup{Name: "system", Path: "eks.systemGroup", EKSGroup: &e.SystemGroup}
+	return NamedGroup{Name: SystemPool, Path: "eks.systemGroup", EKSGroup: &e.SystemGroup}
 }
 
 // more returns all other groups and pools.
 func (e *EKS) more() (all []NamedGroup) {
 	if e.WorkerGroup != nil {
-		all = append(all, NamedGroup{Name: "worker", Path: "eks.workerGroup", EKSGroup: e.WorkerGroup})
+		all = append(all, NamedGroup{Name: WorkerGroup, Path: "eks.workerGroup", EKSGroup: e.WorkerGroup})
 	}
 	if e.GPUGroup != nil {
-		all = append(all, NamedGroup{Name: "gpu", Path: "eks.gpuGroup", EKSGroup: e.GPUGroup})
+		all = append(all, NamedGroup{Name: GPUPool, Path: "eks.gpuGroup", EKSGroup: e.GPUGroup})
 	}
 	for i := range e.Pools {
 		of := &e.Pools[i]
@@ -145,8 +142,7 @@ func (e *EKS) checkPools(s *Settings, p *Problems) {
 	p.Check(!system.Spot, system.Path+".spot",
 		"true: what the cluster itself runs, masters and servers are not to be taken away")
 	e.checkFollows(system, e.Nodes == NodesAuto, p)
-	// Auto Mode has pools and a class of the last two names
-	names := []string{"system", "worker", "gpu", "general-purpose", "default"}
+	names := slices.Clone(reservedPools[CloudEKS])
 	for _, g := range e.more() {
 		if g.Listed {
 			checkPoolName(g.Path, g.Name, names, p)
@@ -155,7 +151,7 @@ func (e *EKS) checkPools(s *Settings, p *Problems) {
 		}
 		core := g.Name == CorePool && e.Follow()
 		g.check(s, g.Path, p)
-		g.checkGPUs(s, g.Path, g.Name == "gpu" || g.Listed && g.GPUs > 0, p)
+		g.checkGPUs(s, g.Path, g.Name == GPUPool || g.Listed && g.GPUs > 0, p)
 		e.checkFollows(g, e.Follow(), p)
 		s.checkSpot(g.Path+".spot", g.Spot && (!g.Listed || g.Name == s.WorkersOn()), p)
 		p.Check(!core || !g.Spot && g.GPUs == 0 && len(g.Taints) == 0, g.Path,

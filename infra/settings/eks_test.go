@@ -104,18 +104,19 @@ func TestShippedJobFits(t *testing.T) {
 // Needs are summed by quota, including the nodes that EKS starts while it replaces others.
 func TestQuotas(t *testing.T) {
 	group := func(types ...string) EKSGroup { return EKSGroup{InstanceTypes: types, DesiredNodes: 1, MaxNodes: 3} }
-	e := &EKS{VPC: VPC{Zones: []string{"us-west-2a", "us-west-2b"}}, SystemGroup: group("m6i.large")}
+	e := &EKS{Region: "us-west-2", VPC: VPC{Zones: []string{"us-west-2a", "us-west-2b"}},
+		SystemGroup: group("m6i.large")}
 	w, g := group("c5.xlarge", "m6i.2xlarge"), group("g4dn.xlarge")
 	e.WorkerGroup, e.GPUGroup = &w, &g
 	got := map[string][3]int{}
 	for _, q := range e.Quotas() {
-		got[q.Code] = [3]int{q.First, q.Most, q.Rolled}
+		got[q.ID] = [3]int{q.First, q.Most, q.Rolled}
 	}
 	want := map[string][3]int{"L-1216C47A": {2 + 8, 6 + 24, 7 * (2 + 8)}, "L-DB2E81BA": {4, 12, 28}}
 	if !maps.Equal(got, want) {
 		t.Errorf("needs %v, expected %v", got, want)
 	}
-	note := e.Quotas()[1].Note("us-west-2")
+	note := e.QuotaNotes()[1]
 	for _, part := range []string{"eks.gpuGroup: needs 4 vCPUs", "12 with maxNodes",
 		"28 while nodes are rolled", "a new account has 0",
 		"aws service-quotas get-service-quota --region us-west-2 --service-code ec2 --quota-code " +
@@ -137,17 +138,17 @@ func TestQuotas(t *testing.T) {
 		{"g4dn.xlarge", true, "L-3819A6DF", 4}, {"c5.large", true, "L-34B43A08", 2},
 		{"trn1.2xlarge", false, "", 8}, {"m5.metal", false, "L-1216C47A", 0},
 	} {
-		if q := quotaOf(test.kind, test.spot); q.Code != test.code || AmazonCPUs(test.kind) != test.each {
-			t.Errorf("%s: quota %q, %d vCPUs; expected %q, %d", test.kind, q.Code, AmazonCPUs(test.kind),
+		if q := quotaOf(test.kind, test.spot); q.ID != test.code || AmazonCPUs(test.kind) != test.each {
+			t.Errorf("%s: quota %q, %d vCPUs; expected %q, %d", test.kind, q.ID, AmazonCPUs(test.kind),
 				test.code, test.each)
 		}
 	}
 	e.GPUGroup.InstanceTypes, e.WorkerGroup.InstanceTypes = []string{"trn1.2xlarge"}, []string{"m5.metal"}
-	all := e.Quotas()
-	if text := all[0].Note("us-west-2"); !strings.Contains(text, "and those of m5.metal") {
+	all := e.QuotaNotes()
+	if text := all[0]; !strings.Contains(text, "and those of m5.metal") {
 		t.Error(text)
 	}
-	if text := all[1].Note("us-west-2"); !strings.Contains(text, "list-service-quotas") {
+	if text := all[1]; !strings.Contains(text, "list-service-quotas") {
 		t.Error(text)
 	}
 }

@@ -22,12 +22,12 @@ type PoolOfGKE struct {
 
 // AllPools returns all pools of the stack, the system pool first.
 func (g *GKE) AllPools() []PoolOfGKE {
-	all := []PoolOfGKE{{Name: "system", Path: "gke.systemPool", GKEPool: &g.SystemPool}}
+	all := []PoolOfGKE{{Name: SystemPool, Path: "gke.systemPool", GKEPool: &g.SystemPool}}
 	if g.WorkerPool != nil {
-		all = append(all, PoolOfGKE{Name: "workers", Path: "gke.workerPool", GKEPool: g.WorkerPool})
+		all = append(all, PoolOfGKE{Name: WorkerPool, Path: "gke.workerPool", GKEPool: g.WorkerPool})
 	}
 	if g.GPUPool != nil {
-		all = append(all, PoolOfGKE{Name: "gpu", Path: "gke.gpuPool", GKEPool: g.GPUPool})
+		all = append(all, PoolOfGKE{Name: GPUPool, Path: "gke.gpuPool", GKEPool: g.GPUPool})
 	}
 	for i := range g.Pools {
 		of := &g.Pools[i]
@@ -74,15 +74,15 @@ func (g *GKE) checkPools(s *Settings, p *Problems) {
 		"%d: expected 1 or more: what the cluster itself runs has no other place", system.MinNodes)
 	p.Check(!system.Spot, "gke.systemPool.spot",
 		"true: what the cluster itself runs, masters and servers are not to be taken away")
-	names := []string{"system", "workers", "worker", "gpu"}
+	names := slices.Clone(reservedPools[CloudGKE])
 	for _, of := range g.AllPools() {
 		of.check(s, of.Path, of.Listed, p)
-		cards := of.Name == "gpu" || of.Listed && (of.Accelerator != "" || of.GPUs > 0)
+		cards := of.Name == GPUPool || of.Listed && (of.Accelerator != "" || of.GPUs > 0)
 		of.checkGPUs(of.Path, cards, p)
 		if cards {
 			of.noteNewGPUs(s, of.Path)
 		}
-		if of.Name == "system" {
+		if of.Name == SystemPool {
 			continue
 		}
 		s.checkSpot(of.Path+".spot", of.Spot && (!of.Listed || of.Name == s.WorkersOn()), p)

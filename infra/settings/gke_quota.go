@@ -9,15 +9,6 @@ import (
 	"strings"
 )
 
-// GKEQuota is a stack's need of one of Google's quotas when all pools have maxNodes.
-type GKEQuota struct {
-	// "CPUS"
-	Metric string
-	N      int
-	// the quota is of the whole project, not of one region
-	Project bool
-}
-
 // ownCPUs lists the machine families whose vCPUs have a quota of their own in a region. Those of
 // N1, E2 and the smallest types count as CPUS; those of families that are newer than this table as
 // CPUS_PER_VM_FAMILY.
@@ -45,42 +36,41 @@ func (o *GKEPool) DiskType() string {
 
 // Quotas returns what the stack needs, the quotas of the region first. CPUs of unknown machine
 // types are not included.
-func (g *GKE) Quotas() (all []GKEQuota) {
-	add := func(project bool, metric string, n int) {
-		if n <= 0 {
-			return
-		}
-		if i := slices.IndexFunc(all, func(q GKEQuota) bool { return q.Metric == metric }); i >= 0 {
-			all[i].N += n
-			return
-		}
-		all = append(all, GKEQuota{metric, n, project})
-	}
+func (g *GKE) Quotas() []CloudQuota {
+	var all cloudQuotas
 	for _, pool := range g.AllPools() {
-		nodes := pool.Most()
-		add(false, cpuMetric(pool.MachineType), nodes*GoogleCPUs(pool.MachineType))
-		add(true, "CPUS_ALL_REGIONS", nodes*GoogleCPUs(pool.MachineType))
-		disks := "SSD_TOTAL_GB"
+		cpus, disks := GoogleCPUs(pool.MachineType), "SSD_TOTAL_GB"
 		if pool.DiskType() != "pd-balanced" {
 			disks = "HDB_TOTAL_GB"
 		}
-		add(false, disks, nodes*cmp.Or(pool.DiskGB, 100))
+		gpus, addresses := 0, 0
 		if pool.Accelerator != "" {
-			add(false, gpuMetric(pool.GKEPool), nodes*pool.GPUs)
-			add(true, "GPUS_ALL_REGIONS", nodes*pool.GPUs)
+			gpus = pool.GPUs
 		}
 		if !g.PrivateNodes {
-			add(false, "IN_USE_ADDRESSES", nodes)
+			addresses = 1
+		}
+		for _, row := range []struct {
+			metric  string
+			project bool
+			each    int
+		}{
+			{cpuMetric(pool.MachineType), false, cpus},
+			{"CPUS_ALL_REGIONS", true, cpus},
+			{disks, false, cmp.Or(pool.DiskGB, 100)},
+			{gpuMetric(pool.GKEPool), false, gpus},
+			{"GPUS_ALL_REGIONS", true, gpus},
+			{"IN_USE_ADDRESSES", false, addresses},
+		} {
+			if nodes := pool.Most(); row.each*nodes > 0 {
+				all.of(CloudQuota{ID: row.metric, Project: row.project}, pool.Path).
+					add(row.each, nodeCount{pool.MinNodes, nodes, nodes})
+			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b GKEQuota) int {
-		if a.Project == b.Project {
-			return 0
-		}
-		if b.Project {
-			return -1
-		}
-		return 1
+	slices.SortStableFunc(all, func(a, b CloudQuota) int {
+		rank := map[bool]int{true: 1}
+		return rank[a.Project] - rank[b.Project]
 	})
 	return all
 }
@@ -97,12 +87,12 @@ func gpuMetric(pool *GKEPool) string {
 	return metric
 }
 
-// QuotaNote returns a line that says which quotas the stack needs, and which command shows the
+// QuotaNotes returns a line that says which quotas the stack needs, and which command shows the
 // project's quotas.
-func (g *GKE) QuotaNote() string {
+func (g *GKE) QuotaNotes() []string {
 	var inRegion, inProject []string
 	for _, q := range g.Quotas() {
-		text := fmt.Sprintf("%s %d", q.Metric, q.N)
+		text := fmt.Sprintf("%s %d", q.ID, q.Most)
 		if q.Project {
 			inProject = append(inProject, text)
 		} else {
@@ -110,12 +100,12 @@ func (g *GKE) QuotaNote() string {
 		}
 	}
 	r, _ := Region(g.Location)
-	return fmt.Sprintf("with all pools at maxNodes the stack needs these quotas: in %s %s; of the "+
+	return []string{fmt.Sprintf("gke: with all pools at maxNodes the stack needs these quotas: in %s %s; of the "+
 		"project %s. New projects have little of some of them, and no GPUs. "+
 		"Compare: gcloud compute regions describe %s --project=%s --flatten='quotas[]' "+
 		"--format='table(quotas.metric,quotas.usage,quotas.limit)', and for the project: gcloud "+
 		"compute project-info describe",
-		r, strings.Join(inRegion, ", "), strings.Join(inProject, ", "), r, g.Project)
+		r, strings.Join(inRegion, ", "), strings.Join(inProject, ", "), r, g.Project)}
 }
 
 // fewCPUs has the number of vCPUs of machine types whose names do not end in it. Shared cores count

@@ -107,7 +107,7 @@ func TestGoogleQuotas(t *testing.T) {
 		}
 		var region, project []string
 		for _, q := range s.GKE.Quotas() {
-			if text := fmt.Sprint(q.Metric, " ", q.N); q.Project {
+			if text := fmt.Sprint(q.ID, " ", q.Most); q.Project {
 				project = append(project, text)
 			} else {
 				region = append(region, text)
@@ -116,7 +116,7 @@ func TestGoogleQuotas(t *testing.T) {
 		if got := strings.Join(region, ", ") + "; " + strings.Join(project, ", "); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", test.name, got, test.want)
 		}
-		if note := s.GKE.QuotaNote(); len(s.Notes) != 0 || strings.Contains(note, "\n") ||
+		if note := s.GKE.QuotaNotes()[0]; len(s.Notes) != 0 || strings.Contains(note, "\n") ||
 			!strings.Contains(note, "gcloud compute regions describe us-central1 --project=my-project") {
 			t.Errorf("%s: one line has the quotas and the command that shows them, not %q and %q", test.name,
 				note, s.Notes)

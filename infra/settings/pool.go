@@ -16,6 +16,26 @@ import (
 // that are for workers have a taint of the same key and value.
 const LabelPool = "elasticdl.org/pool"
 
+// Names of the pools that have settings of their own.
+const (
+	// for what the cluster itself runs
+	SystemPool = "system"
+	// of gke.workerPool and of eks.workerGroup
+	WorkerPool  = "workers"
+	WorkerGroup = "worker"
+	GPUPool     = "gpu"
+	// CorePool is the pool of Karpenter for masters and parameter servers. The list eks.pools may
+	// have it.
+	CorePool = "core"
+)
+
+// reservedPools lists the names of each cloud that no pool of a list may have. The last two of
+// Amazon's are of a pool and a class of EKS Auto Mode.
+var reservedPools = map[string][]string{
+	CloudGKE: {SystemPool, WorkerPool, WorkerGroup, GPUPool},
+	CloudEKS: {SystemPool, WorkerGroup, GPUPool, "general-purpose", "default"},
+}
+
 // takePool moves job.worker.pool, which only a stack has, out of the tree of a file.
 func (s *Settings) takePool(tree map[string]any, p *Problems) {
 	of, _ := tree["job"].(map[string]any)
@@ -47,7 +67,7 @@ func (s *Settings) pools() (all []pool) {
 	if s.GKE != nil {
 		for _, o := range s.GKE.AllPools() {
 			// nodes of the other two have no label by which they could be chosen, as GKE has it
-			if o.Listed || o.Name == "gpu" || o.Spot {
+			if o.Listed || o.Name == GPUPool || o.Spot {
 				all = append(all, pool{o.Name, o.GPUs, o.Listed || o.Spot, o.Arm()})
 			}
 		}
@@ -100,7 +120,7 @@ func (s *Settings) mostGPUs(section string) (path string, gpus int) {
 		if of.gpus <= gpus {
 			continue
 		}
-		if path, gpus = section, of.gpus; of.name != "gpu" {
+		if path, gpus = section, of.gpus; of.name != GPUPool {
 			path = "pool " + of.name
 		}
 	}

@@ -193,13 +193,37 @@ func TestFallbackCounts(t *testing.T) {
 		}
 		all := map[string]int{}
 		for _, q := range s.GKE.Quotas() {
-			all[q.Metric] = q.N
+			all[q.ID] = q.Most
 		}
 		return all
 	}
 	one, two := quotas("false"), quotas("true")
 	if one["N2_CPUS"] != 80 || two["N2_CPUS"] != 160 || two["SSD_TOTAL_GB"]-one["SSD_TOTAL_GB"] != 2000 {
 		t.Errorf("%v and %v", one, two)
+	}
+}
+
+// No pool of a list has the name of a pool with settings of its own, but for the core pool.
+func TestPoolsWithSettingsAreReserved(t *testing.T) {
+	names := map[string][]string{}
+	for _, of := range (&GKE{WorkerPool: &GKEPool{}, GPUPool: &GKEPool{}}).AllPools() {
+		names[CloudGKE] = append(names[CloudGKE], of.Name)
+	}
+	for _, nodes := range []string{NodesGroups, NodesAuto, NodesKarpenter} {
+		e := &EKS{Nodes: nodes, WorkerGroup: &EKSGroup{}, GPUGroup: &EKSGroup{}}
+		for _, g := range slices.Concat(e.Groups(), e.NodePools()) {
+			names[CloudEKS] = append(names[CloudEKS], g.Name)
+		}
+	}
+	for cloud, all := range names {
+		for _, name := range all {
+			if name != CorePool && !slices.Contains(reservedPools[cloud], name) {
+				t.Errorf("%s: a pool of a list may be named %s", cloud, name)
+			}
+		}
+		if len(all) < 3 {
+			t.Errorf("%s has the pools %q", cloud, all)
+		}
 	}
 }
 
