@@ -208,11 +208,11 @@ func TestPlacesOfWorkers(t *testing.T) {
 			if of == nil {
 				t.Fatalf("%s, %s: no nodes", how, named)
 			}
-			got := fmt.Sprint(of.NodeSelector)
+			all := []string{fmt.Sprint(of.NodeSelector)}
 			for _, o := range of.Tolerations {
-				got += fmt.Sprintf(" %s=%s:%s", o.Key, o.Value, o.Effect)
+				all = append(all, fmt.Sprintf("%s=%s:%s", o.Key, o.Value, o.Effect))
 			}
-			if got != want {
+			if got := strings.Join(all, " "); got != want {
 				t.Errorf("%s, %q: %s, want %s", how, named, got, want)
 			}
 		}

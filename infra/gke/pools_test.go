@@ -3,6 +3,7 @@ package gke
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -173,9 +174,9 @@ func shown(of *infra.Nodes) string {
 	if of == nil {
 		return "none"
 	}
-	text := fmt.Sprint(of.NodeSelector)
+	all := []string{fmt.Sprint(of.NodeSelector)}
 	for _, o := range of.Tolerations {
-		text += fmt.Sprintf(" %s=%s:%s", o.Key, o.Value, o.Effect)
+		all = append(all, fmt.Sprintf("%s=%s:%s", o.Key, o.Value, o.Effect))
 	}
-	return text
+	return strings.Join(all, " ")
 }
