@@ -23,7 +23,8 @@ type ClusterArgs struct {
 	Budget *settings.Budget
 	// Platform is that of package platform, as far as the cluster has to be made for it.
 	Platform settings.Platform
-	// Images lists the names of the images that are pushed to the cluster's registry.
+	// Images lists the names of the images that are pushed to the cluster's registry. EKS makes a
+	// repository for each, and the other clouds need none.
 	Images []string
 	// Now is compared with the dates on which the support of versions ends; zero = it is not.
 	Now time.Time
@@ -31,7 +32,8 @@ type ClusterArgs struct {
 	stack *settings.Settings
 }
 
-// OfStack returns the arguments of the cluster of a stack's valid settings.
+// OfStack returns the arguments of the cluster of a stack's valid settings. These are complete: a
+// later change of the section of the cloud has no effect.
 func OfStack(s *settings.Settings) ClusterArgs {
 	return ClusterArgs{Alone: true, Labels: s.Labels, DeleteStorage: !s.ProtectStorage, Budget: s.Budget,
 		Platform: s.Platform, Images: []string{s.ImageName()}, Now: s.Now, stack: s}

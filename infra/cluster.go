@@ -59,6 +59,8 @@ type Cluster struct {
 	NetPolicies bool
 	// environment of commands of this machine that use the cloud: AWS_PROFILE
 	Environment map[string]string
+	// it has its platform
+	Used bool
 	// what people who use the cluster ask for besides, by name: "vpc"
 	Outputs pulumi.Map
 }

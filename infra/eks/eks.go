@@ -72,9 +72,26 @@ func OfStack(s *settings.Settings) *ClusterArgs {
 	return &ClusterArgs{ClusterArgs: infra.OfStack(s), EKS: *s.EKS}
 }
 
+// check refuses parts of the cluster that are given twice.
+func (a *ClusterArgs) check(name string) error {
+	if a.Network != nil && a.EKS.VPC.ID != "" {
+		return fmt.Errorf("%s:eks.vpc.id: the arguments have a Network, too: leave out one of the two", name)
+	}
+	if a.Key != nil && a.KMSKey != "" {
+		return fmt.Errorf("%s:eks.kmsKey: the arguments have a Key, too: leave out one of the two", name)
+	}
+	return nil
+}
+
 // NewCluster creates a cluster. It requests no resource if the arguments have problems.
 func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
 	opts ...pulumi.ResourceOption) (*infra.Cluster, error) {
+	if args == nil {
+		args = &ClusterArgs{} // the settings say what is missing
+	}
+	if err := args.check(name); err != nil {
+		return nil, err
+	}
 	s, err := args.Settings(ctx, name, settings.CloudEKS, func(s *settings.Settings) { s.EKS = args.section() })
 	if err != nil {
 		return nil, err

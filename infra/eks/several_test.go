@@ -2,6 +2,7 @@ package eks
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
@@ -86,6 +87,24 @@ func TestNetworkOfTheProgram(t *testing.T) {
 		}
 		if graph.Find(all, mountType, name+"-data-us-west-2b") == nil {
 			t.Errorf("%s has no mount target in its second zone", name)
+		}
+	}
+}
+
+// Arguments that are missing, or given twice, are refused before anything is requested.
+func TestWrongArguments(t *testing.T) {
+	twice := &ClusterArgs{Network: &Network{}}
+	twice.VPC = settings.VPC{ID: "vpc-1"}
+	keys := &ClusterArgs{Key: pulumi.String("a")}
+	keys.KMSKey = "b"
+	for want, args := range map[string]*ClusterArgs{"blue:eks.vpc.id: ": twice, "blue:eks.kmsKey: ": keys,
+		"aws:region: missing": nil} {
+		all, err := graph.Record(graph.Cloud{Call: call}, func(ctx *pulumi.Context) error {
+			_, err := NewCluster(ctx, "blue", args)
+			return err
+		})
+		if err == nil || !strings.Contains(err.Error(), want) || len(all) > 0 {
+			t.Errorf("%v and %d resources, want %s", err, len(all), want)
 		}
 	}
 }

@@ -39,6 +39,9 @@ func OfStack(s *settings.Settings) *ClusterArgs {
 
 // NewCluster returns the cluster of a context. It asks the cluster for its identity.
 func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs) (*infra.Cluster, error) {
+	if args == nil {
+		args = &ClusterArgs{}
+	}
 	set := func(s *settings.Settings) { s.Existing = &args.Existing }
 	s, err := args.Settings(ctx, name, settings.CloudExisting, set)
 	if err != nil {

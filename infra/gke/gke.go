@@ -22,6 +22,8 @@
 package gke
 
 import (
+	"fmt"
+
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp"
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/serviceaccount"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
@@ -59,9 +61,26 @@ func OfStack(s *settings.Settings) *ClusterArgs {
 	return &ClusterArgs{ClusterArgs: infra.OfStack(s), GKE: *s.GKE}
 }
 
+// check refuses parts of the cluster that are given twice.
+func (a *ClusterArgs) check(name string) error {
+	if a.Network != nil && a.GKE.Subnet != nil {
+		return fmt.Errorf("%s:gke.subnet: the arguments have a Network, too: leave out one of the two", name)
+	}
+	if a.Key != nil && a.KMSKey != "" {
+		return fmt.Errorf("%s:gke.kmsKey: the arguments have a Key, too: leave out one of the two", name)
+	}
+	return nil
+}
+
 // NewCluster creates a cluster. It requests no resource if the arguments have problems.
 func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
 	opts ...pulumi.ResourceOption) (*infra.Cluster, error) {
+	if args == nil {
+		args = &ClusterArgs{} // the settings say what is missing
+	}
+	if err := args.check(name); err != nil {
+		return nil, err
+	}
 	s, err := args.Settings(ctx, name, settings.CloudGKE, func(s *settings.Settings) { s.GKE = &args.GKE })
 	if err != nil {
 		return nil, err

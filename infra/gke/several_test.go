@@ -1,6 +1,7 @@
 package gke
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
@@ -59,6 +60,24 @@ func TestNetworkOfTheProgram(t *testing.T) {
 	for _, r := range all {
 		if r.Type == "gcp:compute/network:Network" || r.Type == "gcp:compute/routerNat:RouterNat" {
 			t.Errorf("%s %s is made", r.Type, r.Name)
+		}
+	}
+}
+
+// Arguments that are missing, or given twice, are refused before anything is requested.
+func TestWrongArguments(t *testing.T) {
+	twice := &ClusterArgs{Network: &Network{}}
+	twice.Subnet = &settings.GKESubnet{}
+	keys := &ClusterArgs{Key: pulumi.String("a")}
+	keys.KMSKey = "b"
+	for want, args := range map[string]*ClusterArgs{"blue:gke.subnet: ": twice, "blue:gke.kmsKey: ": keys,
+		"gcp:project: missing": nil} {
+		all, err := graph.Record(graph.Cloud{Call: call}, func(ctx *pulumi.Context) error {
+			_, err := NewCluster(ctx, "blue", args)
+			return err
+		})
+		if err == nil || !strings.Contains(err.Error(), want) || len(all) > 0 {
+			t.Errorf("%v and %d resources, want %s", err, len(all), want)
 		}
 	}
 }

@@ -50,6 +50,9 @@ func OfStack(s *settings.Settings) *ClusterArgs {
 // NewCluster creates a cluster. It requests no resource if the arguments have problems.
 func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
 	opts ...pulumi.ResourceOption) (*infra.Cluster, error) {
+	if args == nil {
+		args = &ClusterArgs{}
+	}
 	set := func(s *settings.Settings) { s.Minikube = &args.Minikube }
 	s, err := args.Settings(ctx, name, settings.CloudMinikube, set)
 	if err != nil {

@@ -54,6 +54,16 @@ type Platform struct {
 	Claim string
 	// resources that must exist before a job, and are deleted after it
 	Ready []pulumi.Resource
+
+	alone bool
+}
+
+// Hook returns the name of a hook of a job: hooks of several jobs have several names.
+func (p *Platform) Hook(job, name string) string {
+	if p.alone {
+		return name
+	}
+	return job + ": " + name
 }
 
 // Args has the cluster of a platform, and what runs there.
@@ -89,10 +99,11 @@ func complete(s *settings.Settings, j *job.Job, pool string) (*job.Job, error) {
 func (a *Args) settings() (of *settings.Settings, jobs []*job.Job, err error) {
 	s := *a.Cluster.Settings
 	if a.Platform != nil {
-		s.Platform = *a.Platform
-		if err := s.Verify(settings.CheckPlatform); err != nil {
+		with, err := s.On(*a.Platform, runtime.GOARCH)
+		if err != nil {
 			return nil, nil, err
 		}
+		s = *with
 	}
 	s.Policy.Allow, s.Job = slices.Concat(s.Policy.Allow, a.Allow), nil
 	err = s.Verify(Check)
@@ -110,10 +121,14 @@ func (a *Args) settings() (of *settings.Settings, jobs []*job.Job, err error) {
 	return &s, jobs, err
 }
 
-// New registers a platform on a cluster. A cluster may have several, in different namespaces, of
-// which one makes the objects that are not in a namespace: the others share them.
+// New registers the platform of a cluster, which has one.
 func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOption) (*Platform, error) {
 	cluster := args.Cluster
+	if cluster.Used {
+		return nil, fmt.Errorf("platform %s: the cluster has a platform already, and its objects that are in no "+
+			"namespace exist once: put the jobs on that platform", name)
+	}
+	cluster.Used = true
 	s, jobs, err := args.settings()
 	if err != nil {
 		return nil, err
@@ -121,8 +136,8 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 	if s.Platform.NetworkPolicy && !cluster.NetPolicies {
 		return nil, errors.New("platform.networkPolicy: true: this cluster's network does not obey NetworkPolicies")
 	}
-	p := &Platform{Cluster: cluster, Settings: s, Namespace: s.Platform.Namespace}
 	names := infra.NewNames(name, args.Alone)
+	p := &Platform{Cluster: cluster, Settings: s, Namespace: s.Platform.Namespace, alone: args.Alone}
 	if args.Live != nil {
 		of := infra.Scope{Names: names, Platform: s.Platform, Jobs: jobs}
 		if p.Guard, err = infra.NewGuard(ctx, of, cluster, args.Live); err != nil {

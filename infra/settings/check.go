@@ -63,9 +63,6 @@ var clusterNamespaces = []string{"default", "kube-system", "kube-public", "kube-
 // system.
 const maxPriority = 1_000_000_000
 
-// CheckPlatform reports the problems of the platform's section alone.
-func CheckPlatform(s *Settings, p *Problems) { s.Platform.check(s, p) }
-
 func (o *Platform) check(s *Settings, p *Problems) {
 	const at = "platform."
 	p.Check(valid(validation.IsDNS1123Label(o.Namespace)), at+"namespace",

@@ -17,8 +17,9 @@ import (
 
 // rails returns the option that warns in a preview that a running job would end: replaced by
 // another, or suspended.
-func rails(ctx *pulumi.Context, g *infra.Guard, s *manifest.Submission) (pulumi.ResourceOption, error) {
-	hook, err := g.Hook("a job that runs is not ended without a word", func(a *pulumi.ResourceHookArgs) error {
+func (t *TrainingJob) rails(ctx *pulumi.Context, s *manifest.Submission) (pulumi.ResourceOption, error) {
+	g := t.guard
+	hook, err := g.Hook(t.hook("a job that runs is not ended without a word"), func(a *pulumi.ResourceHookArgs) error {
 		running := ""
 		if ctx.DryRun() {
 			running = g.Running()

@@ -109,6 +109,7 @@ func words(condition map[string]any) string {
 type starter struct {
 	ctx       *pulumi.Context
 	guard     *infra.Guard
+	hook      func(name string) string
 	most      time.Duration
 	pause     Pause
 	name      string
@@ -119,7 +120,7 @@ type starter struct {
 
 // option returns the option of the Job by which the starter learns that it was created.
 func (s *starter) option() (pulumi.ResourceOption, error) {
-	hook, err := s.guard.Hook("training starts", func(*pulumi.ResourceHookArgs) error {
+	hook, err := s.guard.Hook(s.hook("training starts"), func(*pulumi.ResourceHookArgs) error {
 		s.created.Store(true)
 		return nil
 	})

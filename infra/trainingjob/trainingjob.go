@@ -48,10 +48,11 @@ type Args struct {
 type TrainingJob struct {
 	pulumi.ResourceState
 	guard     *infra.Guard
-	Master    pulumi.StringOutput `pulumi:"master"`    // name of its Job
-	Dashboard pulumi.StringOutput `pulumi:"dashboard"` // address of its master within the cluster
-	Logs      pulumi.StringOutput `pulumi:"logs"`      // command that follows the master's log
-	Status    pulumi.StringOutput `pulumi:"status"`    // command that shows the progress
+	hook      func(name string) string // its name for this job
+	Master    pulumi.StringOutput      `pulumi:"master"`    // name of its Job
+	Dashboard pulumi.StringOutput      `pulumi:"dashboard"` // address of its master within the cluster
+	Logs      pulumi.StringOutput      `pulumi:"logs"`      // command that follows the master's log
+	Status    pulumi.StringOutput      `pulumi:"status"`    // command that shows the progress
 }
 
 // Annotations that Pulumi's provider reads.
@@ -71,7 +72,7 @@ const (
 // New registers a job, after what its platform has. The dependencies among the options also apply
 // to its objects.
 func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOption) (*TrainingJob, error) {
-	args, err := args.complete(name)
+	args, err := args.complete()
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +98,7 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 			return nil, err
 		}
 	}
-	t := &TrainingJob{guard: on.Guard}
+	t := &TrainingJob{guard: on.Guard, hook: func(hook string) string { return on.Hook(name, hook) }}
 	if err := ctx.RegisterComponentResource(Type, name, t, opts...); err != nil {
 		return nil, err
 	}
@@ -109,7 +110,7 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 	t.Status = pulumi.Sprintf("elasticdl status %s --namespace=%s", j.Name, j.Namespace)
 	var start *starter
 	if args.Wait > 0 && args.Pause != nil && t.guard != nil && !j.Suspend {
-		start = &starter{ctx: ctx, guard: t.guard, most: args.Wait, pause: args.Pause, name: j.Name,
+		start = &starter{ctx: ctx, guard: t.guard, hook: t.hook, most: args.Wait, pause: args.Pause, name: j.Name,
 			namespace: j.Namespace}
 	}
 	master, err := t.register(ctx, name, s, holes, start, opts)
@@ -124,7 +125,7 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 }
 
 // complete returns the arguments with a namespace and an identity.
-func (a *Args) complete(name string) (*Args, error) {
+func (a *Args) complete() (*Args, error) {
 	c := *a
 	j := *a.Job
 	if a.Image != nil {
@@ -140,7 +141,7 @@ func (a *Args) complete(name string) (*Args, error) {
 	}
 	c.Identity = &infra.Identity{}
 	if identify := a.Platform.Cluster.Identify; identify != nil {
-		is, err := identify(name, Account(c.Job))
+		is, err := identify("job-"+c.Job.Name, Account(c.Job))
 		if err != nil {
 			return nil, fmt.Errorf("the identity of job %s: %w", c.Job.Name, err)
 		}
@@ -259,7 +260,7 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 		}
 		needed = append(needed, r)
 	}
-	rails, err := rails(ctx, t.guard, s)
+	rails, err := t.rails(ctx, s)
 	if err != nil {
 		return nil, err
 	}
