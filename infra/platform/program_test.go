@@ -59,7 +59,8 @@ func TestPlatformOfAProgram(t *testing.T) {
 		}
 	}
 	of.Namespace = "Research"
-	if got := problems(&Args{Cluster: ofProgram(t), Platform: of}); !strings.Contains(got, "blue:platform.namespace: ") {
+	got = problems(&Args{Cluster: ofProgram(t), Platform: of})
+	if !strings.Contains(got, "blue:platform.namespace: ") {
 		t.Error(got)
 	}
 }

@@ -210,8 +210,7 @@ type tour struct {
 // time, and last long enough to lose a worker.
 type smaller map[string]string
 
-// patient replaces the model of a page by a cheap one that takes half a minute for ten epochs, on
-// any machine.
+// patient replaces the model of a page by a cheap one that pauses until the page waits for the end.
 var patient = [2]string{"mnist.mnist_functional_api.custom_model", pace.Patient.Def()}
 
 var tours = []tour{
@@ -223,7 +222,7 @@ var tours = []tour{
 			`(?m)^World \d+ formed: \d workers`, `(?m)^Scaled from 4 to 6 workers`,
 			`(?m)^job test-mnist-allreduce Succeeded`, `(?m)^job guess Succeeded`,
 		},
-		smaller: smaller{patient[0]: patient[1], "--num_epochs=20": "--num_epochs=10"},
+		smaller: smaller{patient[0]: patient[1], "--num_epochs=20": "--num_epochs=40"},
 	},
 	{
 		page: "docs/predict.md",
@@ -329,7 +328,10 @@ runs() { again "elasticdl status $1 | grep -qE '^$2 +Running +[0-9]'"; }
 
 var (
 	looks = regexp.MustCompile(`^elasticdl (status|logs|list) `)
-	kills = regexp.MustCompile(`^kill .*elasticdl status (\S+) .*"(worker-\d+)"`)
+	// commands that end when the job does, and those that start one to be watched
+	awaits  = regexp.MustCompile(`^elasticdl (wait|resume) `)
+	watches = regexp.MustCompile(`^elasticdl train .*--detach `)
+	kills   = regexp.MustCompile(`^kill .*elasticdl status (\S+) .*"(worker-\d+)"`)
 )
 
 // Pages kill only a process of a running pod: for other pods the table has no PID.
@@ -365,6 +367,13 @@ func (b block) script(t *testing.T) string {
 			shellQuote(fmt.Sprintf("%s:%d: %s", b.page, b.line+int(statement.Pos().Line())-1, text)))
 		if found := kills.FindStringSubmatch(text); found != nil {
 			fmt.Fprintf(&s, "runs %s %s || exit 1\n", found[1], found[2])
+		}
+		// the pauses of the model patient end with the commands that watch the job
+		switch {
+		case awaits.MatchString(text):
+			s.WriteString("touch $ELASTICDL_HOME/hurry\n")
+		case watches.MatchString(text):
+			s.WriteString("rm -f $ELASTICDL_HOME/hurry\n")
 		}
 		if looks.MatchString(text) {
 			text = "again " + shellQuote(text)
