@@ -28,19 +28,20 @@ class Forker:
         self._python = subprocess.Popen(
             [python, os.path.join(HERE, "forker.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
         )
-        self.exits: Dict[int, int] = {}
-        self._started: "queue.Queue[int]" = queue.Queue()
+        self._live: Dict[int, Forked] = {}
+        self._started: "queue.Queue[Forked]" = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         for line in self._python.stdout:  # type: ignore[union-attr]
             m = json.loads(line)
             if "pid" in m:
-                self._started.put(m["pid"])
+                self._live[m["pid"]] = Forked(m["pid"])
+                self._started.put(self._live[m["pid"]])
             else:
-                self.exits[m["exit"]] = m["code"]
+                self._live.pop(m["exit"]).code = m["code"]
 
-    def start(self, argv: List[str], env: Dict[str, str], log: str) -> int:
+    def start(self, argv: List[str], env: Dict[str, str], log: str) -> "Forked":
         message = json.dumps(dict(argv=argv, env=env, log=log)).encode() + b"\n"
         self._python.stdin.write(message)  # type: ignore[union-attr]
         self._python.stdin.flush()  # type: ignore[union-attr]
@@ -51,11 +52,26 @@ class Forker:
         self._python.wait()
 
 
+class Forked:
+    """A process of the forker. The system may give its pid to another process when it has ended."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.code: Optional[int] = None  # None if it runs; a signal is negative
+
+    def wait(self) -> Optional[int]:
+        """Wait until the process has ended, and return its exit code; None if it runs too long."""
+        end = time.time() + LIMIT
+        while self.code is None and time.time() < end:
+            time.sleep(0.01)
+        return self.code
+
+
 class Process:
     """A process of the job, as its agent sees it."""
 
-    def __init__(self, number: int, pid: int, exits: Dict[int, int]) -> None:
-        self.number, self.pid, self._exits = number, pid, exits
+    def __init__(self, number: int, forked: Forked) -> None:
+        self.number, self.pid, self._forked = number, forked.pid, forked
         self.worker, self.local = number, number
         self.lines: Any = None  # to write to
         self.arrival: Optional[Dict[str, Any]] = None
@@ -68,7 +84,7 @@ class Process:
 
     def code(self) -> Optional[int]:
         """Return the exit code of the process, None if it runs; a signal is negative."""
-        return self._exits.get(self.pid)
+        return self._forked.code
 
     def send(self, **m: Any) -> None:
         try:
@@ -148,8 +164,8 @@ class Agent:
                 LOCAL_RANK=str(number),
             )
             env.update(place, **self.env)
-            pid = self.forker.start(self.command, env, os.path.join(self.dir, "%d.log" % number))
-            self.processes.append(Process(number, pid, self.forker.exits))
+            forked = self.forker.start(self.command, env, os.path.join(self.dir, "%d.log" % number))
+            self.processes.append(Process(number, forked))
             if self.each:
                 self.processes[-1].worker, self.processes[-1].local = worker, local
             return self.processes[-1]
@@ -294,7 +310,7 @@ class Agent:
                 m = json.loads(line, parse_constant=lambda word: self.wrong.append("%s in %r" % (word, line)))
                 with self.lock:
                     if m["op"] == "hello":
-                        p = next(x for x in self.processes if x.pid == m["pid"])
+                        p = next(x for x in reversed(self.processes) if x.pid == m["pid"])
                         p.lines = c
                     assert p is not None
                     if m["op"] not in ("beat", "get", "set", "wait", "add", "check"):

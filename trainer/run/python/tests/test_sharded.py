@@ -3,11 +3,10 @@
 import glob
 import os
 import signal
-import time
 
 import pytest
 
-from fake_agent import HERE, LIMIT
+from fake_agent import HERE
 from test_stop import rests, rounds, stop
 from test_worlds import ended, words
 
@@ -111,9 +110,7 @@ def test_a_stop_writes_the_last_round_of_all_ranks(start, tmp_path, forker):
         "print(int(values['model']['count'].sum()), values['model']['count'].max().item())\n"
     )
     env = dict(os.environ, PYTHONPATH=HERE)
-    pid, end = forker.start([str(script), commit], env, str(tmp_path / "read.log")), time.time() + LIMIT
-    while pid not in forker.exits and time.time() < end:
-        time.sleep(0.01)
+    forker.start([str(script), commit], env, str(tmp_path / "read.log")).wait()
     text = (tmp_path / "read.log").read_text()
     assert text.split()[-2:] == [str(last * 16), "1.0"], text
     assert again(agent, 3) == last

@@ -1,11 +1,8 @@
 """Tests of the parts that need no other process."""
 
 import os
-import time
 
 import pytest
-
-from fake_agent import LIMIT
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ELASTICAI = [
@@ -175,8 +172,6 @@ def runs(script, case, tmp_path, forker):
                PYTHONDONTWRITEBYTECODE="1", WHERE=str(tmp_path))
     env.pop("ELASTICDL_SOCKET", None)
     log = str(tmp_path / "log")
-    pid, end = forker.start([os.path.join(HERE, script), case], env, log), time.time() + LIMIT
-    while pid not in forker.exits and time.time() < end:
-        time.sleep(0.01)
+    code = forker.start([os.path.join(HERE, script), case], env, log).wait()
     with open(log) as f:
-        assert forker.exits.get(pid) == 0, f.read()
+        assert code == 0, f.read()
