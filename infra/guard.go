@@ -53,6 +53,8 @@ type Guard struct {
 	of      Scope
 	cluster *Cluster
 	hooks   *pulumi.ResourceHookBinding
+	// names of hooks, each of which the engine accepts once
+	names map[string]bool
 	// objects to look up before the first object is created
 	plan []*unstructured.Unstructured
 }
@@ -93,7 +95,15 @@ func (g *Guard) Hook(name string, f pulumi.ResourceHookFunction) (*pulumi.Resour
 	if g == nil {
 		return nil, nil
 	}
-	return NewHook(g.ctx, g.of.Names.Hook(name), f)
+	name = g.of.Names.Hook(name)
+	if g.names[name] {
+		return nil, fmt.Errorf("a hook named %q is registered already: two jobs or platforms have one name", name)
+	}
+	if g.names == nil {
+		g.names = map[string]bool{}
+	}
+	g.names[name] = true
+	return NewHook(g.ctx, name, f)
 }
 
 // First returns the option of the resource by which all objects are reached. It checks before that

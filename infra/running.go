@@ -15,19 +15,27 @@ import (
 const RuleReplacedCluster = "replaced-cluster"
 
 // Running returns a description of the jobs that run now, or "".
-func (g *Guard) Running() string {
+func (g *Guard) Running() string { return g.RunningOf("") }
+
+// RunningOf does the same for the job of a name; "" = all.
+func (g *Guard) RunningOf(job string) string {
 	kubeconfig, known := g.kubeconfig()
 	if !known && !g.cluster.Adopted {
 		return ""
 	}
-	return g.RunningIn(kubeconfig)
+	return g.running(kubeconfig, job)
 }
 
 // RunningIn returns the same as Running for the cluster of another kubeconfig, such as the cluster
 // that is replaced.
-func (g *Guard) RunningIn(kubeconfig string) string {
+func (g *Guard) RunningIn(kubeconfig string) string { return g.running(kubeconfig, "") }
+
+func (g *Guard) running(kubeconfig, job string) string {
 	var all []string
 	for _, j := range g.of.Jobs {
+		if job != "" && job != j.Name {
+			continue
+		}
 		if text := g.runs(kubeconfig, j); text != "" {
 			all = append(all, text)
 		}

@@ -58,6 +58,15 @@ func TestClusters(t *testing.T) {
 			t.Errorf("%s is %v, want %s", name, got, want)
 		}
 	}
+	var jobs []string
+	for _, left := range cloud.Left() {
+		if strings.Contains(left, "Job") && strings.Contains(left, "master") {
+			jobs = append(jobs, left)
+		}
+	}
+	if len(jobs) != 3 {
+		t.Errorf("jobs in the clusters: %q of %q", jobs, cloud.Left())
+	}
 	set(t, stack, "clusters:workers", "8")
 	up("more workers of one job", "update")
 	if _, err := stack.Destroy(t.Context()); err == nil || !strings.Contains(err.Error(), "protected") {

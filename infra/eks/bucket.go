@@ -82,7 +82,7 @@ func (p *parts) identify(name string, job infra.Account) (*infra.Identity, error
 		arn  pulumi.StringInput
 		of   *settings.Bucket
 		key  func() pulumi.StringInput
-	}{{name, p.code, &settings.Bucket{Access: "read"}, p.key}, {name + "-data", p.data, p.e.Bucket, p.bucketKey}} {
+	}{{name, p.code, &settings.Bucket{Access: "read"}, p.key}, {part(name, "data"), p.data, p.e.Bucket, p.bucketKey}} {
 		if of.arn == nil {
 			continue
 		}
@@ -98,6 +98,15 @@ func (p *parts) identify(name string, job infra.Account) (*infra.Identity, error
 	}, p.options(after(rights)))
 	// pods that start before the association have no role
 	return &infra.Identity{Ready: []pulumi.Resource{is}}, err
+}
+
+// part returns the name of a part of a job's identity. That of a stack is called job; the parts of
+// two others have different names, whatever the jobs are called.
+func part(identity, name string) string {
+	if identity == "job" {
+		return identity + "-" + name
+	}
+	return name + "-" + identity
 }
 
 // open lets a role use a bucket, and the key that encrypts its objects; nil = Amazon's own.

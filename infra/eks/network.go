@@ -166,11 +166,11 @@ func (p *parts) nat(zone string, in, gateway *untyped) (*untyped, error) {
 // the number of zones, so that adding one replaces nothing. Each of up to seven private subnets has
 // an eighth of the VPC, because every pod takes an address; public ones have an eighth of the last
 // eighth.
-func privateRange(vpc netip.Prefix, i int) string { return part(vpc, 3, i).String() }
-func publicRange(vpc netip.Prefix, i int) string  { return part(part(vpc, 3, 7), 3, i).String() }
+func privateRange(vpc netip.Prefix, i int) string { return slice(vpc, 3, i).String() }
+func publicRange(vpc netip.Prefix, i int) string  { return slice(slice(vpc, 3, 7), 3, i).String() }
 
-// part returns the i-th of 2^bits equal parts.
-func part(whole netip.Prefix, bits, i int) netip.Prefix {
+// slice returns the i-th of 2^bits equal parts.
+func slice(whole netip.Prefix, bits, i int) netip.Prefix {
 	length := whole.Bits() + bits
 	ip := whole.Masked().Addr().As4()
 	binary.BigEndian.PutUint32(ip[:], binary.BigEndian.Uint32(ip[:])|uint32(i)<<(32-length))

@@ -27,9 +27,9 @@ func several(t *testing.T, change func(name string, args *ClusterArgs)) []graph.
 			if err != nil {
 				return err
 			}
-			for _, j := range []string{"digits", "fashion"} {
+			for _, j := range []string{"digits", "digits-data"} {
 				of := infra.Account{Job: j, Namespace: "training", Name: "elasticdl-" + j}
-				if _, err := c.Identify(j, of); err != nil {
+				if _, err := c.Identify("job-"+j, of); err != nil {
 					return err
 				}
 			}

@@ -3,6 +3,7 @@ package eks
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	core "k8s.io/api/core/v1"
@@ -131,7 +132,7 @@ func (p *parts) images() []string {
 	if len(p.args.Images) == 0 {
 		return []string{"model"}
 	}
-	return p.args.Images
+	return slices.Compact(slices.Sorted(slices.Values(p.args.Images)))
 }
 
 // addRegistry creates the repositories to which images are pushed, or uses those that exist
@@ -143,9 +144,9 @@ func (p *parts) addRegistry() error {
 		return nil
 	}
 	for i, image := range p.images() {
-		name := "images"
-		if i > 0 {
-			name += "-" + image
+		name := "images-" + image
+		if p.args.Alone && i == 0 {
+			name = "images"
 		}
 		registry, err := p.addRepository(name, image)
 		if err != nil {

@@ -55,15 +55,23 @@ type Platform struct {
 	// resources that must exist before a job, and are deleted after it
 	Ready []pulumi.Resource
 
-	alone bool
+	// those that it was made for; nil = any
+	jobs []*job.Job
+	// the program has this platform, and one job
+	single bool
 }
 
 // Hook returns the name of a hook of a job: hooks of several jobs have several names.
 func (p *Platform) Hook(job, name string) string {
-	if p.alone {
+	if p.single {
 		return name
 	}
 	return job + ": " + name
+}
+
+// Expects reports whether the platform was made for a job of that name.
+func (p *Platform) Expects(name string) bool {
+	return p.jobs == nil || slices.ContainsFunc(p.jobs, func(j *job.Job) bool { return j.Name == name })
 }
 
 // Args has the cluster of a platform, and what runs there.
@@ -123,6 +131,9 @@ func (a *Args) settings() (of *settings.Settings, jobs []*job.Job, err error) {
 
 // New registers the platform of a cluster, which has one.
 func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOption) (*Platform, error) {
+	if args == nil || args.Cluster == nil || args.Cluster.Settings == nil {
+		return nil, fmt.Errorf("platform %s: Args.Cluster is missing: give what NewCluster has returned", name)
+	}
 	cluster := args.Cluster
 	if cluster.Used {
 		return nil, fmt.Errorf("platform %s: the cluster has a platform already, and its objects that are in no "+
@@ -137,7 +148,8 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 		return nil, errors.New("platform.networkPolicy: true: this cluster's network does not obey NetworkPolicies")
 	}
 	names := infra.NewNames(name, args.Alone)
-	p := &Platform{Cluster: cluster, Settings: s, Namespace: s.Platform.Namespace, alone: args.Alone}
+	p := &Platform{Cluster: cluster, Settings: s, Namespace: s.Platform.Namespace,
+		jobs: slices.Concat([]*job.Job{}, jobs), single: args.Alone && len(jobs) <= 1}
 	if args.Live != nil {
 		of := infra.Scope{Names: names, Platform: s.Platform, Jobs: jobs}
 		if p.Guard, err = infra.NewGuard(ctx, of, cluster, args.Live); err != nil {

@@ -50,6 +50,11 @@ func TestPlatformOfAProgram(t *testing.T) {
 	if got := problems(args); !strings.Contains(got, "platform blue: the cluster has a platform already") {
 		t.Error(got)
 	}
+	for _, none := range []*Args{nil, {}, {Cluster: &infra.Cluster{}}} {
+		if got := problems(none); !strings.Contains(got, "platform blue: Args.Cluster is missing") {
+			t.Error(got)
+		}
+	}
 	args.Cluster, args.Platform = ofProgram(t), of
 	hooked.NumWorkers = -1
 	got := problems(args)

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"encoding"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -59,15 +60,7 @@ func configOf(project string, of *Settings, with *jobOn) (map[string]string, err
 	}
 	delete(tree, "job")
 	if with != nil {
-		fields, err := treeOf(with.Job)
-		if err != nil {
-			return nil, fmt.Errorf("write job %s: %w", with.Name, err)
-		}
-		usual, err := treeOf(job.DefaultOf(with.Type))
-		if err != nil {
-			return nil, err
-		}
-		changed(fields, usual)
+		fields := differences(reflect.ValueOf(*with.Job), reflect.ValueOf(*job.DefaultOf(with.Type)))
 		fields["type"] = string(with.Type)
 		if with.pool != "" {
 			worker, ok := fields["worker"].(map[string]any)
@@ -80,9 +73,12 @@ func configOf(project string, of *Settings, with *jobOn) (map[string]string, err
 	}
 	config := map[string]string{}
 	for key, value := range tree {
-		value, set := pruned(value)
-		if !set {
-			continue
+		// a job has what differs from its default, zeros included
+		if key != "job" {
+			var set bool
+			if value, set = pruned(value); !set {
+				continue
+			}
 		}
 		text, ok := value.(string)
 		if !ok {
@@ -112,18 +108,28 @@ func treeOf(v any) (tree map[string]any, err error) {
 	return tree, json.Unmarshal(text, &tree)
 }
 
-// changed removes the values that a tree has in common with another.
-func changed(tree, usual map[string]any) {
-	for key, value := range tree {
-		section, ok := value.(map[string]any)
-		of, both := usual[key].(map[string]any)
+// differences returns the fields of a struct that differ from those of another, by their names in a
+// file. Empty lists and maps are empty, not absent.
+func differences(is, usual reflect.Value) map[string]any {
+	all := map[string]any{}
+	for f := range fields(is.Type()) {
+		a, b := is.FieldByIndex(f.of.Index), usual.FieldByIndex(f.of.Index)
+		if reflect.DeepEqual(a.Interface(), b.Interface()) {
+			continue
+		}
+		_, text := a.Interface().(encoding.TextMarshaler)
 		switch {
-		case reflect.DeepEqual(value, usual[key]):
-			delete(tree, key)
-		case ok && both:
-			changed(section, of)
+		case a.Kind() == reflect.Struct && !text:
+			all[f.name] = differences(a, b)
+		case a.Kind() == reflect.Map && a.Len() == 0:
+			all[f.name] = map[string]any{}
+		case a.Kind() == reflect.Slice && a.Len() == 0:
+			all[f.name] = []any{}
+		default:
+			all[f.name] = a.Interface()
 		}
 	}
+	return all
 }
 
 // pruned returns a value without what is not set in it, and whether anything is. Sections that are

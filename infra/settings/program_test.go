@@ -46,6 +46,22 @@ func TestCluster(t *testing.T) {
 	}
 }
 
+// A cluster may be called as its provider.
+func TestNamedAsItsProvider(t *testing.T) {
+	of := &Settings{Cloud: CloudMinikube, Minikube: &Minikube{Data: "data"}, Platform: Platform{Namespace: "training"}}
+	for _, name := range []string{"aws", "gcp"} {
+		if _, err := Cluster(Input{Project: name, Stack: "dev", Base: "elasticdl-dev-" + name, Arch: "amd64"},
+			of); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := Parse(Input{Project: "aws", Stack: "dev", Arch: "amd64", Config: map[string]string{
+		"aws:region": "us-west-2", "aws:cloud": "mars"}})
+	if err == nil || strings.Contains(err.Error(), "unknown field") {
+		t.Error(err)
+	}
+}
+
 // Every problem is reported at once, by the path that it has in a file.
 func TestProblemsOfAProgram(t *testing.T) {
 	_, err := cluster(t, func(s *Settings) {
@@ -81,6 +97,11 @@ func TestComplete(t *testing.T) {
 	}
 	if !reflect.DeepEqual(*j, was) {
 		t.Errorf("the program's own job is changed: %+v", j)
+	}
+	j.Shuffle, j.LogLossSteps, j.KeepCheckpointMax, j.PS.Request = false, 0, 0, nil
+	if is, err = s.Complete(j, "", "amd64"); err != nil || is.Shuffle || is.LogLossSteps != 0 ||
+		is.KeepCheckpointMax != 0 || len(is.PS.Request) != 0 {
+		t.Errorf("what is set to zero stays zero: %+v, %v", is, err)
 	}
 	j.ModelDef, j.NumWorkers = "", -1
 	_, err = s.Complete(j, "dear", "amd64")

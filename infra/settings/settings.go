@@ -203,7 +203,8 @@ type Input struct {
 	// Secret lists the keys of Config whose values contain secrets. Their values are in plain text
 	// in Config.
 	Secret []string
-	// Stat reports whether a path is a directory, and returns an error if it does not exist.
+	// Stat reports whether a path is a directory, and returns an error if it does not exist; nil =
+	// all that is named exists.
 	Stat func(path string) (directory bool, err error)
 }
 
@@ -232,6 +233,9 @@ func Parse(in Input, others ...Check) (*Settings, error) {
 // at and not to create anything by.
 func Read(in Input, others ...Check) (*Settings, error) {
 	p := &Problems{Project: in.Project}
+	if in.Stat == nil {
+		in.Stat = func(string) (bool, error) { return true, nil }
+	}
 	// the master reads the job from a ConfigMap, and the state has the rest: both are plain text
 	for _, key := range in.Secret {
 		if name, ok := strings.CutPrefix(key, in.Project+":"); ok {
@@ -242,6 +246,10 @@ func Read(in Input, others ...Check) (*Settings, error) {
 	}
 	tree := map[string]any{}
 	for key, text := range in.Config {
+		// keys of a provider, also if the project is called as that is
+		if slices.Contains([]string{keyProject, keyRegion, keyProfile}, key) {
+			continue
+		}
 		if name, ok := strings.CutPrefix(key, in.Project+":"); ok && name == "cloud" {
 			tree[name] = text
 		} else if ok {

@@ -22,7 +22,7 @@ func (t *TrainingJob) rails(ctx *pulumi.Context, s *manifest.Submission) (pulumi
 	hook, err := g.Hook(t.hook("a job that runs is not ended without a word"), func(a *pulumi.ResourceHookArgs) error {
 		running := ""
 		if ctx.DryRun() {
-			running = g.Running()
+			running = g.RunningOf(s.Job.Labels[manifest.LabelJob])
 		}
 		switch {
 		case running == "":

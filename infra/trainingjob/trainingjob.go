@@ -72,6 +72,13 @@ const (
 // New registers a job, after what its platform has. The dependencies among the options also apply
 // to its objects.
 func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOption) (*TrainingJob, error) {
+	if args == nil || args.Job == nil || args.Platform == nil {
+		return nil, fmt.Errorf("job %s: Args.Job or Args.Platform is missing", name)
+	}
+	if !args.Platform.Expects(args.Job.Name) {
+		return nil, fmt.Errorf("job %s: the platform was made without it: add it to Jobs of platform.Args, by which "+
+			"Pod Security and quotas are checked", args.Job.Name)
+	}
 	args, err := args.complete()
 	if err != nil {
 		return nil, err
