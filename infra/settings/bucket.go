@@ -193,7 +193,7 @@ func (s *Settings) checkBucketJob(p *Problems) {
 				"%s: the job writes there, and %s.access is read: expected write there, or another place", at, section)
 		}
 		if b != nil {
-			b.checkExpiryJob(section, store, path, at, p)
+			s.checkExpiryJob(b, section, store, path, at, p)
 		}
 		return at
 	})

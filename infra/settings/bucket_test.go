@@ -130,6 +130,14 @@ func TestExpireDays(t *testing.T) {
 	if !slices.ContainsFunc(s.Notes, func(note string) bool { return strings.Contains(note, "is paid for 90 days") }) {
 		t.Errorf("%q", s.Notes)
 	}
+	setAll(t, config, map[string]string{"gke.bucket.expireDays": "{mnist/: 3}", "job.trainingData": "/data/train",
+		"job.validationData": "/data/test", "job.envs": "{DATA: \"bucket://mnist/train,bucket://other\"}"})
+	if s, err = parsed(t, config); err != nil || !slices.ContainsFunc(s.Notes, func(note string) bool {
+		return strings.Contains(note, "gke.bucket.expireDays.mnist/: 3: objects of job.envs.DATA, ") &&
+			strings.HasSuffix(note, ", expire")
+	}) {
+		t.Errorf("a place within a variable: %v, %+v", err, s)
+	}
 	set(t, config, "gke.bucket.expireDays", "{}")
 	if s, err = parsed(t, config); err != nil || len(s.GKE.Bucket.Expiries()) > 0 {
 		t.Errorf("%v, %v", s, err)

@@ -44,19 +44,27 @@ func (b *Bucket) checkExpiry(at string, p *Problems) {
 // keptPlaces lists what a job reads again at any time, and its result: nothing of it may expire.
 // Checkpoints may, which a job writes again and again.
 var keptPlaces = []string{"job.trainingData", "job.validationData", "job.predictionData",
-	"job.checkpointDirForInit", "job.output", "job.command"}
+	"job.checkpointDirForInit", "job.output", "job.predictionOutputs", "job.command"}
 
-// checkExpiryJob refuses a prefix by which a place of the job in the bucket would expire.
-func (b *Bucket) checkExpiryJob(section string, store *Store, path, at string, p *Problems) {
-	place, ok := strings.CutPrefix(at, store.plain(""))
-	if !ok || !slices.Contains(keptPlaces, path) {
-		return
-	}
-	place, _, _ = strings.Cut(place, "?")
-	dir := strings.TrimSuffix(place, "/") + "/"
-	for _, e := range b.Expiries() {
-		p.Check(!strings.HasPrefix(dir, e.Prefix) && !strings.HasPrefix(e.Prefix, dir),
-			Join(section+".expireDays", e.Prefix), "%d: %s, %s, would expire: give a longer prefix, or remove this",
-			e.Days, path, at)
+// checkExpiryJob refuses a prefix by which a place of the job in the bucket would expire. Of places
+// within an argument or a variable, which may be those of checkpoints, it adds a note.
+func (s *Settings) checkExpiryJob(b *Bucket, section string, store *Store, path, at string, p *Problems) {
+	for i, rest := range strings.Split(at, store.plain(""))[1:] {
+		end := strings.IndexAny(rest, `?,;: "'`)
+		if end < 0 {
+			end = len(rest)
+		}
+		dir := strings.TrimSuffix(rest[:end], "/") + "/"
+		sure := i == 0 && strings.HasPrefix(at, store.plain("")) && slices.Contains(keptPlaces, path)
+		for _, e := range b.Expiries() {
+			switch {
+			case !strings.HasPrefix(dir, e.Prefix) && !strings.HasPrefix(e.Prefix, dir):
+			case sure:
+				p.Check(false, Join(section+".expireDays", e.Prefix),
+					"%d: %s, %s, would expire: give a longer prefix, or remove this", e.Days, path, at)
+			case path == "job.command" || strings.HasPrefix(path, "job.envs"):
+				s.note("%s: %d: objects of %s, %s, expire", Join(section+".expireDays", e.Prefix), e.Days, path, at)
+			}
+		}
 	}
 }
