@@ -63,8 +63,8 @@ func refuse(ctx *pulumi.Context, err error) error {
 	return err
 }
 
-// clouds returns the functions that create the cluster of a stack, or find it. The cluster of a
-// stack is called as its cloud.
+// clouds returns the functions that create the cluster of a stack, or find it. Its name in the
+// program says which cloud it has.
 func (w world) clouds() map[string]func(*pulumi.Context, *settings.Settings) (*infra.Cluster, error) {
 	return map[string]func(*pulumi.Context, *settings.Settings) (*infra.Cluster, error){
 		settings.CloudGKE: func(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {

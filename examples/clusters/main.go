@@ -25,8 +25,8 @@ func main() {
 // office may reach the Kubernetes APIs.
 var office = []settings.Network{{CIDR: "198.51.100.0/24", Name: "office"}}
 
-// clusters registers all of it. There tells what is in a cluster before it is changed.
-func clusters(ctx *pulumi.Context, there infra.Live) error {
+// clusters registers all of it, by a reader of what is in a cluster before it is changed.
+func clusters(ctx *pulumi.Context, reader infra.Live) error {
 	project, _ := ctx.GetConfig("gcp:project") // NewCluster says what is missing
 	region, _ := ctx.GetConfig("aws:region")
 	emptied, _ := ctx.GetConfig("clusters:deleteStorage")
@@ -66,10 +66,10 @@ func clusters(ctx *pulumi.Context, there infra.Live) error {
 			return fmt.Errorf("clusters:workers: %w", err)
 		}
 	}
-	if err := train(ctx, blue, there, digits, fashion); err != nil {
+	if err := train(ctx, blue, reader, digits, fashion); err != nil {
 		return err
 	}
-	if err := train(ctx, green, there, again); err != nil {
+	if err := train(ctx, green, reader, again); err != nil {
 		return err
 	}
 	ctx.Export("blue", blue.Name)
@@ -88,9 +88,9 @@ func mnist(name string) *job.Job {
 
 // train puts jobs on the platform of a cluster. The name of a cluster begins the names of all that
 // is in it.
-func train(ctx *pulumi.Context, cluster *infra.Cluster, there infra.Live, jobs ...*job.Job) error {
+func train(ctx *pulumi.Context, cluster *infra.Cluster, reader infra.Live, jobs ...*job.Job) error {
 	name := cluster.Settings.Project
-	on, err := platform.New(ctx, name, &platform.Args{Cluster: cluster, Jobs: jobs, Live: there})
+	on, err := platform.New(ctx, name, &platform.Args{Cluster: cluster, Jobs: jobs, Live: reader})
 	if err != nil {
 		return err
 	}

@@ -50,9 +50,27 @@ type Args struct {
 	PullPolicy string
 }
 
+// check refuses data that has no place.
+func (a *Args) check(name string) error {
+	_, bucket := a.InBucket()
+	switch {
+	case a.Dataset == "" || a.Path == "":
+		return fmt.Errorf("data %s: Args.Dataset or Args.Path is missing", name)
+	case bucket && a.Platform.Cluster.Bucket == nil:
+		return fmt.Errorf("data %s: %s: the cluster has no bucket", name, a.Path)
+	case !bucket && (a.Platform.Cluster.Volume == nil || a.Image == nil):
+		return fmt.Errorf("data %s: %s: a pod brings it to the claim: the cluster has no volume, or Args.Image, the "+
+			"image of the pod, is missing", name, a.Path)
+	}
+	return nil
+}
+
 // New registers the command that copies a data set to the platform's claim, through a pod, or to
 // the bucket of its cluster.
 func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOption) (*local.Command, error) {
+	if err := args.check(name); err != nil {
+		return nil, err
+	}
 	c, err := args.begin()
 	if err != nil {
 		return nil, fmt.Errorf("data.dataset=%s: %w", args.Dataset, err)

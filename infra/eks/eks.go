@@ -17,8 +17,10 @@
 package eks
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
@@ -73,14 +75,15 @@ func OfStack(s *settings.Settings) *ClusterArgs {
 }
 
 // check refuses parts of the cluster that are given twice.
-func (a *ClusterArgs) check(name string) error {
-	if a.Network != nil && a.EKS.VPC.ID != "" {
-		return fmt.Errorf("%s:eks.vpc.id: the arguments have a Network, too: leave out one of the two", name)
+func (a *ClusterArgs) check(name string) (err error) {
+	if a.Network != nil && !reflect.DeepEqual(a.VPC, settings.VPC{}) {
+		err = fmt.Errorf("%s:eks.vpc: the arguments have a Network, too: leave out one of the two", name)
 	}
 	if a.Key != nil && a.KMSKey != "" {
-		return fmt.Errorf("%s:eks.kmsKey: the arguments have a Key, too: leave out one of the two", name)
+		const why = "%s:eks.kmsKey: the arguments have a Key, too: leave out one of the two"
+		err = errors.Join(err, fmt.Errorf(why, name))
 	}
-	return nil
+	return err
 }
 
 // NewCluster creates a cluster. It requests no resource if the arguments have problems.
@@ -89,11 +92,8 @@ func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
 	if args == nil {
 		args = &ClusterArgs{} // the settings say what is missing
 	}
-	if err := args.check(name); err != nil {
-		return nil, err
-	}
 	s, err := args.Settings(ctx, name, settings.CloudEKS, func(s *settings.Settings) { s.EKS = args.section() })
-	if err != nil {
+	if err = errors.Join(args.check(name), err); err != nil {
 		return nil, err
 	}
 	p := &parts{ctx: ctx, s: s, e: s.EKS, args: args, name: s.Name(maxCluster),

@@ -64,6 +64,7 @@ func TestSeveralClusters(t *testing.T) {
 // nodes and the mount targets.
 func TestNetworkOfTheProgram(t *testing.T) {
 	all := several(t, func(name string, args *ClusterArgs) {
+		args.VPC = settings.VPC{}
 		args.Network = &Network{VPC: pulumi.String("vpc-" + name), Private: []Subnet{
 			{"us-west-2a", pulumi.String(name + "-a")}, {"us-west-2b", pulumi.String(name + "-b")}}}
 		args.Key = pulumi.String("key-" + name).ToStringOutput()
@@ -97,7 +98,7 @@ func TestWrongArguments(t *testing.T) {
 	twice.VPC = settings.VPC{ID: "vpc-1"}
 	keys := &ClusterArgs{Key: pulumi.String("a")}
 	keys.KMSKey = "b"
-	for want, args := range map[string]*ClusterArgs{"blue:eks.vpc.id: ": twice, "blue:eks.kmsKey: ": keys,
+	for want, args := range map[string]*ClusterArgs{"blue:eks.vpc: ": twice, "blue:eks.kmsKey: ": keys,
 		"aws:region: missing": nil} {
 		all, err := graph.Record(graph.Cloud{Call: call}, func(ctx *pulumi.Context) error {
 			_, err := NewCluster(ctx, "blue", args)

@@ -22,6 +22,7 @@
 package gke
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp"
@@ -62,14 +63,18 @@ func OfStack(s *settings.Settings) *ClusterArgs {
 }
 
 // check refuses parts of the cluster that are given twice.
-func (a *ClusterArgs) check(name string) error {
-	if a.Network != nil && a.GKE.Subnet != nil {
-		return fmt.Errorf("%s:gke.subnet: the arguments have a Network, too: leave out one of the two", name)
+func (a *ClusterArgs) check(name string) (err error) {
+	refuse := func(given bool, path, other string) {
+		if given {
+			err = errors.Join(err, fmt.Errorf("%s:%s: the arguments have a %s, too: leave out one of the two", name,
+				path, other))
+		}
 	}
-	if a.Key != nil && a.KMSKey != "" {
-		return fmt.Errorf("%s:gke.kmsKey: the arguments have a Key, too: leave out one of the two", name)
-	}
-	return nil
+	r := a.Ranges
+	refuse(a.Network != nil && a.Subnet != nil, "gke.subnet", "Network")
+	refuse(a.Network != nil && r.Nodes+r.Pods+r.Services != "", "gke.ranges", "Network")
+	refuse(a.Key != nil && a.KMSKey != "", "gke.kmsKey", "Key")
+	return err
 }
 
 // NewCluster creates a cluster. It requests no resource if the arguments have problems.
@@ -78,11 +83,8 @@ func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
 	if args == nil {
 		args = &ClusterArgs{} // the settings say what is missing
 	}
-	if err := args.check(name); err != nil {
-		return nil, err
-	}
 	s, err := args.Settings(ctx, name, settings.CloudGKE, func(s *settings.Settings) { s.GKE = &args.GKE })
-	if err != nil {
+	if err = errors.Join(args.check(name), err); err != nil {
 		return nil, err
 	}
 	p := &parts{ctx: ctx, s: s, g: s.GKE, args: args, Names: infra.NewNames(name, args.Alone)}

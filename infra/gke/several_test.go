@@ -49,6 +49,7 @@ func TestSeveralClusters(t *testing.T) {
 // A network of the program is used, and the cluster makes no other.
 func TestNetworkOfTheProgram(t *testing.T) {
 	all := several(t, func(name string, args *ClusterArgs) {
+		args.Ranges = settings.GKERanges{Master: args.Ranges.Master}
 		args.Network = &Network{Network: pulumi.String("vpc-" + name), Subnetwork: pulumi.String("subnet-" + name),
 			Name: pulumi.String(name), Pods: "p", Services: "s"}
 		args.Key = pulumi.String("key-" + name).ToStringOutput()

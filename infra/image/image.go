@@ -53,6 +53,9 @@ type Args struct {
 
 // New registers the command that builds an image.
 func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOption) (*Image, error) {
+	if args.Name == "" || args.Source == "" {
+		return nil, fmt.Errorf("image %s: Args.Name or Args.Source is missing", name)
+	}
 	cluster := args.Cluster
 	line, err := args.command(ctx.Context())
 	if err != nil {

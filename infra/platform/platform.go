@@ -76,9 +76,8 @@ func (p *Platform) Expects(name string) bool {
 
 // Args has the cluster of a platform, and what runs there.
 type Args struct {
+	// its arguments have the settings of the platform
 	Cluster *infra.Cluster
-	// nil = that of the cluster's arguments
-	Platform *settings.Platform
 	// Jobs lists the jobs of the platform: their pods decide on Pod Security, and must fit quotas.
 	Jobs []*job.Job
 	// Alone says that the program has no other platform: then names of resources do not contain
@@ -106,15 +105,16 @@ func complete(s *settings.Settings, j *job.Job, pool string) (*job.Job, error) {
 // settings returns the settings of the platform and its jobs, or their problems.
 func (a *Args) settings() (of *settings.Settings, jobs []*job.Job, err error) {
 	s := *a.Cluster.Settings
-	if a.Platform != nil {
-		with, err := s.On(*a.Platform, runtime.GOARCH)
-		if err != nil {
-			return nil, nil, err
-		}
-		s = *with
-	}
 	s.Policy.Allow, s.Job = slices.Concat(s.Policy.Allow, a.Allow), nil
-	err = s.Verify(Check)
+	said := map[string]bool{}
+	say := func(wrong error) {
+		// a problem of the platform is one of each job, too
+		if wrong != nil && !said[wrong.Error()] {
+			said[wrong.Error()] = true
+			err = errors.Join(err, wrong)
+		}
+	}
+	say(s.Verify(Check))
 	for _, j := range a.Jobs {
 		known := *j
 		known.Image = cmp.Or(j.Image, manifest.App) // the program may build it later
@@ -124,7 +124,8 @@ func (a *Args) settings() (of *settings.Settings, jobs []*job.Job, err error) {
 			with.Job = j
 			wrong = with.Verify(Check)
 		}
-		jobs, err = append(jobs, j), errors.Join(err, wrong)
+		say(wrong)
+		jobs = append(jobs, j)
 	}
 	return &s, jobs, err
 }

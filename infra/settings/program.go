@@ -38,14 +38,6 @@ func (s *Settings) Complete(j *job.Job, pool, arch string) (*job.Job, error) {
 	return is.Job, nil
 }
 
-// On returns the settings with another platform, with the defaults of its section, or the problems
-// that it has.
-func (s *Settings) On(p Platform, arch string) (*Settings, error) {
-	of := *s
-	of.Platform = p
-	return Cluster(Input{Project: s.Project, Stack: s.Stack, Base: s.Base, Root: s.Root, Now: s.Now, Arch: arch}, &of)
-}
-
 // jobOn is a job with the pool of its workers.
 type jobOn struct {
 	*job.Job

@@ -61,7 +61,7 @@ func RolesOf(j *job.Job, s *manifest.Submission) ([]Role, error) {
 // AtLeast returns how many pods of a role a job needs before it trains.
 func AtLeast(r Role) int { return r.Least }
 
-// InQueue is [AtLeast] for a queue of Kueue, which does not count launchers.
+// InQueue returns the same as [AtLeast], without launchers, which a queue of Kueue does not count.
 func InQueue(r Role) int {
 	if r.Name == manifest.RoleLauncher {
 		return 0
