@@ -20,7 +20,7 @@ import (
 type Role struct {
 	// value of [manifest.LabelRole]
 	Name string
-	// a new pod of the role
+	// a new pod of the role, which nothing owns: the Job of the job is not created yet
 	Pod *core.Pod
 	// number of pods with which the job trains, that it starts with, and at most
 	Least, First, Most int
@@ -52,8 +52,10 @@ func RolesOf(j *job.Job, s *manifest.Submission) ([]Role, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.OwnerReferences = nil
 		all[2+i].Pod = p
+	}
+	for _, r := range all {
+		r.Pod.OwnerReferences = nil
 	}
 	return all, nil
 }

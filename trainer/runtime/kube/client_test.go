@@ -29,12 +29,7 @@ import (
 // testClient returns a client of a fake cluster with the objects.
 func testClient(objects ...runtime.Object) (*Client, *fake.Clientset) {
 	set := fake.NewClientset(objects...)
-	// the fake cluster creates objects in dry runs, too
-	for _, kind := range []string{"jobs", "pods"} {
-		set.PrependReactor("create", kind, func(a kubetesting.Action) (bool, runtime.Object, error) {
-			return isDry(a), a.(kubetesting.CreateAction).GetObject(), nil
-		})
-	}
+	kubetest.Serve(set)
 	return &Client{set: set, namespace: "default", server: "https://cluster"}, set
 }
 

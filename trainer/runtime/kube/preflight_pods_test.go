@@ -71,7 +71,7 @@ func TestPreflightTriesPods(t *testing.T) {
 				if p.Labels[manifest.LabelRole] == c.role {
 					return true, nil, c.err
 				}
-				return true, p, nil
+				return false, nil, nil
 			})
 			problems, err := client.Preflight(t.Context(), kubetest.Job())
 			if err != nil || (problems != nil) != (c.want != "") || problems != nil &&
