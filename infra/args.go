@@ -66,6 +66,10 @@ func (a *ClusterArgs) Settings(ctx *pulumi.Context, name, cloud string,
 	return s, nil
 }
 
+// IsStack reports whether the cluster is that of a stack, whose provider has the same
+// configuration.
+func (a *ClusterArgs) IsStack() bool { return a.stack != nil }
+
 // Names names the parts of a component.
 type Names struct {
 	prefix string

@@ -278,9 +278,11 @@ func (g *Guard) mark() (string, bool) {
 }
 
 // markOf returns the mark: the stack's name, for people to read, and a hash of the stack and the
-// identity of its cluster, so that no two states share a mark.
+// identity of its cluster, so that no two states share a mark. Of a program with several platforms
+// each has a mark of its own.
 func (g *Guard) markOf(cluster string) string {
-	sum := sha256.Sum256([]byte(g.ctx.Project() + "/" + g.ctx.Stack() + " on " + cluster))
+	of := g.of.Names.Child(g.ctx.Project() + "/" + g.ctx.Stack())
+	sum := sha256.Sum256([]byte(of + " on " + cluster))
 	return fmt.Sprintf("%s.%x", g.ctx.Stack(), sum[:4])
 }
 

@@ -226,3 +226,22 @@ func TestKinds(t *testing.T) {
 		}
 	}
 }
+
+// A mark is that of one platform: of another stack, cluster or platform of the program it is
+// another. The mark of a stack has always been the same, because objects in clusters have it.
+func TestMarks(t *testing.T) {
+	_, err := graph.Record(graph.Cloud{}, func(ctx *pulumi.Context) error {
+		marks := map[string]bool{}
+		for _, of := range []Names{{}, NewNames("blue", false), NewNames("green", false)} {
+			g := &Guard{ctx: ctx, of: Scope{Names: of}}
+			marks[g.markOf("a")], marks[g.markOf("b")] = true, true
+		}
+		if len(marks) != 6 || !marks["test.fa11e095"] {
+			t.Errorf("%v", marks)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -2,6 +2,8 @@ package infra
 
 import (
 	"fmt"
+	"path"
+	"reflect"
 	"strings"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
@@ -47,20 +49,36 @@ func LookUp(s *settings.Settings, all []Part) error {
 	return problems.Err()
 }
 
-// Asked returns the options of look-ups that a component with these options makes: by the provider
-// that it is given, of type P, or that of its parent.
-func Asked[P pulumi.ProviderResource](opts []pulumi.ResourceOption) ([]pulumi.InvokeOption, error) {
+// InvokeOptions returns the options of the look-ups that a component makes, from its own: they go
+// to the provider that it is given, of type P, or to that of its parent. A provider of the same
+// cloud by another version of its SDK is refused.
+func InvokeOptions[P pulumi.ProviderResource](opts []pulumi.ResourceOption) ([]pulumi.InvokeOption, error) {
 	given, err := pulumi.NewResourceOptions(opts...)
 	if err != nil {
 		return nil, err
 	}
+	want := reflect.TypeFor[P]().Elem().PkgPath()
 	for _, p := range append(given.Providers, given.Provider) {
 		if p, ok := p.(P); ok {
 			return []pulumi.InvokeOption{pulumi.Provider(p)}, nil
+		}
+		if is := reflect.TypeOf(p); is != nil && is.Kind() == reflect.Pointer {
+			if err := ofAnotherSDK(is.Elem().PkgPath(), want); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if given.Parent != nil {
 		return []pulumi.InvokeOption{pulumi.Parent(given.Parent)}, nil
 	}
 	return nil, nil
+}
+
+// ofAnotherSDK returns an error if a package of providers is one of the wanted cloud, and not the
+// wanted one.
+func ofAnotherSDK(is, want string) error {
+	if is == want || path.Base(is) != path.Base(want) {
+		return nil
+	}
+	return fmt.Errorf("the provider is one of %s: expected one of %s, by which the cluster is made", is, want)
 }

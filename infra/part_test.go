@@ -2,6 +2,7 @@ package infra
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/elasticdl/elasticdl/infra/settings"
@@ -30,5 +31,17 @@ func TestLookUp(t *testing.T) {
 	}
 	if err := LookUp(s, all[1:2]); err != nil {
 		t.Error(err)
+	}
+}
+
+// A provider of the same cloud by another SDK is refused; those of other clouds are not ours.
+func TestOfAnotherSDK(t *testing.T) {
+	const want = "github.com/pulumi/pulumi-aws/sdk/v6/go/aws"
+	for is, refused := range map[string]bool{want: false, "github.com/pulumi/pulumi-aws/sdk/v7/go/aws": true,
+		"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp": false, "": false} {
+		err := ofAnotherSDK(is, want)
+		if (err != nil) != refused || refused && !strings.Contains(err.Error(), "expected one of "+want) {
+			t.Errorf("%s: %v", is, err)
+		}
 	}
 }

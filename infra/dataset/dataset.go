@@ -62,7 +62,7 @@ func (a *Args) check(name string) error {
 		return fmt.Errorf("data %s: %s: a pod brings it to the claim: the cluster has no volume, or Args.Image, the "+
 			"image of the pod, is missing", name, a.Path)
 	}
-	return nil
+	return a.Platform.Settings.Verify(a.CheckKept)
 }
 
 // New registers the command that copies a data set to the platform's claim, through a pod, or to

@@ -59,8 +59,8 @@ func record(t *testing.T, preview bool, s *settings.Settings, context string, of
 		if s.EKS != nil && s.EKS.Profile != "" {
 			cluster.Environment = map[string]string{"AWS_PROFILE": s.EKS.Profile}
 		}
-		on := &platform.Platform{Cluster: cluster, Namespace: "team", Claim: "efs-claim",
-			Ready: []pulumi.Resource{&world}}
+		on := &platform.Platform{Settings: new(settings.Settings), Cluster: cluster, Namespace: "team",
+			Claim: "efs-claim", Ready: []pulumi.Resource{&world}}
 		if of == nil {
 			of = &trainingjob.Args{Image: world.Image, PullPolicy: "Never"}
 		}

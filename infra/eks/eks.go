@@ -57,7 +57,9 @@ type Subnet struct {
 	ID   pulumi.StringInput
 }
 
-// section returns the settings of the cluster; those of a given network are only its zones.
+// section returns the settings of the cluster; those of a given network are only its zones. A key
+// whose ARN is not known yet has one that stands for it, so that what follows from a key is
+// checked.
 func (a *ClusterArgs) section() *settings.EKS {
 	e := a.EKS
 	if a.Network != nil {
@@ -65,6 +67,9 @@ func (a *ClusterArgs) section() *settings.EKS {
 		for _, s := range a.Network.Private {
 			e.VPC.Zones = append(e.VPC.Zones, s.Zone)
 		}
+	}
+	if a.Key != nil && e.Region != "" {
+		e.KMSKey = "arn:aws:kms:" + e.Region + ":000000000000:key/key"
 	}
 	return &e
 }
@@ -96,9 +101,10 @@ func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
 	if err = errors.Join(args.check(name), err); err != nil {
 		return nil, err
 	}
+	s.EKS.KMSKey = args.KMSKey
 	p := &parts{ctx: ctx, s: s, e: s.EKS, args: args, name: s.Name(maxCluster),
 		Names: infra.NewNames(name, args.Alone), outputs: pulumi.Map{}}
-	if p.asked, err = infra.Asked[*aws.Provider](opts); err != nil {
+	if p.invokes, err = infra.InvokeOptions[*aws.Provider](opts); err != nil {
 		return nil, err
 	}
 	if err := p.lookUp(); err != nil {
@@ -133,7 +139,7 @@ type parts struct {
 	e    *settings.EKS
 	args *ClusterArgs
 	// options of look-ups
-	asked   []pulumi.InvokeOption
+	invokes []pulumi.InvokeOption
 	outputs pulumi.Map
 
 	// name of the cluster, and a part of many other names; also of its log group, which must exist
@@ -218,15 +224,18 @@ func (p *parts) result() *infra.Cluster {
 
 // lookUp asks Amazon for what the program must know before it requests any resource.
 func (p *parts) lookUp() (err error) {
-	if p.partition, err = aws.GetPartition(p.ctx, nil, p.asked...); err != nil {
+	if err := p.expectRegion(); err != nil {
+		return err
+	}
+	if p.partition, err = aws.GetPartition(p.ctx, nil, p.invokes...); err != nil {
 		return fmt.Errorf("look up the partition of %s: %w", p.e.Region, err)
 	}
-	who, err := aws.GetCallerIdentity(p.ctx, nil, p.asked...)
+	who, err := aws.GetCallerIdentity(p.ctx, nil, p.invokes...)
 	if err != nil {
 		return fmt.Errorf("look up who runs this: %w", err)
 	}
 	// An assumed role is named by a session, which ends; access must be given to the role.
-	session, err := iam.GetSessionContext(p.ctx, &iam.GetSessionContextArgs{Arn: who.Arn}, p.asked...)
+	session, err := iam.GetSessionContext(p.ctx, &iam.GetSessionContextArgs{Arn: who.Arn}, p.invokes...)
 	if err != nil {
 		return fmt.Errorf("look up the role of %s: %w", who.Arn, err)
 	}
@@ -252,6 +261,22 @@ func (p *parts) lookUp() (err error) {
 		return nil
 	}
 	return p.live.check(p.e.VPC)
+}
+
+// expectRegion compares the region of a program's arguments with that of the provider.
+func (p *parts) expectRegion() error {
+	if p.args.IsStack() {
+		return nil
+	}
+	is, err := aws.GetRegion(p.ctx, nil, p.invokes...)
+	if err != nil {
+		return fmt.Errorf("look up the region of the provider of %s: %w", p.s.Project, err)
+	}
+	if is.Name != p.e.Region {
+		return fmt.Errorf("%s: EKS.Region is %s, and the provider's %s: give that, or pulumi.Provider(one of %[2]s)",
+			p.s.Project, p.e.Region, is.Name)
+	}
+	return nil
 }
 
 // options returns the options of a part of the cluster.

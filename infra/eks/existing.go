@@ -78,7 +78,7 @@ func (p *parts) lookUpSubnet(id string, private bool, expect infra.Expect) error
 // keeps the security groups that must let the nodes in.
 func (p *parts) lookUpFiles(expect infra.Expect) error {
 	id := p.e.EFS.ID
-	fs, err := efs.LookupFileSystem(p.ctx, &efs.LookupFileSystemArgs{FileSystemId: &id}, p.asked...)
+	fs, err := efs.LookupFileSystem(p.ctx, &efs.LookupFileSystemArgs{FileSystemId: &id}, p.invokes...)
 	if err != nil {
 		return fmt.Errorf("%w (elasticfilesystem:DescribeFileSystems)", err)
 	}
@@ -177,7 +177,7 @@ func (p *parts) lookUpBucket(expect infra.Expect) error {
 // source has. The nodes may pull from all repositories of the account.
 func (p *parts) lookUpRegistry(image string, expect infra.Expect) error {
 	name := p.e.Registry + "/" + image
-	is, err := ecr.LookupRepository(p.ctx, &ecr.LookupRepositoryArgs{Name: name}, p.asked...)
+	is, err := ecr.LookupRepository(p.ctx, &ecr.LookupRepositoryArgs{Name: name}, p.invokes...)
 	if err != nil {
 		return fmt.Errorf("%w (ecr:DescribeRepositories); if there is none: aws ecr create-repository --region %s "+
 			"--repository-name %s", err, p.e.Region, name)
@@ -200,7 +200,7 @@ var nodesNeed = []struct{ action, policy string }{
 // lookUpNodeRole expects a role that instances may assume, with the rights of nodes.
 func (p *parts) lookUpNodeRole(expect infra.Expect) error {
 	name := path.Base(p.e.NodeRole)
-	role, err := iam.LookupRole(p.ctx, &iam.LookupRoleArgs{Name: name}, p.asked...)
+	role, err := iam.LookupRole(p.ctx, &iam.LookupRoleArgs{Name: name}, p.invokes...)
 	if err != nil {
 		return fmt.Errorf("%w (iam:GetRole)", err)
 	}
@@ -216,7 +216,7 @@ func (p *parts) lookUpNodeRole(expect infra.Expect) error {
 		actions = append(actions, n.action)
 	}
 	is, err := iam.LookupPrincipalPolicySimulation(p.ctx, &iam.LookupPrincipalPolicySimulationArgs{
-		PolicySourceArn: p.e.NodeRole, ActionNames: actions}, p.asked...)
+		PolicySourceArn: p.e.NodeRole, ActionNames: actions}, p.invokes...)
 	if err != nil {
 		return fmt.Errorf("%w (iam:SimulatePrincipalPolicy)", err)
 	}

@@ -46,7 +46,7 @@ type group struct {
 // lookUpLive asks Amazon for the cluster and its groups. That there is no such cluster is no error.
 func (p *parts) lookUpLive() (*live, error) {
 	const why = "needed so that no change sets back the number of nodes, or takes away a zone of the control plane"
-	all, err := eks.GetClusters(p.ctx, p.asked...)
+	all, err := eks.GetClusters(p.ctx, p.invokes...)
 	if err != nil {
 		return nil, fmt.Errorf("list the clusters of %s (eks:ListClusters, %s): %w", p.e.Region, why, err)
 	}
@@ -54,7 +54,7 @@ func (p *parts) lookUpLive() (*live, error) {
 	if !slices.Contains(all.Names, p.name) {
 		return l, nil
 	}
-	cluster, err := eks.LookupCluster(p.ctx, &eks.LookupClusterArgs{Name: p.name}, p.asked...)
+	cluster, err := eks.LookupCluster(p.ctx, &eks.LookupClusterArgs{Name: p.name}, p.invokes...)
 	if err != nil {
 		return nil, fmt.Errorf("look up the cluster %s (eks:DescribeCluster, %s): %w", p.name, why, err)
 	}
@@ -78,13 +78,13 @@ func (p *parts) lookUpLive() (*live, error) {
 		return nil, fmt.Errorf("platform.networkPolicy: true: while the cluster %s turns to Auto Mode, its nodes obey "+
 			"no NetworkPolicies: set it to false for this update, and to true in the next", p.name)
 	}
-	names, err := eks.GetNodeGroups(p.ctx, &eks.GetNodeGroupsArgs{ClusterName: p.name}, p.asked...)
+	names, err := eks.GetNodeGroups(p.ctx, &eks.GetNodeGroupsArgs{ClusterName: p.name}, p.invokes...)
 	if err != nil {
 		return nil, fmt.Errorf("list the node groups of cluster %s (eks:ListNodegroups, %s): %w", p.name, why, err)
 	}
 	for _, id := range slices.Sorted(slices.Values(names.Names)) {
 		g, err := eks.LookupNodeGroup(p.ctx, &eks.LookupNodeGroupArgs{ClusterName: p.name, NodeGroupName: id},
-			p.asked...)
+			p.invokes...)
 		if err != nil {
 			return nil, fmt.Errorf("look up the node group %s of cluster %s (eks:DescribeNodegroup, "+
 				"%s): %w", id, p.name, why, err)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws"
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
@@ -107,5 +108,46 @@ func TestWrongArguments(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || len(all) > 0 {
 			t.Errorf("%v and %d resources, want %s", err, len(all), want)
 		}
+	}
+}
+
+// ofProvider makes one cluster by a provider of the program, and returns its resources.
+func ofProvider(t *testing.T, change func(*ClusterArgs)) ([]graph.Resource, error) {
+	t.Helper()
+	return graph.Record(graph.Cloud{Call: call, Outputs: outputs, Called: func(token, provider string) {
+		if !strings.HasSuffix(provider, " office") {
+			t.Errorf("%s goes to the provider %q", token, provider)
+		}
+	}}, func(ctx *pulumi.Context) error {
+		office, err := aws.NewProvider(ctx, "office", &aws.ProviderArgs{Region: pulumi.String("us-west-2")})
+		if err != nil {
+			return err
+		}
+		args := &ClusterArgs{ClusterArgs: infra.ClusterArgs{Platform: settings.Platform{Namespace: "training"}},
+			EKS: *own().EKS}
+		change(args)
+		_, err = NewCluster(ctx, "green", args, pulumi.Provider(office))
+		return err
+	})
+}
+
+// All of a cluster is looked up and made by the provider that it is given, whose region has to be
+// that of the arguments.
+func TestProviderOfTheProgram(t *testing.T) {
+	all, err := ofProvider(t, func(*ClusterArgs) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		if strings.HasPrefix(r.Type, "aws:") && !strings.HasSuffix(r.Options.Provider, " office") {
+			t.Errorf("%s %s is made by the provider %q", r.Type, r.Name, r.Options.Provider)
+		}
+	}
+	all, err = ofProvider(t, func(args *ClusterArgs) {
+		args.Region, args.VPC.Zones = "eu-west-1", []string{"eu-west-1a", "eu-west-1b"}
+	})
+	const want = "green: EKS.Region is eu-west-1, and the provider's us-west-2: "
+	if err == nil || !strings.Contains(err.Error(), want) || len(all) != 1 {
+		t.Errorf("%d resources, %v", len(all), err)
 	}
 }

@@ -37,7 +37,7 @@ func (p *parts) invoke(token, id string, into any) error {
 
 // ask calls a function of Amazon's provider.
 func (p *parts) ask(token string, args map[string]any, into any) error {
-	return p.ctx.Invoke(token, args, into, append(p.asked, pulumi.Version(version))...)
+	return p.ctx.Invoke(token, args, into, append(p.invokes, pulumi.Version(version))...)
 }
 
 // foundSubnet is a subnet that exists already.

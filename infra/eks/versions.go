@@ -32,7 +32,7 @@ type kubernetes struct {
 // lookUpVersions asks Amazon for the versions of Kubernetes, also for those without support.
 func (p *parts) lookUpVersions() ([]kubernetes, error) {
 	all := true
-	found, err := eks.GetClusterVersions(p.ctx, &eks.GetClusterVersionsArgs{IncludeAll: &all}, p.asked...)
+	found, err := eks.GetClusterVersions(p.ctx, &eks.GetClusterVersionsArgs{IncludeAll: &all}, p.invokes...)
 	if err != nil {
 		return nil, fmt.Errorf("list the versions of Kubernetes in %s (eks:DescribeClusterVersions, needed "+
 			"to check eks.version): %w", p.e.Region, err)

@@ -32,7 +32,7 @@ func (p *parts) given() (all []infra.Part) {
 
 // invoke calls a function of Google's provider.
 func (p *parts) invoke(token string, args map[string]any, into any) error {
-	return p.ctx.Invoke(token, args, into, append(p.asked, pulumi.Version(sdkVersion))...)
+	return p.ctx.Invoke(token, args, into, append(p.invokes, pulumi.Version(sdkVersion))...)
 }
 
 // lookUpBucket expects a bucket that is private, as the stack's own would be, and in which the

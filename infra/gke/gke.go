@@ -57,6 +57,16 @@ type Network struct {
 	Pods, Services string
 }
 
+// section returns the settings of the cluster. A key whose name is not known yet has a name that
+// stands for it, so that what follows from a key is checked.
+func (a *ClusterArgs) section() *settings.GKE {
+	g := a.GKE
+	if region, _ := settings.Region(g.Location); a.Key != nil && region != "" {
+		g.KMSKey = "projects/" + g.Project + "/locations/" + region + "/keyRings/RING/cryptoKeys/KEY"
+	}
+	return &g
+}
+
 // OfStack returns the arguments of the cluster of a stack's valid settings.
 func OfStack(s *settings.Settings) *ClusterArgs {
 	return &ClusterArgs{ClusterArgs: infra.OfStack(s), GKE: *s.GKE}
@@ -83,12 +93,16 @@ func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
 	if args == nil {
 		args = &ClusterArgs{} // the settings say what is missing
 	}
-	s, err := args.Settings(ctx, name, settings.CloudGKE, func(s *settings.Settings) { s.GKE = &args.GKE })
+	s, err := args.Settings(ctx, name, settings.CloudGKE, func(s *settings.Settings) { s.GKE = args.section() })
 	if err = errors.Join(args.check(name), err); err != nil {
 		return nil, err
 	}
+	s.GKE.KMSKey = args.KMSKey
 	p := &parts{ctx: ctx, s: s, g: s.GKE, args: args, Names: infra.NewNames(name, args.Alone)}
-	if p.asked, err = infra.Asked[*gcp.Provider](opts); err != nil {
+	if p.invokes, err = infra.InvokeOptions[*gcp.Provider](opts); err != nil {
+		return nil, err
+	}
+	if err := p.expectProject(); err != nil {
 		return nil, err
 	}
 	if err := infra.LookUp(s, p.given()); err != nil {
@@ -125,7 +139,7 @@ type parts struct {
 	g    *settings.GKE
 	args *ClusterArgs
 	// options of look-ups
-	asked []pulumi.InvokeOption
+	invokes []pulumi.InvokeOption
 
 	services []pulumi.Resource
 	net      *network
@@ -161,6 +175,24 @@ func (p *parts) result() *infra.Cluster {
 	}
 	p.place(c)
 	return c
+}
+
+// expectProject compares the project of a program's arguments with that of the provider.
+func (p *parts) expectProject() error {
+	if p.args.IsStack() {
+		return nil
+	}
+	var is struct {
+		ID string `pulumi:"projectId"`
+	}
+	if err := p.invoke("gcp:organizations/getProject:getProject", map[string]any{}, &is); err != nil {
+		return fmt.Errorf("look up the project of the provider of %s: %w", p.s.Project, err)
+	}
+	if is.ID != p.g.Project {
+		return fmt.Errorf("%s: GKE.Project is %s, and the provider's %s: give that, or pulumi.Provider(one of %[2]s)",
+			p.s.Project, p.g.Project, is.ID)
+	}
+	return nil
 }
 
 // options returns the options of a part of the cluster.

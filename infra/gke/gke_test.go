@@ -93,10 +93,14 @@ func google(r graph.Resource) resource.PropertyMap {
 
 // call returns Google's simulated answers to look-ups.
 func call(token string, args resource.PropertyMap) resource.PropertyMap {
-	if token != "gcp:organizations/getProject:getProject" || args["projectId"].StringValue() != "acme" {
+	if token != "gcp:organizations/getProject:getProject" {
 		return callOfParts(token, args)
 	}
-	return resource.NewPropertyMapFromMap(map[string]any{"number": "4711", "projectId": "acme"})
+	project := "acme-vision" // of the provider
+	if given := args["projectId"]; given.HasValue() {
+		project = given.StringValue()
+	}
+	return resource.NewPropertyMapFromMap(map[string]any{"number": "4711", "projectId": project})
 }
 
 // record returns the resources that the stack requests, and the cluster; in a preview fewer values

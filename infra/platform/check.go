@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -55,6 +56,28 @@ func checkQuota(s *settings.Settings, p *settings.Problems) {
 		p.Check(!ok || err != nil || need.Total.Cmp(limit) <= 0, path, "%s: %s, so that it never has all its pods: "+
 			fitting, given, need)
 	}
+}
+
+// together returns a note for each quota that holds every job of a platform, and not all of them at
+// a time.
+func together(of settings.Platform, jobs []*job.Job) (notes []string) {
+	for _, name := range slices.Sorted(maps.Keys(of.Quota)) {
+		var total resource.Quantity
+		var needing []string
+		for _, j := range jobs {
+			if need, ok := demand.Counted(rolesOf(j), name); ok {
+				total.Add(need.Total)
+				needing = append(needing, j.Name)
+			}
+		}
+		limit, err := resource.ParseQuantity(of.Quota[name])
+		if err == nil && len(needing) > 1 && total.Cmp(limit) > 0 {
+			notes = append(notes, fmt.Sprintf("%s: %s, and the jobs %s need %s together before they train: some wait "+
+				"until others have ended", settings.Join("platform.quota", name), of.Quota[name],
+				strings.Join(needing, ", "), total.String()))
+		}
+	}
+	return notes
 }
 
 // fitting says what makes a job fit a quota.

@@ -2,6 +2,7 @@ package platform
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -261,6 +262,35 @@ func TestNetworkPolicy(t *testing.T) {
 		// policies add up: a job's policy could not block what this one allowed
 		if in := n.Spec.Ingress; len(in) != 0 || len(n.Spec.PolicyTypes) != 2 {
 			t.Errorf("%s: comes in from %+v", cloud, in)
+		}
+	}
+}
+
+// Jobs that fit a quota one by one, and not together, wait for each other: that is noted.
+func TestTogether(t *testing.T) {
+	jobs := []*job.Job{aJob(t, "--job_name=digits"), aJob(t, "--job_name=fashion"), aJob(t, "--job_name=letters")}
+	need := func(n int) string {
+		of := rolesOf(jobs[0])
+		total := 0
+		for _, r := range of {
+			total += r.Least
+		}
+		return strconv.Itoa(n * total)
+	}
+	note := `platform.quota.pods: ` + need(2) + `, and the jobs digits, fashion, letters need ` + need(3) +
+		` together before they train: some wait until others have ended`
+	for _, test := range []struct {
+		quota, want string
+		jobs        []*job.Job
+	}{
+		{need(2), note, jobs},
+		{need(3), "", jobs},
+		{need(1), "", jobs[:1]},
+		{need(0), "", jobs[:1]}, // refused by another check
+	} {
+		got := together(settings.Platform{Quota: map[string]string{"pods": test.quota}}, test.jobs)
+		if strings.Join(got, "\n") != test.want {
+			t.Errorf("%s pods for %d jobs: %q", test.quota, len(test.jobs), got)
 		}
 	}
 }

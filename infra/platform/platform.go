@@ -89,15 +89,15 @@ type Args struct {
 	Live infra.Live
 }
 
-// Complete returns the job of a Go program with all defaults, or its problems on this platform: see
-// [settings.Settings.Complete]. The jobs of stacks are complete.
-func (p *Platform) Complete(j *job.Job, pool string) (*job.Job, error) {
+// Complete returns the job of a Go program with all defaults, and notes on it, or its problems on
+// this platform: see [settings.Settings.Complete]. The jobs of stacks are complete.
+func (p *Platform) Complete(j *job.Job, pool string) (is *job.Job, notes []string, err error) {
 	return complete(p.Settings, j, pool)
 }
 
-func complete(s *settings.Settings, j *job.Job, pool string) (*job.Job, error) {
+func complete(s *settings.Settings, j *job.Job, pool string) (is *job.Job, notes []string, err error) {
 	if s == nil || s.Base == "" {
-		return j, nil
+		return j, nil, nil
 	}
 	return s.Complete(j, pool, runtime.GOARCH)
 }
@@ -118,7 +118,7 @@ func (a *Args) settings() (of *settings.Settings, jobs []*job.Job, err error) {
 	for _, j := range a.Jobs {
 		known := *j
 		known.Image = cmp.Or(j.Image, manifest.App) // the program may build it later
-		j, wrong := complete(&s, &known, "")
+		j, _, wrong := complete(&s, &known, "")     // the job shows its notes
 		if wrong == nil {
 			with := s
 			with.Job = j
@@ -147,6 +147,11 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 	}
 	if s.Platform.NetworkPolicy && !cluster.NetPolicies {
 		return nil, errors.New("platform.networkPolicy: true: this cluster's network does not obey NetworkPolicies")
+	}
+	for _, note := range together(s.Platform, jobs) {
+		if err := ctx.Log.Warn(name+": "+note, nil); err != nil {
+			return nil, err
+		}
 	}
 	names := infra.NewNames(name, args.Alone)
 	p := &Platform{Cluster: cluster, Settings: s, Namespace: s.Platform.Namespace,

@@ -118,22 +118,22 @@ func TestStore(t *testing.T) {
 func TestExpireDays(t *testing.T) {
 	config := shipped(t, CloudGKE)
 	setAll(t, config, map[string]string{"gke.bucket.expireDays": "{elasticdl-test-mnist/checkpoints/: 14, " +
-		"mnist/train2: 3, other.logs/: 90}", "gke.bucket.storageClass": "COLDLINE"})
+		"mnist2: 3, other.logs/: 90}", "gke.bucket.storageClass": "COLDLINE"})
 	s, err := parsed(t, config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if all := fmt.Sprint(s.GKE.Bucket.Expiries()); all !=
-		"[{elasticdl-test-mnist/checkpoints/ 14} {mnist/train2 3} {other.logs/ 90}]" {
+		"[{elasticdl-test-mnist/checkpoints/ 14} {mnist2 3} {other.logs/ 90}]" {
 		t.Error(all)
 	}
 	if !slices.ContainsFunc(s.Notes, func(note string) bool { return strings.Contains(note, "is paid for 90 days") }) {
 		t.Errorf("%q", s.Notes)
 	}
-	setAll(t, config, map[string]string{"gke.bucket.expireDays": "{mnist/: 3}", "job.trainingData": "/data/train",
+	setAll(t, config, map[string]string{"gke.bucket.expireDays": "{other/: 3}", "job.trainingData": "/data/train",
 		"job.validationData": "/data/test", "job.envs": "{DATA: \"bucket://mnist/train,bucket://other\"}"})
 	if s, err = parsed(t, config); err != nil || !slices.ContainsFunc(s.Notes, func(note string) bool {
-		return strings.Contains(note, "gke.bucket.expireDays.mnist/: 3: objects of job.envs.DATA, ") &&
+		return strings.Contains(note, "gke.bucket.expireDays.other/: 3: objects of job.envs.DATA, ") &&
 			strings.HasSuffix(note, ", expire")
 	}) {
 		t.Errorf("a place within a variable: %v, %+v", err, s)

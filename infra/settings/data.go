@@ -52,9 +52,19 @@ func (d *Data) check(s *Settings, in Input, p *Problems) {
 		if section, b := s.bucket(); b == nil {
 			noBucket(at+"path", d.Path, s.Cloud, section, "a directory on the claim, as mnist", p)
 		}
+		d.CheckKept(s, p)
 		return
 	}
 	d.checkPod(s, p)
+}
+
+// CheckKept refuses an expiry of the bucket by which the data, which is copied once, would be
+// deleted.
+func (d *Data) CheckKept(s *Settings, p *Problems) {
+	dir, toBucket := d.InBucket()
+	if section, b := s.bucket(); toBucket && b != nil {
+		b.checkKept(section, "data.path", d.Path, dir, p)
+	}
 }
 
 // InBucket returns the directory of the data, and whether it is in the stack's bucket and not on

@@ -54,17 +54,35 @@ func (s *Settings) checkExpiryJob(b *Bucket, section string, store *Store, path,
 		if end < 0 {
 			end = len(rest)
 		}
-		dir := strings.TrimSuffix(rest[:end], "/") + "/"
+		dir := rest[:end]
 		sure := i == 0 && strings.HasPrefix(at, store.plain("")) && slices.Contains(keptPlaces, path)
-		for _, e := range b.Expiries() {
-			switch {
-			case !strings.HasPrefix(dir, e.Prefix) && !strings.HasPrefix(e.Prefix, dir):
-			case sure:
-				p.Check(false, Join(section+".expireDays", e.Prefix),
-					"%d: %s, %s, would expire: give a longer prefix, or remove this", e.Days, path, at)
-			case path == "job.command" || strings.HasPrefix(path, "job.envs"):
+		if sure {
+			b.checkKept(section, path, at, dir, p)
+			continue
+		}
+		for _, e := range b.expiriesOf(dir) {
+			if path == "job.command" || strings.HasPrefix(path, "job.envs") {
 				s.note("%s: %d: objects of %s, %s, expire", Join(section+".expireDays", e.Prefix), e.Days, path, at)
 			}
 		}
+	}
+}
+
+// expiriesOf returns the expiries by which objects of a directory are deleted.
+func (b *Bucket) expiriesOf(dir string) (all []Expiry) {
+	dir = strings.TrimSuffix(dir, "/") + "/"
+	for _, e := range b.Expiries() {
+		if strings.HasPrefix(dir, e.Prefix) || strings.HasPrefix(e.Prefix, dir) {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// checkKept refuses a prefix by which a directory that is read again would expire.
+func (b *Bucket) checkKept(section, path, at, dir string, p *Problems) {
+	for _, e := range b.expiriesOf(dir) {
+		p.Check(false, Join(section+".expireDays", e.Prefix),
+			"%d: %s, %s, would expire: give a longer prefix, or remove this", e.Days, path, at)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
@@ -23,19 +25,24 @@ func Cluster(in Input, of *Settings) (*Settings, error) {
 }
 
 // Complete returns a job that a Go program describes, beginning with [job.Default], with the values
-// that follow from others, or the problems that it has on a cluster of these settings. Its workers
-// are on the pool of that name; "" = by what they request.
-func (s *Settings) Complete(j *job.Job, pool, arch string) (*job.Job, error) {
+// that follow from others, and notes on it, or the problems that it has on a cluster of these
+// settings. Its workers are on the pool of that name; "" = by what they request.
+func (s *Settings) Complete(j *job.Job, pool, arch string) (is *job.Job, notes []string, err error) {
 	config, err := configOf(s.Project, s, &jobOn{j, pool})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	is, err := Parse(Input{Project: s.Project, Stack: s.Stack, Base: s.Base, Root: s.Root, Now: s.Now, Arch: arch,
+	of, err := Parse(Input{Project: s.Project, Stack: s.Stack, Base: s.Base, Root: s.Root, Now: s.Now, Arch: arch,
 		Config: config})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return is.Job, nil
+	for _, note := range of.Notes {
+		if !slices.Contains(s.Notes, note) { // those of the cluster are shown
+			notes = append(notes, note)
+		}
+	}
+	return of.Job, notes, nil
 }
 
 // jobOn is a job with the pool of its workers.
@@ -46,11 +53,9 @@ type jobOn struct {
 
 // configOf returns settings as a configuration, without what is not set.
 func configOf(project string, of *Settings, with *jobOn) (map[string]string, error) {
-	tree, err := treeOf(of)
-	if err != nil {
-		return nil, fmt.Errorf("write the settings of %s: %w", project, err)
-	}
-	delete(tree, "job")
+	of = new(*of)
+	of.Job = nil // what differs from a job's own defaults
+	tree := said(reflect.ValueOf(*of), false).(map[string]any)
 	if with != nil {
 		fields := differences(reflect.ValueOf(*with.Job), reflect.ValueOf(*job.DefaultOf(with.Type)))
 		fields["type"] = string(with.Type)
@@ -65,13 +70,6 @@ func configOf(project string, of *Settings, with *jobOn) (map[string]string, err
 	}
 	config := map[string]string{}
 	for key, value := range tree {
-		// a job has what differs from its default, zeros included
-		if key != "job" {
-			var set bool
-			if value, set = pruned(value); !set {
-				continue
-			}
-		}
 		text, ok := value.(string)
 		if !ok {
 			is, err := json.Marshal(value)
@@ -91,13 +89,43 @@ func configOf(project string, of *Settings, with *jobOn) (map[string]string, err
 	return config, nil
 }
 
-// treeOf returns a value as JSON has it.
-func treeOf(v any) (tree map[string]any, err error) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
+// said returns a value as a file has it, without what is not set; nil = it is not set. Of a struct
+// those are zero fields, except for false where a file may have another default: its tag has no
+// omitempty. Elements of maps and lists, and values behind pointers, are set, zeros included, and
+// so is an empty map or list.
+func said(v reflect.Value, zeros bool) any {
+	_, text := v.Interface().(encoding.TextMarshaler)
+	switch kind := v.Kind(); {
+	case v.IsZero() && (kind == reflect.Pointer || !zeros && (kind != reflect.Struct || text)):
+		return nil
+	case text:
+		return v.Interface()
+	case kind == reflect.Pointer:
+		return said(v.Elem(), true)
+	case kind == reflect.Struct:
+		section := map[string]any{}
+		for f := range fields(v.Type()) {
+			at := v.FieldByIndex(f.of.Index)
+			always := at.Kind() == reflect.Bool && !strings.Contains(f.of.Tag.Get("json"), ",omitempty")
+			if value := said(at, always); value != nil {
+				section[f.name] = value
+			}
+		}
+		return section
+	case kind == reflect.Map:
+		section := map[string]any{}
+		for key, value := range v.Seq2() {
+			section[key.String()] = said(value, true)
+		}
+		return section
+	case kind == reflect.Slice:
+		all := []any{}
+		for _, value := range v.Seq2() {
+			all = append(all, said(value, true))
+		}
+		return all
 	}
-	return tree, json.Unmarshal(text, &tree)
+	return v.Interface()
 }
 
 // differences returns the fields of a struct that differ from those of another, by their names in a
@@ -122,34 +150,4 @@ func differences(is, usual reflect.Value) map[string]any {
 		}
 	}
 	return all
-}
-
-// pruned returns a value without what is not set in it, and whether anything is. Sections that are
-// there stay, for their defaults.
-func pruned(v any) (any, bool) {
-	switch v := v.(type) {
-	case nil:
-		return nil, false
-	case string:
-		return v, v != ""
-	case float64:
-		return v, v != 0
-	case map[string]any:
-		kept := map[string]any{}
-		for key, e := range v {
-			e, set := pruned(e)
-			if _, section := e.(map[string]any); set || section {
-				kept[key] = e
-			}
-		}
-		return kept, len(kept) > 0
-	case []any:
-		kept := []any{}
-		for _, e := range v {
-			e, _ := pruned(e)
-			kept = append(kept, e)
-		}
-		return kept, len(kept) > 0
-	}
-	return v, true
 }

@@ -86,7 +86,7 @@ func TestComplete(t *testing.T) {
 	j.Name, j.Image, j.ModelDef = "digits", "r/mnist:1", "mnist.mnist_functional_api.custom_model"
 	j.TrainingData = "bucket://mnist/train"
 	was := *j
-	is, err := s.Complete(j, "cheap", "amd64")
+	is, _, err := s.Complete(j, "cheap", "amd64")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,12 +99,12 @@ func TestComplete(t *testing.T) {
 		t.Errorf("the program's own job is changed: %+v", j)
 	}
 	j.Shuffle, j.LogLossSteps, j.KeepCheckpointMax, j.PS.Request = false, 0, 0, nil
-	if is, err = s.Complete(j, "", "amd64"); err != nil || is.Shuffle || is.LogLossSteps != 0 ||
+	if is, _, err = s.Complete(j, "", "amd64"); err != nil || is.Shuffle || is.LogLossSteps != 0 ||
 		is.KeepCheckpointMax != 0 || len(is.PS.Request) != 0 {
 		t.Errorf("what is set to zero stays zero: %+v, %v", is, err)
 	}
 	j.ModelDef, j.NumWorkers = "", -1
-	_, err = s.Complete(j, "dear", "amd64")
+	_, _, err = s.Complete(j, "dear", "amd64")
 	for _, want := range []string{"blue:job.modelDef: ", "blue:job.numWorkers: -1",
 		"blue:job.worker.pool: dear: expected a pool"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -121,9 +121,70 @@ func TestCompleteScript(t *testing.T) {
 	}
 	j := job.DefaultOf(job.Run)
 	j.Name, j.Image, j.Command = "digits", "pytorch:2.9.0", []string{"train.py"}
-	is, err := s.Complete(j, "", "amd64")
+	is, _, err := s.Complete(j, "", "amd64")
 	if err != nil || is.Type != job.Run || is.Strategy != job.AllReduce || is.NumWorkers != 1 ||
 		!reflect.DeepEqual(is.Command, j.Command) {
 		t.Errorf("%+v, %v", is, err)
+	}
+}
+
+// Zeros of a program stay where they say something: an empty map, elements of a map, and the value
+// behind a pointer.
+func TestZerosOfAProgram(t *testing.T) {
+	with := func(classes map[string]int32) map[string]int32 {
+		s, err := cluster(t, func(s *Settings) {
+			s.Platform.PriorityClasses, s.Labels = classes, map[string]string{"team": ""}
+			s.EKS.EFS = &EFS{UID: new(0)}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := s.Labels["team"]; !ok || s.EKS.EFS.UID == nil || *s.EKS.EFS.UID != 0 {
+			t.Errorf("labels %v, files %+v", s.Labels, s.EKS.EFS)
+		}
+		return s.Platform.PriorityClasses
+	}
+	usual := with(nil)
+	if len(usual) == 0 || len(with(map[string]int32{})) != 0 {
+		t.Errorf("without classes there are %v, with none %v", usual, with(map[string]int32{}))
+	}
+	if got := with(map[string]int32{"low": 0, "high": 5}); len(got) != 2 || got["high"] != 5 {
+		t.Errorf("classes %v", got)
+	}
+	if _, err := cluster(t, func(s *Settings) { s.EKS.Bucket.ExpireDays = map[string]int{"logs/": 0} }); err == nil ||
+		!strings.Contains(err.Error(), "blue:eks.bucket.expireDays.logs/: 0") {
+		t.Error(err)
+	}
+}
+
+// A job of a program comes with its own notes, and without those of its cluster.
+func TestNotesOfAJob(t *testing.T) {
+	s, err := cluster(t, func(s *Settings) {
+		s.EKS.Pools[0].Spot = true // of one type
+		s.EKS.Bucket.ExpireDays = map[string]int{"checkpoints/": 3}
+	})
+	if err != nil || len(s.Notes) == 0 {
+		t.Fatal(s.Notes, err)
+	}
+	j := job.DefaultOf(job.Run)
+	j.Name, j.Image, j.Command = "digits", "pytorch:2.9.0", []string{"train.py", "--to=bucket://checkpoints"}
+	_, notes, err := s.Complete(j, "", "amd64")
+	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "eks.bucket.expireDays.checkpoints/: 3: ") {
+		t.Errorf("%q, %v", notes, err)
+	}
+}
+
+// Data that is copied once does not expire.
+func TestKeptData(t *testing.T) {
+	s, err := cluster(t, func(s *Settings) { s.EKS.Bucket.ExpireDays = map[string]int{"mnist/": 3} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"bucket://mnist": "blue:eks.bucket.expireDays.mnist/: 3: data.path, ",
+		"bucket://other": "", "mnist": ""} {
+		err := s.Verify((&Data{Path: path}).CheckKept)
+		if (err != nil) != (want != "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }

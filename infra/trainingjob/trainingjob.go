@@ -79,7 +79,7 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 		return nil, fmt.Errorf("job %s: the platform was made without it: add it to Jobs of platform.Args, by which "+
 			"Pod Security and quotas are checked", args.Job.Name)
 	}
-	args, err := args.complete()
+	args, err := args.complete(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -132,15 +132,20 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 }
 
 // complete returns the arguments with a namespace and an identity.
-func (a *Args) complete() (*Args, error) {
+func (a *Args) complete(ctx *pulumi.Context) (*Args, error) {
 	c := *a
 	j := *a.Job
 	if a.Image != nil {
 		*settings.BuiltImage(&j) = imageHole
 	}
-	is, err := a.Platform.Complete(&j, a.Pool)
+	is, notes, err := a.Platform.Complete(&j, a.Pool)
 	if err != nil {
 		return nil, err
+	}
+	for _, note := range notes {
+		if err := ctx.Log.Warn(j.Name+": "+note, nil); err != nil {
+			return nil, err
+		}
 	}
 	c.Job = is
 	if c.Identity != nil {

@@ -60,6 +60,8 @@ type Cloud struct {
 	Outputs func(r Resource) resource.PropertyMap
 	// results of functions; nil = none
 	Call func(token string, args resource.PropertyMap) resource.PropertyMap
+	// called for each function, with the provider that has it; nil = not called
+	Called func(token, provider string)
 	// configuration of the stack: "gcp:project"
 	Config map[string]string
 	// values that Outputs does not return are unknown
@@ -123,6 +125,9 @@ func (m *recorder) NewResource(a pulumi.MockResourceArgs) (string, resource.Prop
 }
 
 func (m *recorder) Call(a pulumi.MockCallArgs) (resource.PropertyMap, error) {
+	if m.cloud.Called != nil {
+		m.cloud.Called(a.Token, short(a.Provider))
+	}
 	if m.cloud.Call == nil {
 		return resource.PropertyMap{}, nil
 	}
