@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"text/template"
 
 	"github.com/spf13/cobra"
 
@@ -250,24 +249,21 @@ func (z *zooInit) write() error {
 	if err != nil {
 		return err
 	}
-	files := make(map[string][]byte)
+	files, values := make(map[string][]byte), m.values()
 	err = fs.WalkDir(scaffold, "scaffold", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		t, err := template.ParseFS(scaffold, path)
+		text, err := scaffold.ReadFile(path)
 		if err != nil {
-			return err
-		}
-		var text bytes.Buffer
-		if err := t.Execute(&text, m); err != nil {
 			return err
 		}
 		name := strings.TrimSuffix(strings.TrimPrefix(path, "scaffold/"), ".tmpl")
 		if name == "gitignore" {
 			name = ".gitignore"
 		}
-		files[filepath.Join(z.zoo, filepath.FromSlash(name))] = append(bytes.TrimSpace(text.Bytes()), '\n')
+		file := strings.TrimSpace(values.Replace(string(text))) + "\n"
+		files[filepath.Join(z.zoo, filepath.FromSlash(name))] = []byte(file)
 		return nil
 	})
 	if err != nil {
@@ -311,6 +307,21 @@ type moduleText struct {
 	Requires []string
 	// go.sum, with a checkout
 	sums []byte
+}
+
+// values returns the replacements of the names of values in the templates. Package text/template
+// would do it, but looks up methods by reflection: the linker would keep all exported methods of
+// the program, a third of its size.
+func (m *moduleText) values() *strings.Replacer {
+	var replace, requires string
+	if m.Replace != "" {
+		replace = fmt.Sprintf("\nreplace %s => %s\n", m.Path, m.Replace)
+	}
+	if len(m.Requires) > 0 {
+		requires = "\nrequire (\n\t" + strings.Join(m.Requires, " // indirect\n\t") + " // indirect\n)\n"
+	}
+	return strings.NewReplacer("{{.Module}}", m.Module, "{{.Go}}", m.Go, "{{.Path}}", m.Path,
+		"{{.Version}}", m.Version, "{{.Replace}}", replace, "{{.Requires}}", requires)
 }
 
 // notInPaths matches characters that are not allowed in the path of a module.

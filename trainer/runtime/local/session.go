@@ -2,11 +2,13 @@ package local
 
 import (
 	"context"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"net"
 	"net/rpc"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -55,13 +57,9 @@ type session struct {
 // serve serves the requests of the master at the other end of conn, until the session is ended.
 func (r *processes) serve(conn net.Conn) *session {
 	s := &session{pods: r, conn: conn, over: make(chan struct{}), served: make(chan struct{})}
-	server := rpc.NewServer()
-	if err := server.RegisterName("Pods", calls{s}); err != nil {
-		panic(fmt.Sprintf("local: %v", err)) // the methods are below
-	}
 	go func() {
 		defer close(s.served)
-		server.ServeConn(conn)
+		calls{s}.serve(conn)
 	}()
 	return s
 }
@@ -77,8 +75,69 @@ func (s *session) end() {
 	<-s.served
 }
 
-// calls has the requests of a master, as net/rpc wants them.
+// calls has the requests of a master.
 type calls struct{ s *session }
+
+// serve answers the requests of a client of net/rpc until the connection ends and no call is left.
+// The server of net/rpc looks up methods by reflection. For it the linker would keep all exported
+// methods of the program, a third of its size.
+func (c calls) serve(conn net.Conn) {
+	methods := map[string]method{"Create": handled(c.Create), "Delete": handled(c.Delete),
+		"Adopt": handled(c.Adopt), "Events": handled(c.Events), "Keep": handled(c.Keep), "Kept": handled(c.Kept)}
+	in, out := gob.NewDecoder(conn), gob.NewEncoder(conn)
+	var writing sync.Mutex
+	var running sync.WaitGroup
+	defer running.Wait()
+	// also after a request that is not one of the methods
+	defer conn.Close()
+	for {
+		var asked rpc.Request
+		if in.Decode(&asked) != nil {
+			return
+		}
+		do, ok := methods[strings.TrimPrefix(asked.ServiceMethod, methodPrefix)]
+		if !ok {
+			return
+		}
+		call, err := do(in)
+		if err != nil {
+			return
+		}
+		running.Go(func() {
+			answer := rpc.Response{ServiceMethod: asked.ServiceMethod, Seq: asked.Seq}
+			result, err := call()
+			if err != nil {
+				answer.Error, result = err.Error(), Nothing{}
+			}
+			writing.Lock()
+			defer writing.Unlock()
+			if out.Encode(&answer) != nil || out.Encode(result) != nil {
+				conn.Close() // the caller would wait for it
+			}
+		})
+	}
+}
+
+// method reads the argument of a call and returns the call, which returns its result.
+type method func(*gob.Decoder) (call func() (any, error), err error)
+
+// handled makes a method of a function that sets its result, as net/rpc has them.
+func handled[A, R any](do func(A, *R) error) method {
+	return func(in *gob.Decoder) (func() (any, error), error) {
+		var arg A
+		if err := in.Decode(&arg); err != nil {
+			return nil, err
+		}
+		return func() (any, error) {
+			result := new(R)
+			err := do(arg, result)
+			return result, err
+		}, nil
+	}
+}
+
+// methodPrefix begins the names of methods, as net/rpc wants them.
+const methodPrefix = "Pods."
 
 // Nothing is the argument or the result of a call that has none.
 type Nothing struct{}
@@ -145,7 +204,7 @@ func newPods(conn net.Conn) *pods {
 func (p *pods) follow() {
 	for {
 		var news []pod.Event
-		if err := p.client.Call("Pods.Events", Nothing{}, &news); err != nil {
+		if err := p.client.Call(methodPrefix+"Events", Nothing{}, &news); err != nil {
 			return
 		}
 		for _, e := range news {
@@ -160,7 +219,7 @@ func (p *pods) follow() {
 
 // call waits for the launcher's answer, or for the end of ctx.
 func (p *pods) call(ctx context.Context, name string, args, reply any) error {
-	call := p.client.Go("Pods."+name, args, reply, make(chan *rpc.Call, 1))
+	call := p.client.Go(methodPrefix+name, args, reply, make(chan *rpc.Call, 1))
 	select {
 	case <-call.Done:
 		return call.Error
