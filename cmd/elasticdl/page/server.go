@@ -1,14 +1,13 @@
 package page
 
 import (
-	"bytes"
 	"context"
 	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"html/template"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -29,9 +28,6 @@ const (
 
 //go:embed assets
 var assets embed.FS
-
-// templates are the pages and their parts.
-var templates = template.Must(template.ParseFS(assets, "assets/*.html"))
 
 // Config is the configuration of a [Server].
 type Config struct {
@@ -132,33 +128,32 @@ type frame struct {
 type part struct {
 	ID   string
 	Hash string // of its content
-	HTML template.HTML
+	HTML string
 }
 
-// render adds a part to a page.
-func (f *frame) render(id string, data any) error {
-	var b bytes.Buffer
-	if err := templates.ExecuteTemplate(&b, id, data); err != nil {
+// add adds a part to a page.
+func (f *frame) add(id string, p piece) error {
+	content, err := render(p)
+	if err != nil {
 		return err
 	}
 	h := fnv.New64a()
-	h.Write(b.Bytes())
-	// the template has escaped it
-	f.Parts = append(f.Parts, part{id, hex.EncodeToString(h.Sum(nil)), template.HTML(b.String())})
+	io.WriteString(h, content)
+	f.Parts = append(f.Parts, part{id, hex.EncodeToString(h.Sum(nil)), content})
 	return nil
 }
 
 // write writes a page.
 func (f *frame) write(w http.ResponseWriter, code int) {
-	var b bytes.Buffer
-	if err := templates.ExecuteTemplate(&b, "frame", f); err != nil {
+	content, err := render(f.document())
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	w.Header().Set("Content-Length", strconv.Itoa(len(content)))
 	w.WriteHeader(code)
-	w.Write(b.Bytes())
+	io.WriteString(w, content)
 }
 
 // frame returns a page without parts.
@@ -174,7 +169,7 @@ func (s *Server) fail(w http.ResponseWriter, job string, err error) {
 	if s.Missing != nil && s.Missing(err) {
 		code, f.Live = http.StatusNotFound, false
 	}
-	if f.render("problem", logline.Escape(err.Error())) == nil {
+	if f.add("problem", problem(logline.Escape(err.Error()))) == nil {
 		f.write(w, code)
 	}
 }
@@ -188,7 +183,7 @@ func (s *Server) asked(w http.ResponseWriter, r *http.Request) (job string, ok b
 	if s.Job != "" && job != s.Job {
 		f := s.frame(s.Job)
 		f.Live = false
-		if f.render("problem", errOther.Error()) == nil {
+		if f.add("problem", problem(errOther.Error())) == nil {
 			f.write(w, http.StatusNotFound)
 		}
 		return "", false
@@ -211,7 +206,7 @@ func (s *Server) jobs(w http.ResponseWriter, r *http.Request) {
 	}
 	f := s.frame("")
 	f.Title = "Jobs"
-	s.answer(w, f, f.render("jobs", listOf(all, s.Now())))
+	s.answer(w, f, f.add("jobs", listOf(all, s.Now()).show()))
 }
 
 // answer writes a page whose parts are rendered.
@@ -242,8 +237,8 @@ func (s *Server) job(w http.ResponseWriter, r *http.Request) {
 
 // renderJob adds the parts of a job's page.
 func (f *frame) renderJob(v *jobView) error {
-	return errors.Join(f.render("summary", v), f.render("curves", v), f.render("timeline", v.Timeline),
-		f.render("events", v), f.render("pods", v), f.render("model", v))
+	return errors.Join(f.add("summary", v.head()), f.add("curves", v.curves()), f.add("timeline", v.Timeline.show()),
+		f.add("events", v.events()), f.add("pods", v.pods()), f.add("model", v.Model.show()))
 }
 
 // mostLog is the largest size of a log on a page, in bytes.
@@ -278,7 +273,7 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request) {
 	f := s.frame(name)
 	v.Pod = plainWord(v.Pod)
 	f.Title, f.Pod = v.Pod+" of "+f.Title, v.Pod
-	s.answer(w, f, f.render("log", v))
+	s.answer(w, f, f.add("log", v.show()))
 }
 
 // tail is a writer that keeps the end of the text.
@@ -296,6 +291,9 @@ func (t *tail) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
+// stacksView has the stacks of a job.
+type stacksView struct{ Job, Href, Text, At string }
+
 // stacks takes the stacks of a job.
 func (s *Server) stacks(w http.ResponseWriter, r *http.Request) {
 	name, ok := s.asked(w, r)
@@ -311,8 +309,7 @@ func (s *Server) stacks(w http.ResponseWriter, r *http.Request) {
 	}
 	f := s.frame(name)
 	f.Title, f.Live = "Stacks of "+f.Title, false
-	s.answer(w, f, f.render("stacks", struct{ Job, Href, Text, At string }{f.Job, f.Href, plain(text),
-		s.Now().Format(time.TimeOnly)}))
+	s.answer(w, f, f.add("stacks", stacksView{f.Job, f.Href, plain(text), s.Now().Format(time.TimeOnly)}.show()))
 }
 
 // plain returns text of a job without colours, whose other control sequences are visible.
