@@ -116,9 +116,20 @@ func newRoot() *cobra.Command {
 		Short:         "Elastic training of deep-learning models",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       cmp.Or(version, "dev"),
-		Args:          subcommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	printed := root.Flags().BoolP("version", "v", false, "version for elasticdl")
+	root.Flags().SetAnnotation("version", cobra.FlagSetByCobraAnnotation, []string{"true"}) // for completion
+	root.Args = func(cmd *cobra.Command, args []string) error {
+		if *printed {
+			return nil
+		}
+		return subcommand(cmd, args)
+	}
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *printed {
+			return printVersion(cmd)
+		}
+		return cmd.Help()
 	}
 	root.AddCommand(
 		trainCommand(), evaluateCommand(), predictCommand(), runCommand(), listCommand(),
@@ -131,8 +142,15 @@ func newRoot() *cobra.Command {
 		sendCommand(), installCommand(), topCommand(),
 	)
 	foldHelp(root)
-	root.SetVersionTemplate(versionText())
-	root.SetUsageTemplate(root.UsageTemplate() + "{{if not .HasParent}}\n" + exitCodes + "{{end}}")
+	// No text is a template: the linker would keep all exported methods of the program for it.
+	standard := root.UsageFunc()
+	root.SetUsageFunc(func(cmd *cobra.Command) error {
+		err := standard(cmd)
+		if !cmd.HasParent() {
+			fmt.Fprint(cmd.OutOrStderr(), "\n"+exitCodes)
+		}
+		return err
+	})
 	return root
 }
 
@@ -178,11 +196,13 @@ func versionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "Print the version and the instruction set of the engine",
 		Args:  words(0, 0),
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			_, err := io.WriteString(cmd.OutOrStdout(), versionText())
-			return err
-		}),
+		RunE:  does(func(cmd *cobra.Command, _ []string) error { return printVersion(cmd) }),
 	}
+}
+
+func printVersion(cmd *cobra.Command) error {
+	_, err := io.WriteString(cmd.OutOrStdout(), versionText())
+	return err
 }
 
 func versionText() string {

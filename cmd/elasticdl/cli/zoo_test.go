@@ -2,6 +2,7 @@ package cli
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"io"
 	"log"
@@ -19,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/elasticdl/elasticdl/trainer/runtime/image"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
 )
 
@@ -36,12 +38,14 @@ func TestZoo(t *testing.T) {
 	// Images are compressed, which takes minutes under the race detector; trainer/runtime/image has
 	// tests for that.
 	fast := t.TempDir()
-	build := exec.Command("go", "build", "-C", checkout, "-trimpath", "-buildvcs=false", "-tags",
-		"disable_grpc_modules", "-o", fast, "./cmd/elasticdl")
+	build := exec.Command("go", "build", "-C", checkout, "-trimpath", "-buildvcs=false", "-tags", image.Tags,
+		"-ldflags=-dumpdep", "-o", fast, "./cmd/elasticdl")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
+	out, err := build.CombinedOutput()
+	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	looksUpNoMethods(t, out)
 	cache := strings.Fields(string(caches))
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
@@ -68,6 +72,21 @@ func TestZoo(t *testing.T) {
 	})
 }
 
+// looksUpNoMethods checks that no function of a program looks up methods by reflection. For it the
+// linker would keep all exported methods, 25 MB. It takes the linker's list of what needs what.
+func looksUpNoMethods(t *testing.T, needs []byte) {
+	t.Helper()
+	for line := range bytes.Lines(needs) {
+		if bytes.Contains(line, []byte(" <ReflectMethod> -> ")) {
+			t.Errorf("the linker keeps all exported methods, because of %s", line)
+		}
+	}
+	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
+	if err != nil || !bytes.Contains(makefile, []byte("-tags "+image.Tags+" ")) {
+		t.Errorf("make build does not use the tags %s: %v", image.Tags, err)
+	}
+}
+
 // minikube is a fake with the profile mine: it records its arguments, and keeps the image.
 const minikube = `#!/bin/sh
 [ "$2" = mine ] || { echo "Profile \"$2\" not found." >&2; exit 85; }
@@ -78,9 +97,9 @@ cp "$5" mine.tar
 // extract takes the binary out of an image: extract IMAGE.tar FILE
 func extract(ts *testscript.TestScript, _ bool, args []string) {
 	var tag *name.Tag // any tag
-	image, err := tarball.ImageFromPath(ts.MkAbs(args[0]), tag)
+	packed, err := tarball.ImageFromPath(ts.MkAbs(args[0]), tag)
 	ts.Check(err)
-	files := mutate.Extract(image)
+	files := mutate.Extract(packed)
 	defer files.Close()
 	for archive := tar.NewReader(files); ; {
 		header, err := archive.Next()

@@ -64,11 +64,11 @@ func TestCompileErrors(t *testing.T) {
 // A user's own build tags are of the binary, too.
 func TestTags(t *testing.T) {
 	for flags, want := range map[string]string{
-		"":                            noGRPC,
-		"-mod=mod -trimpath":          noGRPC,
-		"-tags=a,b":                   noGRPC + ",a,b",
-		"-mod=mod --tags=c '-tags=d'": noGRPC + ",d",
-		"-tags=":                      noGRPC,
+		"":                            Tags,
+		"-mod=mod -trimpath":          Tags,
+		"-tags=a,b":                   Tags + ",a,b",
+		"-mod=mod --tags=c '-tags=d'": Tags + ",d",
+		"-tags=":                      Tags,
 	} {
 		if got := tags(flags); got != want {
 			t.Errorf("GOFLAGS=%q: %s, want %s", flags, got, want)
@@ -78,7 +78,8 @@ func TestTags(t *testing.T) {
 	write(t, filepath.Join(dir, "go.mod"), "module tagged\n\ngo 1.26\n")
 	write(t, filepath.Join(dir, "go.sum"), "")
 	write(t, filepath.Join(dir, "main.go"), "package main\n\nfunc main() { own() }\n")
-	write(t, filepath.Join(dir, "own.go"), "//go:build own && "+noGRPC+"\n\npackage main\n\nfunc own() {}\n")
+	constraint := strings.ReplaceAll(Tags, ",", " && ")
+	write(t, filepath.Join(dir, "own.go"), "//go:build own && "+constraint+"\n\npackage main\n\nfunc own() {}\n")
 	t.Setenv("GOFLAGS", "-tags=own")
 	if err := compile(t.Context(), dir, filepath.Join(t.TempDir(), "binary"), "linux/amd64", quiet); err != nil {
 		t.Error(err)
