@@ -116,11 +116,14 @@ var packages = map[string]struct {
 	"runtime/image":  {shell, "run/folder"},
 	"runtime/kube": {shell,
 		"elastic/curve elastic/job elastic/journal elastic/pod elastic/price logline master " +
-			"runtime/demand runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire wire/rpc"},
+			"runtime/demand runtime/kube/clientset runtime/kube/observe runtime/manifest runtime/role " +
+			"store/checkpoint wire wire/rpc"},
 	"runtime/kube/incluster": {shell,
 		"elastic/curve elastic/identity elastic/job elastic/journal elastic/launch elastic/pod master " +
-			"runtime/kube/observe runtime/manifest runtime/role store/checkpoint wire wire/credential wire/rpc"},
-	"runtime/kube/observe": {shell, "elastic/pod runtime/manifest runtime/role"},
+			"runtime/kube/clientset runtime/kube/observe runtime/manifest runtime/role store/checkpoint " +
+			"wire wire/credential wire/rpc"},
+	"runtime/kube/clientset": {shell, ""},
+	"runtime/kube/observe":   {shell, "elastic/pod runtime/manifest runtime/role"},
 	"runtime/local": {shell,
 		"console elastic/curve elastic/identity elastic/job elastic/journal elastic/launch elastic/pod " +
 			"elastic/timing logline master run/program runtime/role store/checkpoint wire wire/credential wire/rpc"},

@@ -51,8 +51,9 @@
 //	run/        users' programs
 //	  run/agent/ run/program/ run/python/ run/tcpstore/ run/fetch/ run/folder/
 //	runtime/    where the roles run: processes of one machine, or pods of Kubernetes
-//	  runtime/role/ runtime/local/ runtime/kube/ runtime/kube/incluster/ runtime/kube/observe/
-//	  runtime/manifest/ runtime/demand/ runtime/image/ runtime/metrics/ runtime/notice/
+//	  runtime/role/ runtime/local/ runtime/kube/ runtime/kube/clientset/ runtime/kube/incluster/
+//	  runtime/kube/observe/ runtime/manifest/ runtime/demand/ runtime/image/ runtime/metrics/
+//	  runtime/notice/
 //	console/    output of several processes, on one stream of the command or as lines of a log
 //	logline/    the format of log lines
 //	download/   download of a file over HTTP

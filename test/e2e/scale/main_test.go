@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"testing"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/clientset"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/incluster"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
@@ -61,7 +61,7 @@ func beMaster() int {
 			return err
 		}
 		config.QPS = -1 // as in a pod: the runtime limits the rate
-		set, err := kubernetes.NewForConfig(config)
+		set, err := clientset.New(config)
 		if err != nil {
 			return err
 		}

@@ -44,6 +44,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/clientset"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/incluster"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 	"github.com/elasticdl/elasticdl/trainer/train/recordio"
@@ -264,7 +265,7 @@ func (s *theatre) launch(ctx context.Context, job *play, p *core.Pod) error {
 		return err
 	}
 	config.QPS = -1
-	set, err := kubernetes.NewForConfig(config)
+	set, err := clientset.New(config)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ import (
 func testClient(objects ...runtime.Object) (*Client, *fake.Clientset) {
 	set := fake.NewClientset(objects...)
 	kubetest.Serve(set)
-	return &Client{set: set, namespace: "default", server: "https://cluster"}, set
+	return &Client{set: kubetest.Set(set), namespace: "default", server: "https://cluster"}, set
 }
 
 // isDry reports whether a request is a dry run.

@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // of clusters with OpenID
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/clientset"
 )
 
 // ErrNoCluster is wrapped by errors of [Connect] if no cluster is configured.
@@ -47,7 +48,7 @@ type Place struct {
 
 // Client talks to one cluster, in one namespace.
 type Client struct {
-	set kubernetes.Interface
+	set clientset.Interface
 	// for objects of Kueue
 	objects dynamic.Interface
 	// for streams
@@ -101,7 +102,7 @@ func Connect(at Place) (*Client, error) {
 	if at.Notes != nil {
 		config.WarningHandler = rest.NewWarningWriter(at.Notes, rest.WarningWriterOptions{Deduplicate: true})
 	}
-	set, err := kubernetes.NewForConfig(config)
+	set, err := clientset.New(config)
 	if err != nil {
 		return nil, at.explain(err, config.Host)
 	}

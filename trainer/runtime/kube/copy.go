@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
@@ -27,6 +26,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/clientset"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
@@ -288,7 +288,7 @@ func (c *Client) exec(ctx context.Context, pod string, command []string, stdin i
 	stdout, stderr io.Writer) error {
 	url := c.set.CoreV1().RESTClient().Post().Namespace(c.namespace).Resource("pods").Name(pod).SubResource("exec").
 		VersionedParams(&core.PodExecOptions{Command: command, Stdin: true, Stdout: true, Stderr: true},
-			scheme.ParameterCodec).URL()
+			clientset.ParameterCodec).URL()
 	config := rest.CopyConfig(c.config)
 	config.Timeout = 0
 	sockets, err := remotecommand.NewWebSocketExecutor(config, "GET", url.String())

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/util/exec"
 
 	"github.com/elasticdl/elasticdl/test/flags"
+	"github.com/elasticdl/elasticdl/test/kubetest"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
 
@@ -82,7 +83,7 @@ func cluster(status core.PodStatus) (*Client, *fake.Clientset) {
 		action.(clienttesting.CreateAction).GetObject().(*core.Pod).Status = status
 		return false, nil, nil
 	})
-	return &Client{set: set, namespace: "n"}, set
+	return &Client{set: kubetest.Set(set), namespace: "n"}, set
 }
 
 var running = core.PodStatus{Phase: core.PodRunning}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/elasticdl/elasticdl/test/kubetest"
 )
 
 func TestAllowed(t *testing.T) {
@@ -37,7 +39,7 @@ func TestAllowed(t *testing.T) {
 				return true, nil, forbidden
 			})
 		}
-		m := &kubeMaster{MasterConfig: MasterConfig{Job: "j", Namespace: "n", Client: set},
+		m := &kubeMaster{MasterConfig: MasterConfig{Job: "j", Namespace: "n", Client: kubetest.Set(set)},
 			log: slog.New(slog.DiscardHandler)}
 		err := m.allowed(t.Context())
 		if lacks.verb == "" && err != nil {

@@ -26,14 +26,15 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 
+	"github.com/elasticdl/elasticdl/test/kubetest"
 	"github.com/elasticdl/elasticdl/test/prove"
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/clientset"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/wire/credential"
 )
@@ -111,7 +112,8 @@ func jwks(issuers ...*issuer) []byte {
 // crowd returns the pods that a master knows: worker-3 as "w", ps-0 as "p", and "e", which has
 // ended.
 func crowd() *Runtime {
-	r := NewRuntime(RuntimeConfig{Client: fake.NewClientset(), Job: &job.Job{Name: "test", Namespace: "default"}})
+	r := NewRuntime(RuntimeConfig{Client: kubetest.Set(fake.NewClientset()),
+		Job: &job.Job{Name: "test", Namespace: "default"}})
 	for uid, e := range map[types.UID]pod.Event{
 		"w": {ID: pod.ID{Role: pod.Worker, Index: 3}, Incarnation: 2},
 		"p": {ID: pod.ID{Role: pod.PS, Index: 0}, Incarnation: 7},
@@ -464,7 +466,7 @@ func TestPublishedKeys(t *testing.T) {
 		json.NewEncoder(w).Encode(says)
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) { w.Write(jwks(cluster)) })
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL,
+	client, err := clientset.New(&rest.Config{Host: server.URL,
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	typed "k8s.io/client-go/kubernetes/typed/batch/v1"
 
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/clientset"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -32,7 +32,7 @@ const (
 // replaces conditions by their type. A server-side apply would own the whole list, which is atomic
 // there, and would remove those of the controller.
 type conditionWriter struct {
-	jobs      typed.JobInterface
+	jobs      clientset.Jobs
 	name, uid string
 	log       *slog.Logger
 	// they could not be written, and that was reported
@@ -49,7 +49,7 @@ type conditionWriter struct {
 	wanted []batch.JobCondition
 }
 
-func newConditionWriter(jobs typed.JobInterface, job, uid string, log *slog.Logger) *conditionWriter {
+func newConditionWriter(jobs clientset.Jobs, job, uid string, log *slog.Logger) *conditionWriter {
 	return &conditionWriter{jobs: jobs, name: manifest.MasterName(job), uid: uid, log: log,
 		fresh: make(chan struct{}, 1), ending: make(chan struct{})}
 }
@@ -154,7 +154,7 @@ func (w *conditionWriter) write(ctx context.Context, all []batch.JobCondition) {
 
 // patchConditions sets conditions of the Job with a UID. A deleted one is no error, nor is another
 // of its name, which the API server does not patch because of the UID.
-func patchConditions(ctx context.Context, jobs typed.JobInterface, name, uid string, all []batch.JobCondition) error {
+func patchConditions(ctx context.Context, jobs clientset.Jobs, name, uid string, all []batch.JobCondition) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid},
 		"status": map[string]any{"conditions": all}})
 	if err != nil {

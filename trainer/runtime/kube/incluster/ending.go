@@ -12,10 +12,10 @@ import (
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	typed "k8s.io/client-go/kubernetes/typed/batch/v1"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/clientset"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -282,7 +282,7 @@ func (m *kubeMaster) patchJob(ctx context.Context, spec string) error {
 
 // patchJob patches the spec of the Job with a UID. A deleted one is no error, nor is another of its
 // name, which the API server does not patch because of the UID.
-func patchJob(ctx context.Context, jobs typed.JobInterface, name, uid, spec string) error {
+func patchJob(ctx context.Context, jobs clientset.Jobs, name, uid, spec string) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":%s}`, uid, spec)
 	_, err := jobs.Patch(ctx, name, types.MergePatchType, patch, meta.PatchOptions{})
 	if api.IsNotFound(err) || api.IsConflict(err) || api.IsInvalid(err) {

@@ -14,9 +14,9 @@ import (
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/clientset"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
@@ -51,7 +51,7 @@ const eventLimit = 5 * time.Second
 // are complete: client-go's recorder also needs the permission to patch them, and does not wait
 // until they are written at its end.
 type eventWriter struct {
-	events typed.EventInterface
+	events clientset.Events
 	job    string
 	// what all have in common
 	event core.Event
@@ -81,7 +81,7 @@ type reason struct {
 	due     time.Time
 }
 
-func newEventWriter(events typed.EventInterface, component, namespace, job, uid, pod, node string,
+func newEventWriter(events clientset.Events, component, namespace, job, uid, pod, node string,
 	log *slog.Logger) *eventWriter {
 	return &eventWriter{
 		events: events, job: job, log: log, fresh: make(chan struct{}, 1), ending: make(chan struct{}),

@@ -17,11 +17,12 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/elasticdl/elasticdl/test/kubetest"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/clientset"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 	"github.com/elasticdl/elasticdl/trainer/wire/credential"
 )
@@ -46,7 +47,7 @@ func newAuthority(t *testing.T) (a *credential.Authority, text []byte) {
 	return a, text
 }
 
-func authorityMaster(set kubernetes.Interface, log *slog.Logger) *kubeMaster {
+func authorityMaster(set clientset.Interface, log *slog.Logger) *kubeMaster {
 	return &kubeMaster{MasterConfig: MasterConfig{Job: "test", Namespace: "default", Client: set},
 		env: map[string]string{job.EnvUID: "uid"}, log: log}
 }
@@ -64,7 +65,7 @@ func updates(set *fake.Clientset) (n int) {
 func TestAuthorityIsMadeOnce(t *testing.T) {
 	set := fake.NewClientset(identityOf(nil))
 	var log bytes.Buffer
-	m := authorityMaster(set, slog.New(slog.NewTextHandler(&log, nil)))
+	m := authorityMaster(kubetest.Set(set), slog.New(slog.NewTextHandler(&log, nil)))
 	first, err := m.authority(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +137,7 @@ func TestAuthorityOfAnotherMasterWins(t *testing.T) {
 			}
 			return true, nil, api.NewConflict(schema.GroupResource{Resource: "secrets"}, "elasticdl-test-identity", nil)
 		})
-		if got, err := authorityMaster(set, slog.New(slog.DiscardHandler)).authority(
+		if got, err := authorityMaster(kubetest.Set(set), slog.New(slog.DiscardHandler)).authority(
 			t.Context()); err != nil || got.Root().String() != theirs.Root().String() {
 			t.Errorf("%v, or another's authority", err)
 		}
@@ -154,7 +155,8 @@ func TestAuthorityMayComeLater(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		if _, err := authorityMaster(set, slog.New(slog.DiscardHandler)).authority(t.Context()); err != nil {
+		m := authorityMaster(kubetest.Set(set), slog.New(slog.DiscardHandler))
+		if _, err := m.authority(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -170,7 +172,7 @@ func TestAuthorityThatIsNone(t *testing.T) {
 	_, certificate, _ := strings.Cut(string(other), end)
 	for _, text := range []string{"hunter2", string(one[:len(one)/2]), key + end, key + end + certificate} {
 		set := fake.NewClientset(identityOf([]byte(text)))
-		_, err := authorityMaster(set, slog.New(slog.DiscardHandler)).authority(t.Context())
+		_, err := authorityMaster(kubetest.Set(set), slog.New(slog.DiscardHandler)).authority(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "elasticdl-test-identity") ||
 			strings.Contains(err.Error(), "hunter2") ||
 			strings.Contains(err.Error(), base64.StdEncoding.EncodeToString([]byte(text))) {

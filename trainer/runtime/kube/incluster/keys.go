@@ -14,7 +14,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
-	"k8s.io/client-go/kubernetes"
+
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/clientset"
 )
 
 // keys are the public keys that verify a cluster's ServiceAccount tokens. Clusters rotate them: a
@@ -130,7 +131,7 @@ func (k *keys) again(ctx context.Context) {
 // clusterKeys returns the keys of a cluster. Its API server has them, for every ServiceAccount;
 // where that is not allowed, the issuer of the master's own token publishes them, as GKE and EKS
 // do.
-func clusterKeys(client kubernetes.Interface, ownToken string) *keys {
+func clusterKeys(client clientset.Interface, ownToken string) *keys {
 	return &keys{read: func(ctx context.Context) ([]byte, error) {
 		text, err := client.Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(ctx)
 		if err == nil {

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -27,6 +26,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/clientset"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 	"github.com/elasticdl/elasticdl/trainer/runtime/role"
@@ -49,7 +49,7 @@ type MasterConfig struct {
 	// --job_name, --namespace
 	Job, Namespace string
 	// nil: the cluster that this process is in
-	Client kubernetes.Interface
+	Client clientset.Interface
 	// of the process, as NAME=value: who it is ([manifest.EnvPodName] …)
 	Environ []string
 	// ":50001" if empty
@@ -129,7 +129,7 @@ func environOf(environ []string) map[string]string {
 }
 
 // clientOf returns a client, or one of the cluster that this process is in if it is nil.
-func clientOf(given kubernetes.Interface) (kubernetes.Interface, error) {
+func clientOf(given clientset.Interface) (clientset.Interface, error) {
 	if given != nil {
 		return given, nil
 	}
@@ -139,7 +139,7 @@ func clientOf(given kubernetes.Interface) (kubernetes.Interface, error) {
 	}
 	config.QPS, config.UserAgent = -1, observe.Component // the runtime minds the rate
 	config.WarningHandler = rest.NoWarnings{}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := clientset.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}

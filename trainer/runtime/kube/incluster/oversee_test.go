@@ -11,6 +11,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/elasticdl/elasticdl/test/kubetest"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 )
@@ -21,7 +22,7 @@ func TestMasterOverseesItsJob(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			root := &batch.Job{ObjectMeta: meta.ObjectMeta{Name: masterPod, Namespace: "default", UID: "the-job"}}
 			set := fake.NewClientset(root)
-			m := &kubeMaster{MasterConfig: MasterConfig{Job: "test", Namespace: "default", Client: set},
+			m := &kubeMaster{MasterConfig: MasterConfig{Job: "test", Namespace: "default", Client: kubetest.Set(set)},
 				env: map[string]string{job.EnvUID: "the-job"}, log: slog.New(slog.DiscardHandler)}
 			notices, ends := make(chan master.Notice, 1), make(chan error, 1)
 			go m.oversee(context.Background(), t.Context(), notices, func(err error) { ends <- err })

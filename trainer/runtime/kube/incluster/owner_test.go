@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/elasticdl/elasticdl/test/kubetest"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
 )
@@ -98,7 +99,7 @@ func TestStandingOfAnOwner(t *testing.T) {
 					return true, nil, errors.New("no answer")
 				})
 			}
-			m := authorityMaster(set, nil)
+			m := authorityMaster(kubetest.Set(set), nil)
 			m.cluster = "c"
 			if c.alone {
 				m.cluster = ""

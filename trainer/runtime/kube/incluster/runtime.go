@@ -16,14 +16,13 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/client-go/kubernetes"
-	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/clientset"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
@@ -39,7 +38,7 @@ const brokenLimit = 10 * time.Second
 
 // RuntimeConfig describes the job whose pods a Runtime creates.
 type RuntimeConfig struct {
-	Client kubernetes.Interface
+	Client clientset.Interface
 	// of its namespace
 	Job *job.Job
 	// the master's Job, which all pods go with
@@ -59,7 +58,7 @@ type RuntimeConfig struct {
 type Runtime struct {
 	config  RuntimeConfig
 	started sync.Once
-	pods    typed.PodInterface
+	pods    clientset.Pods
 	rate    flowcontrol.RateLimiter
 	broken  time.Duration
 	events  chan pod.Event

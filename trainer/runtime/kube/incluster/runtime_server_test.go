@@ -21,9 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/clientset"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
@@ -86,9 +86,9 @@ func newAPIServer(t *testing.T) *apiServer {
 	return s
 }
 
-func (s *apiServer) client() kubernetes.Interface {
+func (s *apiServer) client() clientset.Interface {
 	s.Helper()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.http.URL, QPS: -1,
+	client, err := clientset.New(&rest.Config{Host: s.http.URL, QPS: -1,
 		ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 	if err != nil {
 		s.Fatal(err)

@@ -14,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/clientset"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
@@ -62,7 +62,7 @@ func named(name string) string { return fields.OneTermEqualSelector("metadata.na
 
 // follow keeps a store as the cluster is, until ctx ends. An API server that is away is asked again
 // every two seconds.
-func follow(ctx context.Context, client kubernetes.Interface, kind runtime.Object,
+func follow(ctx context.Context, client clientset.Interface, kind runtime.Object,
 	store cache.ReflectorStore, name string, from *cache.ListWatch) {
 	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(from, client), kind, store,
 		cache.ReflectorOptions{

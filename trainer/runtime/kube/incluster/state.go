@@ -16,10 +16,10 @@ import (
 	core "k8s.io/api/core/v1"
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
-	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/runtime/kube/clientset"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 	"github.com/elasticdl/elasticdl/trainer/runtime/role"
@@ -46,7 +46,7 @@ const (
 // recorder writes the state ConfigMap of a job, as one incarnation of its master: the status, for
 // commands, and the record, for the next master. It implements [master.Memory].
 type recorder struct {
-	maps      typed.ConfigMapInterface
+	maps      clientset.ConfigMaps
 	job       string
 	namespace string
 	// of the Job
@@ -74,7 +74,7 @@ type recorder struct {
 
 var _ master.Memory = (*recorder)(nil)
 
-func newRecorder(maps typed.ConfigMapInterface, namespace, job, uid, me string, log *slog.Logger) *recorder {
+func newRecorder(maps clientset.ConfigMaps, namespace, job, uid, me string, log *slog.Logger) *recorder {
 	return &recorder{
 		maps: maps, job: job, namespace: namespace, uid: uid, me: me, log: log,
 		turn: make(chan struct{}, 1), wrote: new(wire.JobStatus), fresh: make(chan struct{}, 1),
