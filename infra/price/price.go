@@ -134,20 +134,27 @@ func (e *Estimate) google(s *settings.Settings) {
 // onGoogle returns the pods of the stack's job on each pool.
 func onGoogle(s *settings.Settings) map[string][]group {
 	pods := map[string][]group{}
-	shared := settings.SystemPool
-	if of := s.GKE.WorkerPool; of != nil && !of.Spot {
-		shared = settings.WorkerPool
+	// those that need no pool of their own are on the pool of all workers if they fit there
+	anywhere := func(of group) string {
+		if w := s.GKE.WorkerPool; w != nil && !w.Spot && fits([]group{of}, settings.GoogleCPUs(w.MachineType), 0) {
+			return settings.WorkerPool
+		}
+		return settings.SystemPool
 	}
 	own, workers := groups(s)
-	pods[shared] = own
-	on := cmp.Or(s.WorkersOn(), shared)
-	for _, of := range s.GKE.AllPools() {
-		if s.WorkersOn() == "" && of.GPUs > 0 && haveGPUs(workers) {
-			on = of.Name
-			break
-		}
+	for _, of := range own {
+		pods[anywhere(of)] = append(pods[anywhere(of)], of)
 	}
-	pods[on] = append(pods[on], workers...)
+	for _, of := range workers {
+		on := cmp.Or(s.WorkersOn(), anywhere(of))
+		for _, pool := range s.GKE.AllPools() {
+			if s.WorkersOn() == "" && pool.GPUs > 0 && of.gpus > 0 {
+				on = pool.Name
+				break
+			}
+		}
+		pods[on] = append(pods[on], of)
+	}
 	return pods
 }
 
@@ -219,7 +226,12 @@ func onPools(s *settings.Settings) map[string][]group {
 	pods := map[string][]group{}
 	own, workers := groups(s)
 	system := s.EKS.Groups()
-	if len(system) == 0 || nodesFor(own, settings.AmazonCPUs(system[0].InstanceTypes[0]), 0) > system[0].DesiredNodes {
+	core := len(system) == 0
+	if !core {
+		cpus := settings.AmazonCPUs(system[0].InstanceTypes[0])
+		core = !fits(own, cpus, 0) || nodesFor(own, cpus, 0) > system[0].DesiredNodes
+	}
+	if core {
 		pods[settings.CorePool] = own
 	}
 	on := cmp.Or(s.WorkersOn(), settings.CorePool)
@@ -274,22 +286,21 @@ func haveGPUs(all []group) bool {
 	return slices.ContainsFunc(all, func(g group) bool { return g.gpus > 0 })
 }
 
-// reserved is the share of a node's CPUs that its system takes.
-const reserved = 0.08
+// fits reports whether all pods fit on nodes, one at a time.
+func fits(all []group, cpus, gpus int) bool {
+	return !slices.ContainsFunc(all, func(g group) bool { return settings.Room(g.cpus, g.gpus, cpus, gpus) == 0 })
+}
 
 // nodesFor returns how many nodes pods need, by CPUs and GPUs. A pod that requests neither takes a
-// node for itself.
+// node for itself, and one that is too large for a node takes none.
 func nodesFor(all []group, cpus, gpus int) int {
 	var need float64
 	for _, g := range all {
-		fit := math.Inf(1)
-		if g.cpus > 0 && cpus > 0 {
-			fit = max(1, math.Floor(float64(cpus)*(1-reserved)/g.cpus))
-		}
-		if g.gpus > 0 && gpus > 0 {
-			fit = min(fit, max(1, math.Floor(float64(gpus)/g.gpus)))
-		}
-		if math.IsInf(fit, 1) {
+		fit := settings.Room(g.cpus, g.gpus, cpus, gpus)
+		switch {
+		case fit == 0:
+			continue
+		case math.IsInf(fit, 1):
 			fit = 1
 		}
 		need += float64(g.pods) / fit

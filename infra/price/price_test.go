@@ -175,6 +175,7 @@ func TestOf(t *testing.T) {
 		"no pool of workers": {func(c map[string]any) {
 			delete(section(c, "gke"), "workerPool")
 			section(c, "gke")["systemPool"].(map[string]any)["maxNodes"] = 9
+			section(c, "job")["worker"].(map[string]any)["request"].(map[string]any)["cpu"] = "1500m"
 		}, 0, -2*0.3868 + 4*0.07385 + 2*0.0014, math.NaN(), byUse},
 		"many nodes": {func(c map[string]any) {
 			section(c, "gke")["workerPool"].(map[string]any)["maxNodes"] = 1000
@@ -234,7 +235,9 @@ func TestNodesFor(t *testing.T) {
 		{pods(1, asks{"cpu": "500m"}), 8, 0, 1},
 		{pods(14, asks{"cpu": "500m"}), 8, 0, 1},
 		{pods(15, asks{"cpu": "500m"}), 8, 0, 2},
-		{pods(2, asks{"cpu": "9"}), 8, 0, 2},
+		{pods(2, asks{"cpu": "9"}), 8, 0, 0},
+		{pods(2, asks{"cpu": "7900m"}), 8, 0, 2},
+		{pods(2, asks{"nvidia.com/gpu": "4"}), 8, 2, 0},
 		{pods(4, asks{"nvidia.com/gpu": "1"}), 8, 2, 2},
 		{pods(4, asks{"cpu": "7", "nvidia.com/gpu": "1"}), 8, 2, 4},
 		{pods(3, nil), 8, 0, 3},

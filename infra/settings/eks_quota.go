@@ -118,9 +118,15 @@ func (o *EKSGroup) MaxCPUs() int {
 
 var sized = regexp.MustCompile(`\.([0-9]*)(xlarge|large)$`)
 
+// moreCPUs has the number of vCPUs of types that have more than their size says.
+var moreCPUs = map[string]int{"c1.xlarge": 8, "c4.8xlarge": 36, "d2.8xlarge": 36}
+
 // AmazonCPUs returns the number of vCPUs of a type by its size: a large has two, an xlarge four. It
 // returns 0 for an unknown size.
 func AmazonCPUs(instanceType string) int {
+	if n := moreCPUs[instanceType]; n > 0 {
+		return n
+	}
 	at := sized.FindStringSubmatch(instanceType)
 	switch {
 	case at == nil || at[2] == "large" && at[1] != "":

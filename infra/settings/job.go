@@ -49,6 +49,7 @@ func (s *Settings) checkJob(p *Problems) {
 		s.checkClaims(p)
 		s.checkDevices(p)
 		s.checkWorkerPool(p)
+		s.checkFit(&is, p)
 	}
 }
 

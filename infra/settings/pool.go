@@ -55,28 +55,45 @@ func (s *Settings) takePool(tree map[string]any, p *Problems) {
 
 // pool has what a job must know of the nodes of a pool.
 type pool struct {
-	name string
-	gpus int
+	name, path string
+	gpus       int
 	// it is for workers: masters and parameter servers are elsewhere
 	workers bool
 	arm     bool
+	// workers may choose it by name
+	named bool
+	// the largest type of its nodes, and its number of CPUs; 0 = that of a type is not known
+	machine string
+	cpus    int
+	// the greatest number of its nodes
+	nodes int
 }
 
 // pools returns the pools that workers may choose by name.
-func (s *Settings) pools() (all []pool) {
+func (s *Settings) pools() []pool {
+	return slices.DeleteFunc(s.allPools(), func(of pool) bool { return !of.named })
+}
+
+// allPools returns all pools and groups of the stack.
+func (s *Settings) allPools() (all []pool) {
 	if s.GKE != nil {
 		for _, o := range s.GKE.AllPools() {
+			of := pool{name: o.Name, path: o.Path, gpus: o.GPUs, workers: o.Listed || o.Spot, arm: o.Arm(),
+				nodes: o.Most()}
 			// nodes of the other two have no label by which they could be chosen, as GKE has it
-			if o.Listed || o.Name == GPUPool || o.Spot {
-				all = append(all, pool{o.Name, o.GPUs, o.Listed || o.Spot, o.Arm()})
-			}
+			of.named = o.Listed || o.Name == GPUPool || o.Spot
+			of.machine, of.cpus = largest([]string{o.MachineType}, GoogleCPUs)
+			all = append(all, of)
 		}
 	}
 	if s.EKS == nil {
 		return all
 	}
 	for _, g := range slices.Concat(s.EKS.Groups(), s.EKS.NodePools()) {
-		all = append(all, pool{g.Name, g.GPUs, g.ForWorkers(s.EKS.Follow()), g.Arm()})
+		of := pool{name: g.Name, path: g.Path, gpus: g.GPUs, workers: g.ForWorkers(s.EKS.Follow()), arm: g.Arm(),
+			named: true, nodes: g.MaxNodes}
+		of.machine, of.cpus = largest(g.InstanceTypes, AmazonCPUs)
+		all = append(all, of)
 	}
 	return all
 }

@@ -24,9 +24,13 @@ var auto = map[string]string{"eks.nodes": "auto", "eks.workerGroup": "", "eks.sy
 // alone has no settings of the core pool.
 var alone = map[string]string{"eks.nodes": "auto", "eks.workerGroup": "", "eks.systemGroup": ""}
 
-// autoWith returns the settings of Auto Mode, and one more.
-func autoWith(path, value string) map[string]string {
-	return merged(auto, map[string]string{path: value})
+// autoWith returns the settings of Auto Mode, and more: paths, each with its value.
+func autoWith(more ...string) map[string]string {
+	with := merged(auto)
+	for pair := range slices.Chunk(more, 2) {
+		with[pair[0]] = pair[1]
+	}
+	return with
 }
 
 // groups has the value of eks.nodes that a file without it has.
@@ -98,6 +102,35 @@ var poolMistakes = []mistake{
 		at: `eks.pools[0].labels["elasticdl.org/pool"]`, want: "labels of elasticdl.org are the cluster's own"},
 	{cloud: "eks", path: "eks.pools", value: with(eksCards, "reservation: cr-0123456789abcdef0, capacityBlock: true"),
 		also: groups, at: "eks.pools[0].zones", want: "0 zones: a capacity block is in one"},
+	// A pod that no node has room for.
+	{cloud: "eks", path: "job.worker.request", value: "{cpu: 8, memory: 64Gi}", at: "job.worker.request.cpu",
+		want: "8: no node has room for it: m6i.large of eks.systemGroup, the largest on which it may be, has 2 CPUs, " +
+			"of which pods may request 1.93"},
+	{cloud: "eks", path: "job.master.request", value: "{cpu: 8}", at: "job.master.request.cpu", also: auto,
+		want: "8: no node has room for it"},
+	{cloud: "eks", path: "job.worker.limit", value: "{cpu: 2}", at: "job.worker.limit.cpu",
+		also: autoWith("job.worker.request", "{memory: 1Gi}"), want: "2: no node has room for it"},
+	{cloud: "eks", path: "job.worker.request.cpu", value: "5", also: autoWith("eks.pools", "["+eksPool+"]"),
+		want: "5: no node has room for it: m6i.large of eks.pools[0]"},
+	{cloud: "eks", path: "job.master.request.cpu", value: "6", also: merged(auto, map[string]string{
+		"eks.pools": "[{name: big, instanceTypes: [m6i.8xlarge], maxNodes: 3}]", "job.worker.request.cpu": "6"}),
+		want: "6: no node has room for it: m6i.large of eks.systemGroup"},
+	{cloud: "eks", path: "job.worker.limit", value: "{nvidia.com/gpu: 8}",
+		at: `job.worker.limit["nvidia.com/gpu"]`, want: "8: a node of eks.pools[1] has 4",
+		also: autoWith("eks.pools", "["+eksCards+", {name: a10g, instanceTypes: [g5.12xlarge], gpus: 4, "+
+			"maxNodes: 2, diskGb: 200}]", "job.worker.pool", "a10g")},
+	{cloud: "gke", path: "job.worker.request", value: "{cpu: 64}", at: "job.worker.request.cpu",
+		also: map[string]string{"job.worker.limit": ""},
+		want: "64: no node has room for it: n1-standard-8 of gke.workerPool, the largest on which it may be, has 8"},
+	{cloud: "gke", path: "job.ps.request.cpu", value: "7950m", also: map[string]string{"job.ps.limit": ""},
+		want: "7950m: no node has room for it"},
+	{cloud: "gke", path: "job.worker.request.cpu", value: "7", also: map[string]string{"job.worker.limit": "",
+		"gke.pools": "[" + gkePool + "]", "job.worker.pool": "cheap"},
+		want: "7: no node has room for it: n2-standard-4 of gke.pools[0]"},
+	{cloud: "gke", path: "job.clusterSpecJSON",
+		value: `'{"worker_pod_spec": {"resources": {"requests": {"cpu": "12"}}}}'`,
+		want:  "12: no node has room for it", also: map[string]string{"job.worker.limit": ""}},
+
 	{cloud: "minikube", path: "job.worker.pool", value: "cheap",
 		want: "cheap: a stack on minikube has no pools: remove it"},
 

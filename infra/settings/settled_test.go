@@ -49,7 +49,8 @@ func TestSettled(t *testing.T) {
 			"protectStorage": "false"}, func(s *Settings) bool {
 			return !s.GKE.PrivateNodes && !s.ProtectStorage
 		}},
-		{"optional sections", "gke", map[string]string{"gke.workerPool": ""}, func(s *Settings) bool {
+		{"optional sections", "gke", map[string]string{"gke.workerPool": "",
+			"job.worker.request.cpu": "500m"}, func(s *Settings) bool {
 			return s.GKE.GPUPool == nil && s.GKE.WorkerPool == nil
 		}},
 		{"maps are whole", "gke", map[string]string{"platform.priorityClasses": "{high: 5, low: 4, " +

@@ -1,0 +1,229 @@
+package settings
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/runtime/demand"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
+)
+
+// shareOfSystem is about the share of a node's CPUs that its system and the cluster's own pods
+// take.
+const shareOfSystem = 0.08
+
+// cpusForPods returns the CPUs of a node that the kubelet leaves to pods, as Google and Amazon
+// configure it. Source: the pages "Plan GKE Standard node sizes" of Google and the bootstrap script
+// of Amazon's images.
+func cpusForPods(cpus int) float64 {
+	kept := 60.0 // thousandths
+	for i := 1; i < cpus; i++ {
+		switch {
+		case i == 1:
+			kept += 10
+		case i < 4:
+			kept += 5
+		default:
+			kept += 2.5
+		}
+	}
+	return (float64(cpus)*1000 - kept) / 1000
+}
+
+// Room returns about how many pods a node has room for, which request so many CPUs and GPUs each: 0
+// if the node is too small for one, infinity if nothing limits them. A number of the node that is 0
+// is not known, and limits nothing.
+func Room(cpus, gpus float64, nodeCPUs, nodeGPUs int) float64 {
+	room := math.Inf(1)
+	if cpus > 0 && nodeCPUs > 0 {
+		if cpus > cpusForPods(nodeCPUs)+1e-9 {
+			return 0
+		}
+		room = max(1, math.Floor(float64(nodeCPUs)*(1-shareOfSystem)/cpus))
+	}
+	if gpus > 0 && nodeGPUs > 0 {
+		room = min(room, math.Floor(float64(nodeGPUs)/gpus))
+	}
+	return room
+}
+
+// largest returns the number of CPUs of the largest of machine types, and its name. The number is 0
+// if that of any is not known.
+func largest(types []string, cpus func(string) int) (name string, most int) {
+	for _, t := range types {
+		n := cpus(t)
+		if n == 0 {
+			return t, 0
+		}
+		if n > most {
+			name, most = t, n
+		}
+	}
+	return name, most
+}
+
+// podsOf has what a role's pods request, and the pools whose nodes they may be on.
+type podsOf struct {
+	demand.Role
+	asks       core.ResourceList
+	cpus, gpus float64
+	on         []pool
+}
+
+// podsOn returns the pods of the job's roles that only the stack's nodes are for. Those that select
+// nodes on their own may be on others.
+func (s *Settings) podsOn(j *job.Job) (all []podsOf) {
+	roles, err := demand.Roles(j)
+	if err != nil {
+		return nil // its problems are reported
+	}
+	for _, r := range roles {
+		spec := &r.Pod.Spec
+		affine := spec.Affinity != nil && spec.Affinity.NodeAffinity != nil
+		if r.Name == manifest.RoleLauncher || len(spec.NodeSelector) > 0 || affine {
+			continue
+		}
+		asks := demand.Requests(spec)
+		cards := asks[gpu]
+		of := podsOf{Role: r, asks: asks, cpus: asks.Cpu().AsApproximateFloat64(), gpus: cards.AsApproximateFloat64()}
+		of.on = s.poolsFor(r.Name, of.gpus > 0, tolerant(spec.Tolerations))
+		all = append(all, of)
+	}
+	return all
+}
+
+// tolerant reports whether pods tolerate taints besides those that all pods of jobs do.
+func tolerant(all []core.Toleration) bool {
+	return slices.ContainsFunc(all, func(t core.Toleration) bool {
+		return t.Key != gpu && !strings.HasPrefix(t.Key, "node.kubernetes.io/")
+	})
+}
+
+// poolsFor returns the pools whose nodes the pods of a role may be on, with GPUs or without.
+func (s *Settings) poolsFor(role string, cards, tolerant bool) (on []pool) {
+	own := ""
+	if role == "worker" {
+		own = s.WorkersOn()
+	}
+	for _, of := range s.allPools() {
+		if own != "" && of.name == own || own == "" && of.gpus > 0 == cards && (cards || tolerant || !of.workers) {
+			on = append(on, of)
+		}
+	}
+	return on
+}
+
+// checkFit refuses pods for which every node that they may be on is too small, and notes a job that
+// needs more nodes than there may be before it trains.
+func (s *Settings) checkFit(j *job.Job, p *Problems) {
+	// of pools with mistakes it would report what follows from these
+	if slices.ContainsFunc(s.allPools(), func(of pool) bool { return p.in(of.path) }) {
+		return
+	}
+	all := s.podsOn(j)
+	for _, of := range all {
+		s.checkCPUs(of, p)
+		s.checkCards(of, p)
+	}
+	for len(all) > 0 {
+		on := all[0].on
+		same := func(of podsOf) bool { return slices.Equal(of.on, on) }
+		if len(on) > 0 {
+			s.noteNodes(on, slices.DeleteFunc(slices.Clone(all), func(of podsOf) bool { return !same(of) }))
+		}
+		all = slices.DeleteFunc(all, same)
+	}
+}
+
+// checkCPUs refuses pods with more CPUs than the nodes of any pool that they may be on have.
+func (s *Settings) checkCPUs(of podsOf, p *Problems) {
+	var most pool
+	for _, on := range of.on {
+		if on.cpus == 0 || Room(of.cpus, 0, on.cpus, 0) > 0 {
+			return
+		}
+		if on.cpus > most.cpus {
+			most = on
+		}
+	}
+	p.Check(len(of.on) == 0, s.asking(of, core.ResourceCPU),
+		"%s: no node has room for it: %s of %s, the largest on which it may be, has %d CPUs, of which pods may "+
+			"request %.3g: request less, or give a larger machine", of.asks.Cpu(), most.machine, most.path, most.cpus,
+		cpusForPods(most.cpus))
+}
+
+// checkCards refuses pods with more GPUs than the nodes of any pool that they may be on have.
+func (s *Settings) checkCards(of podsOf, p *Problems) {
+	var most pool
+	for _, on := range of.on {
+		if on.gpus > most.gpus {
+			most = on
+		}
+	}
+	cards := of.asks[gpu]
+	// that there are none is reported elsewhere
+	p.Check(most.gpus == 0 || of.gpus <= float64(most.gpus), s.asking(of, gpu), "%s: a node of %s has %d",
+		cards.String(), most.path, most.gpus)
+}
+
+// asking returns the path by which the pods of a role request a resource.
+func (s *Settings) asking(of podsOf, name core.ResourceName) string {
+	if name == gpu && of.Name == "worker" && s.Job.GPUs > 0 {
+		return "job.gpus"
+	}
+	for _, r := range s.roles() {
+		for i, all := range []job.Resources{r.pod.Request, r.pod.Limit} {
+			is, err := resource.ParseQuantity(all[string(name)])
+			if r.name == of.Name && err == nil && is.Cmp(of.asks[name]) == 0 {
+				return Join("job."+r.name+"."+[...]string{"request", "limit"}[i], string(name))
+			}
+		}
+	}
+	return "job.clusterSpecJSON"
+}
+
+// noteNodes notes if pods that may be on the same pools need more nodes than these may have before
+// the job trains.
+func (s *Settings) noteNodes(on []pool, all []podsOf) {
+	var paths, pods []string
+	nodes, share := 0, 0.0
+	for _, of := range on {
+		nodes += of.nodes
+		if path := of.path + ".maxNodes"; !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
+	for _, of := range all {
+		room := 0.0
+		for _, at := range of.on {
+			room += float64(at.nodes) * Room(of.cpus, of.gpus, at.cpus, at.gpus)
+		}
+		if room > 0 { // others are refused
+			share += float64(demand.AtLeast(of.Role)) / room
+		}
+		pods = append(pods, count(demand.AtLeast(of.Role), of.Name))
+	}
+	// a hundredth for rounding
+	if share > 1.01 {
+		s.note("%s: %d: the job needs about %.0f nodes of that before it trains, for %s: expected more, or a job that "+
+			"begins with fewer pods: see job.minWorkers", strings.Join(paths, " and "), nodes,
+			math.Ceil(share*float64(nodes)), strings.Join(pods, ", "))
+	}
+}
+
+// count returns a number of pods of a role: "1 master", "20 workers".
+func count(n int, role string) string {
+	if role == "ps" {
+		role = "parameter server"
+	}
+	if n != 1 {
+		role += "s"
+	}
+	return fmt.Sprintf("%d %s", n, role)
+}
