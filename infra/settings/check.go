@@ -223,17 +223,29 @@ func (s *Settings) checkLabels(p *Problems) {
 	}
 }
 
-// checkNodeLabels checks Kubernetes labels on nodes. Labels that the cluster sets itself are
-// refused.
+// ownDomains and ownKeys have the domains and keys of labels and taints that clusters and stacks set
+// on nodes themselves.
+var (
+	ownDomains = []string{"kubernetes.io", "k8s.io", "cloud.google.com", "eks.amazonaws.com", "karpenter.sh",
+		"karpenter.k8s.aws", "elasticdl.org"}
+	ownKeys = []string{gpu, "nvidia.com/gpu.present"}
+)
+
+// checkOwn refuses the key of a label or taint that the cluster or the stack sets itself.
+func checkOwn(at, kind, key string, p *Problems) {
+	domain, _, _ := strings.Cut(key, "/")
+	p.Check(!slices.ContainsFunc(ownDomains, func(d string) bool {
+		return domain == d && domain != key || strings.HasSuffix(domain, "."+d)
+	}), at, "%s of %s are the cluster's own", kind, domain)
+	p.Check(!slices.Contains(ownKeys, key), at, "%s: the stack sets it on nodes with GPUs: remove it", key)
+}
+
+// checkNodeLabels checks Kubernetes labels on nodes.
 func checkNodeLabels(path string, labels map[string]string, p *Problems) {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		at, value := Join(path, key), labels[key]
-		domain, _, _ := strings.Cut(key, "/")
 		p.Check(valid(validation.IsQualifiedName(key)), at, "expected the key of a label, as pool or example.com/pool")
-		p.Check(!slices.ContainsFunc([]string{"kubernetes.io", "k8s.io", "cloud.google.com",
-			"eks.amazonaws.com", "karpenter.sh", "karpenter.k8s.aws", "elasticdl.org"}, func(d string) bool {
-			return domain == d && domain != key || strings.HasSuffix(domain, "."+d)
-		}), at, "labels of %s are the cluster's own", domain)
+		checkOwn(at, "labels", key, p)
 		p.Check(valid(validation.IsValidLabelValue(value)), at,
 			"%s: expected at most 63 letters, digits, '-', '_' and '.'", value)
 	}

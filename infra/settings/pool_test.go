@@ -100,6 +100,23 @@ var poolMistakes = []mistake{
 		at: `eks.pools[0].labels["karpenter.sh/x"]`, want: "labels of karpenter.sh are the cluster's own"},
 	{cloud: "eks", path: "eks.pools", value: with(eksPool, "labels: {elasticdl.org/pool: a}"), also: auto,
 		at: `eks.pools[0].labels["elasticdl.org/pool"]`, want: "labels of elasticdl.org are the cluster's own"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "taints: [{key: elasticdl.org/pool, value: cheap}]"),
+		also: auto, at: "eks.pools[0].taints[0].key", want: "taints of elasticdl.org are the cluster's own"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "taints: [{key: team}, {key: karpenter.sh/disrupted}]"),
+		also: auto, at: "eks.pools[0].taints[1].key", want: "taints of karpenter.sh are the cluster's own"},
+	{cloud: "eks", path: "eks.pools", value: with(eksCards, "taints: [{key: nvidia.com/gpu, value: present}]"),
+		also: auto, at: "eks.pools[0].taints[0].key", want: "nvidia.com/gpu: the stack sets it on nodes with GPUs"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "labels: {nvidia.com/gpu.present: 'true'}"), also: auto,
+		at:   `eks.pools[0].labels["nvidia.com/gpu.present"]`,
+		want: "nvidia.com/gpu.present: the stack sets it on nodes with GPUs"},
+	{cloud: "gke", path: "gke.pools", value: "[{name: cards, machineType: g2-standard-8, accelerator: nvidia-l4, " +
+		"gpus: 1, maxNodes: 1, taints: [{key: nvidia.com/gpu, effect: NoExecute}]}]",
+		at: "gke.pools[0].taints[0].key", want: "nvidia.com/gpu: the stack sets it on nodes with GPUs"},
+	{cloud: "gke", path: "gke.pools", value: with(gkePool, "spot: true, onDemand: true, "+
+		"taints: [{key: cloud.google.com/compute-class, value: cheap}]"), at: "gke.pools[0].taints[0].key",
+		want: "taints of cloud.google.com are the cluster's own"},
+	{cloud: "gke", path: "gke.pools", value: with(gkePool, "taints: [{key: node.kubernetes.io/unschedulable}]"),
+		at: "gke.pools[0].taints[0].key", want: "taints of node.kubernetes.io are the cluster's own"},
 	{cloud: "eks", path: "eks.pools", value: with(eksCards, "reservation: cr-0123456789abcdef0, capacityBlock: true"),
 		also: groups, at: "eks.pools[0].zones", want: "0 zones: a capacity block is in one"},
 	// A pod that no node has room for.
