@@ -56,20 +56,29 @@ func (e *EKS) Quotas() []CloudQuota {
 			// EKS starts up to two more per zone and group while it replaces nodes in place
 			nodes.rolled += 2 * max(len(e.VPC.Zones), len(e.VPC.PrivateSubnets))
 		}
-		// the greatest number of vCPUs of a node, by the ID of the quota
-		largest := map[string]int{}
-		for _, t := range g.InstanceTypes {
-			q, n := all.of(quotaOf(t, g.Spot), g.Path), AmazonCPUs(t)
-			if n == 0 || q.ID == "" {
-				q.Unknown = append(q.Unknown, t)
-			}
-			largest[q.ID] = max(largest[q.ID], n)
-		}
-		for id, n := range largest {
-			all.of(CloudQuota{ID: id}, g.Path).add(n, nodes)
+		all.addAmazon(g, g.Spot, nodes)
+		if g.Spot && g.OnDemand {
+			// where there are no spot nodes
+			all.addAmazon(g, false, nodes)
 		}
 	}
 	return all
+}
+
+// addAmazon adds the needs of spot nodes of a group, or of those on demand.
+func (all *cloudQuotas) addAmazon(g NamedGroup, spot bool, nodes nodeCount) {
+	// the greatest number of vCPUs of a node, by the ID of the quota
+	largest := map[string]int{}
+	for _, t := range g.InstanceTypes {
+		q, n := all.of(quotaOf(t, spot), g.Path), AmazonCPUs(t)
+		if (n == 0 || q.ID == "") && !slices.Contains(q.Unknown, t) {
+			q.Unknown = append(q.Unknown, t)
+		}
+		largest[q.ID] = max(largest[q.ID], n)
+	}
+	for id, n := range largest {
+		all.of(CloudQuota{ID: id}, g.Path).add(n, nodes)
+	}
 }
 
 // QuotaNotes returns lines for the user: how much of each quota is needed.

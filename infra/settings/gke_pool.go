@@ -46,6 +46,17 @@ func (o PoolOfGKE) Most() int {
 	return o.MaxNodes
 }
 
+// Fallback returns the pool of the on-demand nodes for which a pool of spot nodes has none; nil = it
+// has no such pool.
+func (o PoolOfGKE) Fallback() *GKEPool {
+	if !o.OnDemand {
+		return nil
+	}
+	dear := *o.GKEPool
+	dear.Spot, dear.MinNodes = false, 0
+	return &dear
+}
+
 // Arm reports whether the nodes have Arm processors.
 func (o *GKEPool) Arm() bool {
 	return slices.Contains([]string{"t2a", "c4a", "n4a", "a4x"}, family(o.MachineType))

@@ -232,25 +232,67 @@ func TestPools(t *testing.T) {
 	}
 }
 
-// A pool with a fallback may have its greatest number of nodes twice: of each kind.
+// A pool with a fallback counts once of each kind: of spot nodes and of nodes on demand.
 func TestFallbackCounts(t *testing.T) {
-	quotas := func(onDemand string) map[string]int {
-		config := stack(t, CloudGKE)
-		set(t, config, "gke.pools", with(gkePool, "spot: true, onDemand: "+onDemand))
-		s, err := parsed(t, config)
-		if err != nil {
-			t.Fatal(err)
+	const (
+		g6    = "{name: cards, instanceTypes: [g6.xlarge], gpus: 1, maxNodes: 3, diskGb: 200}"
+		h100  = "{name: cards, instanceTypes: [p5.48xlarge], gpus: 8, maxNodes: 2, diskGb: 200}"
+		x2    = "{name: other, instanceTypes: [x2iedn.xlarge], maxNodes: 2}"
+		l4    = "{name: cards, machineType: g2-standard-8, accelerator: nvidia-l4, gpus: 1, maxNodes: 2}"
+		b200  = "{name: cards, machineType: a4-highgpu-8g, accelerator: nvidia-b200, gpus: 8, maxNodes: 1}"
+		spots = "spot: true, onDemand: "
+	)
+	for _, test := range []struct {
+		cloud, pool string
+		// of a pool without a fallback and with one, by ID
+		one, two map[string]int
+	}{
+		{"eks", eksPool, map[string]int{"L-34B43A08": 40}, map[string]int{"L-34B43A08": 40, "L-1216C47A": 40}},
+		{"eks", g6, map[string]int{"L-3819A6DF": 12}, map[string]int{"L-3819A6DF": 12, "L-DB2E81BA": 12}},
+		{"eks", h100, map[string]int{"": 384}, map[string]int{"": 384, "L-417A185B": 384}},
+		{"eks", x2, map[string]int{"": 8}, map[string]int{"": 16}},
+		{"gke", gkePool, map[string]int{"N2_CPUS": 80, "SSD_TOTAL_GB": 2000}, map[string]int{"N2_CPUS": 160,
+			"SSD_TOTAL_GB": 4000}},
+		{"gke", l4, map[string]int{"PREEMPTIBLE_NVIDIA_L4_GPUS": 2, "NVIDIA_L4_GPUS": 0, "GPUS_ALL_REGIONS": 2},
+			map[string]int{"PREEMPTIBLE_NVIDIA_L4_GPUS": 2, "NVIDIA_L4_GPUS": 2, "GPUS_ALL_REGIONS": 4}},
+		{"gke", b200, map[string]int{"PREEMPTIBLE_NVIDIA_B200_GPUS": 8, "NVIDIA_B200_GPUS": 0},
+			map[string]int{"PREEMPTIBLE_NVIDIA_B200_GPUS": 8, "NVIDIA_B200_GPUS": 8, "HDB_TOTAL_GB": 200}},
+	} {
+		without := quotasWith(t, test.cloud, "")
+		for onDemand, want := range map[string]map[string]int{"false": test.one, "true": test.two} {
+			all := quotasWith(t, test.cloud, with(test.pool, spots+onDemand))
+			for id, n := range want {
+				if got := all[id].Most - without[id].Most; got != n || len(all[id].Unknown) > 1 {
+					t.Errorf("%s with onDemand: %s needs %d of %q more, want %d: %+v", test.pool, onDemand, got, id, n, all)
+				}
+			}
 		}
-		all := map[string]int{}
-		for _, q := range s.GKE.Quotas() {
-			all[q.ID] = q.Most
-		}
-		return all
 	}
-	one, two := quotas("false"), quotas("true")
-	if one["N2_CPUS"] != 80 || two["N2_CPUS"] != 160 || two["SSD_TOTAL_GB"]-one["SSD_TOTAL_GB"] != 2000 {
-		t.Errorf("%v and %v", one, two)
+}
+
+// quotasWith returns the needs of a stack with pools, by ID.
+func quotasWith(t *testing.T, cloud, pools string) map[string]CloudQuota {
+	t.Helper()
+	config := stack(t, cloud)
+	if cloud == CloudEKS {
+		setAll(t, config, auto)
 	}
+	set(t, config, cloud+".pools", pools)
+	s, err := parsed(t, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var quotas []CloudQuota
+	if s.GKE != nil {
+		quotas = s.GKE.Quotas()
+	} else {
+		quotas = s.EKS.Quotas()
+	}
+	all := map[string]CloudQuota{}
+	for _, q := range quotas {
+		all[q.ID] = q
+	}
+	return all
 }
 
 // No pool of a list has the name of a pool with settings of its own, but for the core pool.
