@@ -58,7 +58,9 @@ type Estimate struct {
 	Rows []Row
 	// whose prices they are, and of when: "us-east-1, 2026-07"
 	Of string
-	// things without a known price
+	// Unpriced has nodes without a known price, which no sum has.
+	Unpriced []Row
+	// other things without a known price
 	Unknown []string
 }
 
@@ -80,6 +82,17 @@ func (e *Estimate) add(what string, each, idle, now, most float64) {
 	e.Rows = append(e.Rows, Row{what, each, idle, now, most})
 }
 
+// addNodes adds nodes, each with its disk.
+func (e *Estimate) addNodes(r Row, of price.Machine, disk float64) {
+	hour, ok := of.Hour()
+	if !ok {
+		e.Unpriced = append(e.Unpriced, r)
+		return
+	}
+	r.Each = hour + disk
+	e.Rows = append(e.Rows, r)
+}
+
 func (e *Estimate) google(s *settings.Settings) {
 	e.add("control plane", googleControl, 1, 1, 1)
 	var nodes Row
@@ -96,22 +109,13 @@ func (e *Estimate) google(s *settings.Settings) {
 		if pool.Spot {
 			what += ", spot"
 		}
-		each, ok := machine.Hour()
-		if !ok {
-			e.Unknown = append(e.Unknown, what)
-			continue
-		}
-		// its disk included
-		each += googleDisk * float64(cmp.Or(pool.DiskGB, 100))
-		e.add(what, each, float64(pool.MinNodes), float64(now), float64(pool.MaxNodes))
-		nodes.Idle, nodes.Now, nodes.Most = nodes.Idle+float64(pool.MinNodes), nodes.Now+float64(now),
-			nodes.Most+float64(pool.MaxNodes)
+		first := Row{Name: what, Idle: float64(pool.MinNodes), Now: float64(now), Most: float64(pool.MaxNodes)}
+		e.addNodes(first, machine, googleDisk*float64(cmp.Or(pool.DiskGB, 100)))
+		nodes.Idle, nodes.Now, nodes.Most = nodes.Idle+first.Idle, nodes.Now+first.Now, nodes.Most+float64(pool.Most())
 		if pool.OnDemand {
 			machine.Spot = false
-			each, _ := machine.Hour() // known: that of a spot node is
-			e.add(fmt.Sprintf("node of pool %s, %s", pool.OnDemandName(), pool.MachineType),
-				each+googleDisk*float64(cmp.Or(pool.DiskGB, 100)), 0, 0, float64(pool.MaxNodes))
-			nodes.Most += float64(pool.MaxNodes)
+			e.addNodes(Row{Name: fmt.Sprintf("node of pool %s, %s", pool.OnDemandName(), pool.MachineType),
+				Most: first.Most}, machine, googleDisk*float64(cmp.Or(pool.DiskGB, 100)))
 		}
 	}
 	if s.GKE.PrivateNodes && s.GKE.Subnet == nil {
@@ -171,7 +175,8 @@ func (e *Estimate) amazon(s *settings.Settings) {
 	if s.EKS.EFS != nil {
 		e.Unknown = append(e.Unknown, "EFS, by use")
 		if s.EKS.Nodes == settings.NodesAuto {
-			e.Unknown = append(e.Unknown, "nodes of Amazon's pool system, for the driver of EFS")
+			e.Unpriced = append(e.Unpriced, Row{Name: "node of Amazon's pool system, for the driver of EFS", Idle: 1,
+				Now: 1, Most: 1})
 		}
 	}
 	e.add("control plane", amazonControl, 1, 1, 1)
@@ -214,7 +219,7 @@ func (e *Estimate) nodes(s *settings.Settings, kind string, g settings.NamedGrou
 		what += ", spot: at most"
 	}
 	if !ok {
-		e.Unknown = append(e.Unknown, what)
+		e.Unpriced = append(e.Unpriced, Row{Name: what, Idle: idle, Now: now, Most: float64(g.MaxNodes)})
 		return
 	}
 	e.add(what, each+amazonDisk*float64(cmp.Or(g.DiskGB, 100)), idle, now, float64(g.MaxNodes))
@@ -325,16 +330,38 @@ func (e Estimate) Now() float64 { return e.sum(func(r Row) float64 { return r.No
 // Most returns the price with all nodes that the stack may have.
 func (e Estimate) Most() float64 { return e.sum(func(r Row) float64 { return r.Most }) }
 
-// Over returns a warning if a month with all nodes that the stack may have costs more than a
-// budget, in US dollars, else "".
-func (e Estimate) Over(budget int) string {
-	month := e.Most() * hours
-	if month <= float64(budget) {
-		return ""
+// figure returns a sum and the nodes that it lacks: "1.42 $/h and 2 nodes of pool b".
+func (e Estimate) figure(sum float64, count func(Row) float64) string {
+	text := fmt.Sprintf("%.2f $/h", sum)
+	for _, r := range e.Unpriced {
+		if n := count(r); n > 0 {
+			what, _, _ := strings.Cut(r.Name, ",")
+			if n > 1 {
+				what = strings.Replace(what, "node", "nodes", 1)
+			}
+			text += fmt.Sprintf(" and %g %s", n, what)
+		}
 	}
-	return fmt.Sprintf("the stack may cost up to %.0f $ a month (costMost, %.2f $/h, for %d hours), and "+
-		"budget.monthly is %d: the budget sends mail and stops nothing; fewer nodes at most keep the costs below it",
-		month, e.Most(), hours, budget)
+	return text
+}
+
+// most returns [Estimate.Most] with the nodes that it lacks.
+func (e Estimate) most() string { return e.figure(e.Most(), func(r Row) float64 { return r.Most }) }
+
+// Over returns a warning if a month with all nodes that the stack may have costs more than a
+// budget, in US dollars, or may do so because the price of some is not known, else "".
+func (e Estimate) Over(budget int) string {
+	const stops = ": the budget sends mail and stops nothing; fewer nodes at most keep the costs below it"
+	month := e.Most() * hours
+	switch {
+	case month > float64(budget):
+		return fmt.Sprintf("the stack may cost up to %.0f $ a month (costMost, %s, for %d hours), and "+
+			"budget.monthly is %d", month, e.most(), hours, budget) + stops
+	case len(e.Unpriced) > 0:
+		return fmt.Sprintf("the stack may cost more than budget.monthly, %d: it costs at most %s, whose price is "+
+			"not known and which costMost lacks", budget, e.most()) + stops
+	}
+	return ""
 }
 
 // String returns a line for the user.
@@ -342,8 +369,17 @@ func (e Estimate) String() string {
 	if len(e.Rows) == 0 {
 		return "0 $/h besides the pods and volumes of your cluster"
 	}
-	text := fmt.Sprintf("about %.2f $/h idle, %.2f $/h with this job, at most %.2f $/h, without traffic and logs "+
-		"(prices of %s)", e.Idle(), e.Now(), e.Most(), e.Of)
+	var names []string
+	for _, r := range e.Unpriced {
+		names = append(names, r.Name)
+	}
+	of := "prices of " + e.Of
+	if len(names) > 0 {
+		of += "; no price is known of: " + strings.Join(names, "; ")
+	}
+	text := fmt.Sprintf("about %s idle, %s with this job, at most %s, without traffic and logs (%s)",
+		e.figure(e.Idle(), func(r Row) float64 { return r.Idle }),
+		e.figure(e.Now(), func(r Row) float64 { return r.Now }), e.most(), of)
 	if len(e.Unknown) > 0 {
 		text += ", and besides: " + strings.Join(e.Unknown, ", ")
 	}
@@ -356,6 +392,9 @@ func (e Estimate) Markdown() string {
 	b.WriteString("| what | each | idle | with the job | at most |\n|---|---|---|---|---|\n")
 	for _, r := range e.Rows {
 		fmt.Fprintf(&b, "| %s | %.4g | %g | %g | %g |\n", r.Name, r.Each, r.Idle, r.Now, r.Most)
+	}
+	for _, r := range e.Unpriced {
+		fmt.Fprintf(&b, "| %s | not in the sums | %g | %g | %g |\n", r.Name, r.Idle, r.Now, r.Most)
 	}
 	for _, u := range slices.Sorted(slices.Values(e.Unknown)) {
 		fmt.Fprintf(&b, "| %s | not in the sums | | | |\n", u)

@@ -2,6 +2,7 @@ package price
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -171,7 +172,7 @@ func TestOf(t *testing.T) {
 		"GPUs without a price": {func(c map[string]any) {
 			section(c, "gke")["gpuPool"] = map[string]any{"machineType": "n1-standard-4",
 				"accelerator": "nvidia-new-1", "gpus": 1, "maxNodes": 1}
-		}, 0, 0, 0, "nvidia-new-1"},
+		}, 0, 0, googleNATNode, "nvidia-new-1"},
 		"no pool of workers": {func(c map[string]any) {
 			delete(section(c, "gke"), "workerPool")
 			section(c, "gke")["systemPool"].(map[string]any)["maxNodes"] = 9
@@ -196,7 +197,7 @@ func TestOf(t *testing.T) {
 				t.Errorf("%s: %s costs %+.4f more, expected %+.4f\n%s", what, name, d, pair[2], e.Markdown())
 			}
 		}
-		if (len(e.Unknown) > 0) != (test.unknown != "") || !strings.Contains(e.String(), test.unknown) {
+		if (len(e.Unknown)+len(e.Unpriced) > 0) != (test.unknown != "") || !strings.Contains(e.String(), test.unknown) {
 			t.Errorf("%s: unknown are %q: %s", what, e.Unknown, e)
 		}
 	}
@@ -263,6 +264,58 @@ func TestOver(t *testing.T) {
 	if e.Most() != 1.335 || !strings.HasPrefix(got, "the stack may cost up to 975 $ a month (costMost, 1.33 $/h, for "+
 		"730 hours), and budget.monthly is 974") {
 		t.Errorf("%v: %s", e.Most(), got)
+	}
+}
+
+// Nodes without a known price are next to each sum that lacks them, and a warning of the
+// budget names them.
+func TestUnpriced(t *testing.T) {
+	b200 := map[string]any{"name": "b", "machineType": "a4-highgpu-8g", "accelerator": "nvidia-b200", "gpus": 8,
+		"maxNodes": 2, "diskGb": 200}
+	onGKE := func(fields map[string]any) Estimate {
+		return Of(stack(t, "gke", func(c map[string]any) {
+			pool := maps.Clone(b200)
+			maps.Copy(pool, fields)
+			c["elasticdl:gke"].(map[string]any)["pools"] = []any{pool}
+		}))
+	}
+	shipped := Of(stack(t, "gke", nil))
+	for name, test := range map[string]struct {
+		e    Estimate
+		want string
+		most string
+	}{
+		"at most": {onGKE(nil), "$/h with this job, at most ", " and 2 nodes of pool b"},
+		"always": {onGKE(map[string]any{"minNodes": 1}), " and 1 node of pool b idle, ",
+			" and 2 nodes of pool b"},
+		"with a fallback": {onGKE(map[string]any{"spot": true, "onDemand": true}), "$/h with this job, at most ",
+			" and 2 nodes of pool b and 2 nodes of pool b-on-demand"},
+		"on EKS": {Of(stack(t, "eks", func(c map[string]any) {
+			eks := c["elasticdl:eks"].(map[string]any)
+			eks["pools"] = append(eks["pools"].([]any), map[string]any{"name": "new",
+				"instanceTypes": []any{"p9.48xlarge"}, "gpus": 8, "maxNodes": 1, "diskGb": 200})
+		})), "no price is known of: node of pool new, p9.48xlarge)", " and 1 node of pool new"},
+		"nodes of Amazon's": {Of(stack(t, "eks", func(c map[string]any) {
+			c["elasticdl:eks"].(map[string]any)["efs"] = map[string]any{"throughputMode": "elastic"}
+		})), " and 1 node of Amazon's pool system idle, ", " and 1 node of Amazon's pool system"},
+	} {
+		text := test.e.String()
+		if !strings.Contains(text, test.want) || !strings.Contains(text, test.most+", without traffic") {
+			t.Errorf("%s: %s", name, text)
+		}
+		for _, budget := range []int{1, 1e9} {
+			over := test.e.Over(budget)
+			if !strings.Contains(over, test.most) || !strings.Contains(over, "budget.monthly") {
+				t.Errorf("%s: with %d: %s", name, budget, over)
+			}
+		}
+	}
+	if shipped.Over(1e9) != "" || strings.Contains(shipped.String(), "no price is known") {
+		t.Errorf("the shipped stack: %s, %s", shipped.Over(1e9), shipped)
+	}
+	const row = "| node of pool b, a4-highgpu-8g | not in the sums | 0 | 0 | 2 |"
+	if table := onGKE(nil).Markdown(); !strings.Contains(table, row) {
+		t.Error(table)
 	}
 }
 

@@ -223,8 +223,8 @@ func (s *Settings) checkLabels(p *Problems) {
 	}
 }
 
-// ownDomains and ownKeys have the domains and keys of labels and taints that clusters and stacks set
-// on nodes themselves.
+// ownDomains and ownKeys have the domains and keys of labels and taints that clusters and stacks
+// set on nodes themselves.
 var (
 	ownDomains = []string{"kubernetes.io", "k8s.io", "cloud.google.com", "eks.amazonaws.com", "karpenter.sh",
 		"karpenter.k8s.aws", "elasticdl.org"}

@@ -46,8 +46,7 @@ func (o PoolOfGKE) Most() int {
 	return o.MaxNodes
 }
 
-// Fallback returns the pool of the on-demand nodes for which a pool of spot nodes has none; nil = it
-// has no such pool.
+// Fallback returns the pool of the on-demand nodes of a pool of spot nodes; nil = it has none.
 func (o PoolOfGKE) Fallback() *GKEPool {
 	if !o.OnDemand {
 		return nil

@@ -263,7 +263,8 @@ func TestFallbackCounts(t *testing.T) {
 			all := quotasWith(t, test.cloud, with(test.pool, spots+onDemand))
 			for id, n := range want {
 				if got := all[id].Most - without[id].Most; got != n || len(all[id].Unknown) > 1 {
-					t.Errorf("%s with onDemand: %s needs %d of %q more, want %d: %+v", test.pool, onDemand, got, id, n, all)
+					t.Errorf("%s with onDemand: %s needs %d of %q more, want %d: %+v", test.pool, onDemand, got,
+						id, n, all)
 				}
 			}
 		}
