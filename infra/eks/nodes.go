@@ -89,9 +89,9 @@ func (p *parts) addNodes() error {
 }
 
 // quotas returns the option that warns, before the first nodes are created, against which quotas
-// they count.
+// they count, and how long they last.
 func (p *parts) quotas() (pulumi.ResourceOption, error) {
-	return infra.WarnBeforeCreate(p.ctx, p.Hook(quotasHook), p.e.QuotaNotes())
+	return infra.WarnBeforeCreate(p.ctx, p.Hook(quotasHook), slices.Concat(p.e.QuotaNotes(), p.e.NodeNotes()))
 }
 
 // group creates the nodes of one kind.

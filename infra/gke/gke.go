@@ -24,6 +24,7 @@ package gke
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp"
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/serviceaccount"
@@ -114,8 +115,8 @@ func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
 	if p.warns, err = p.warnOfDrains(); err != nil {
 		return nil, err
 	}
-	needs := s.GKE.QuotaNotes()
-	if p.quotas, err = infra.WarnBeforeCreate(ctx, p.Hook("quotas of the project"), needs); err != nil {
+	notes := slices.Concat(s.GKE.QuotaNotes(), s.GKE.NodeNotes())
+	if p.quotas, err = infra.WarnBeforeCreate(ctx, p.Hook("quotas of the project"), notes); err != nil {
 		return nil, err
 	}
 	for _, step := range []func() error{

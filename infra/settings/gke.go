@@ -23,7 +23,7 @@ func (g *GKE) check(s *Settings, p *Problems) {
 	p.Check(g.Project != "", keyProject, "missing: pulumi config set %s PROJECT", keyProject)
 	p.Check(g.Project == "" || isGoogleProject.MatchString(g.Project), keyProject,
 		"%s: expected the ID of a project: 6 to 30 lower-case letters, digits and '-'", g.Project)
-	g.checkPlace(s, p)
+	g.checkPlace(p)
 	p.oneOf(at+"releaseChannel", g.ReleaseChannel, "RAPID", "REGULAR", "STABLE")
 	checkAuthorized("gke", g.AuthorizedNetworks, 100, p, false)
 	g.checkPools(s, p)
@@ -66,9 +66,8 @@ func (g *GKE) Zones() int {
 	return cmp.Or(len(g.NodeZones), regionZones)
 }
 
-// checkPlace checks the location of the cluster. For a region it adds a note that the nodes are
-// spread over its zones.
-func (g *GKE) checkPlace(s *Settings, p *Problems) {
+// checkPlace checks the location of the cluster.
+func (g *GKE) checkPlace(p *Problems) {
 	r, zone := Region(g.Location)
 	p.Check(g.Location != "", "gke.location", "missing: a zone, as us-central1-c, or a region")
 	p.Check(g.Location == "" || isGoogleRegion.MatchString(r), "gke.location",
@@ -81,10 +80,15 @@ func (g *GKE) checkPlace(s *Settings, p *Problems) {
 		p.Check(ok && in == r, path, "%s: expected a zone of %s", z, r)
 		p.Check(!slices.Contains(g.NodeZones[:i], z), path, "%s occurs twice", z)
 	}
-	if !zone && r != "" {
-		s.note("gke.location: %s is a region: nodes are spread over its zones, %d to %d of them in "+
-			"all; a disk or card is in the zone of its node", r, g.nodes(min0), g.nodes(max0))
+}
+
+// NodeNotes returns lines for the user about the nodes of the settings, before there are any.
+func (g *GKE) NodeNotes() []string {
+	if _, zone := Region(g.Location); zone {
+		return nil
 	}
+	return []string{fmt.Sprintf("gke.location: %s is a region: nodes are spread over its zones, %d to %d of them in "+
+		"all; a disk or card is in the zone of its node", g.Location, g.nodes(min0), g.nodes(max0))}
 }
 
 func min0(p PoolOfGKE) int { return p.MinNodes }
