@@ -332,17 +332,17 @@ func (e Estimate) Most() float64 { return e.sum(func(r Row) float64 { return r.M
 
 // figure returns a sum and the nodes that it lacks: "1.42 $/h and 2 nodes of pool b".
 func (e Estimate) figure(sum float64, count func(Row) float64) string {
-	text := fmt.Sprintf("%.2f $/h", sum)
+	parts := []string{fmt.Sprintf("%.2f $/h", sum)}
 	for _, r := range e.Unpriced {
-		if n := count(r); n > 0 {
-			what, _, _ := strings.Cut(r.Name, ",")
-			if n > 1 {
-				what = strings.Replace(what, "node", "nodes", 1)
-			}
-			text += fmt.Sprintf(" and %g %s", n, what)
+		what, _, _ := strings.Cut(r.Name, ",")
+		switch n := count(r); {
+		case n == 1:
+			parts = append(parts, "1 "+what)
+		case n > 1:
+			parts = append(parts, fmt.Sprintf("%g %s", n, strings.Replace(what, "node", "nodes", 1)))
 		}
 	}
-	return text
+	return strings.Join(parts, " and ")
 }
 
 // most returns [Estimate.Most] with the nodes that it lacks.
