@@ -182,17 +182,18 @@ func (e *Estimate) amazon(s *settings.Settings) {
 	e.add("control plane", amazonControl, 1, 1, 1)
 	for _, g := range s.EKS.Groups() {
 		n := float64(g.DesiredNodes)
-		e.nodes(s, "group", g, n, n)
+		e.nodes(s, "group", g, g.InstanceTypes[0], n, n)
 	}
 	pods := onPools(s)
 	for _, g := range s.EKS.NodePools() {
-		need := nodesFor(pods[g.Name], settings.AmazonCPUs(g.InstanceTypes[0]), g.GPUs)
+		first := firstFor(pods[g.Name], g)
+		need := nodesFor(pods[g.Name], settings.AmazonCPUs(first), g.GPUs)
 		idle := 0
 		if g.Name == settings.CorePool && s.EKS.Nodes == settings.NodesAuto && s.Platform.Queue != nil &&
 			s.Platform.Queue.Install {
 			idle = 1 // Kueue's
 		}
-		e.nodes(s, "pool", g, float64(idle), float64(min(max(need, idle), g.MaxNodes)))
+		e.nodes(s, "pool", g, first, float64(idle), float64(min(max(need, idle), g.MaxNodes)))
 	}
 	if s.EKS.VPC.ID == "" {
 		n := 1.0
@@ -203,10 +204,19 @@ func (e *Estimate) amazon(s *settings.Settings) {
 	}
 }
 
-// nodes adds the nodes of a group or pool of Amazon.
-func (e *Estimate) nodes(s *settings.Settings, kind string, g settings.NamedGroup, idle, now float64) {
-	// on-demand nodes are of the first type that there is, and spot nodes of any
-	types, each, ok := g.InstanceTypes[:1], 0.0, true
+// firstFor returns the first instance type of a pool that has room for each of some pods.
+func firstFor(pods []group, g settings.NamedGroup) string {
+	for _, t := range g.InstanceTypes {
+		if fits(pods, settings.AmazonCPUs(t), g.GPUs) {
+			return t
+		}
+	}
+	return g.InstanceTypes[0]
+}
+
+// nodes adds the nodes of a group or pool of Amazon, of the type of its nodes on demand.
+func (e *Estimate) nodes(s *settings.Settings, kind string, g settings.NamedGroup, of string, idle, now float64) {
+	types, each, ok := []string{of}, 0.0, true // spot nodes are of any type
 	if g.Spot {
 		types = g.InstanceTypes
 	}
@@ -355,8 +365,12 @@ func (e Estimate) Over(budget int) string {
 	month := e.Most() * hours
 	switch {
 	case month > float64(budget):
-		return fmt.Sprintf("the stack may cost up to %.0f $ a month (costMost, %s, for %d hours), and "+
-			"budget.monthly is %d", month, e.most(), hours, budget) + stops
+		upTo := "up to"
+		if len(e.Unpriced) > 0 {
+			upTo = "more than"
+		}
+		return fmt.Sprintf("the stack may cost %s %.0f $ a month (costMost, %s, for %d hours), and "+
+			"budget.monthly is %d", upTo, month, e.most(), hours, budget) + stops
 	case len(e.Unpriced) > 0:
 		return fmt.Sprintf("the stack may cost more than budget.monthly, %d: it costs at most %s, whose price is "+
 			"not known and which costMost lacks", budget, e.most()) + stops

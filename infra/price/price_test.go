@@ -305,7 +305,8 @@ func TestUnpriced(t *testing.T) {
 		}
 		for _, budget := range []int{1, 1e9} {
 			over := test.e.Over(budget)
-			if !strings.Contains(over, test.most) || !strings.Contains(over, "budget.monthly") {
+			named := strings.Contains(over, test.most) && strings.Contains(over, "budget.monthly")
+			if !named || strings.Contains(over, "up to") {
 				t.Errorf("%s: with %d: %s", name, budget, over)
 			}
 		}
@@ -343,6 +344,10 @@ func TestOfPools(t *testing.T) {
 		"twenty workers": {func(_, config map[string]any) {
 			config["elasticdl:job"].(map[string]any)["numWorkers"] = 20
 		}, 0.15, 0.15 + 8*auto, 0.15 + 10*auto},
+		"pods that fit the second type": {func(eks, config map[string]any) {
+			eks["pools"].([]any)[0].(map[string]any)["instanceTypes"] = []any{"m6i.large", "m6i.xlarge"}
+			config["elasticdl:job"].(map[string]any)["worker"] = map[string]any{"request": map[string]any{"cpu": 3}}
+		}, 0.15, 0.15 + auto + 2*(auto+node*fee), 0.15 + 3*auto + 7*(auto+node*fee)},
 		"karpenter": {func(eks, _ map[string]any) {
 			eks["nodes"] = "karpenter"
 			eks["systemGroup"] = map[string]any{"instanceTypes": []any{"m6i.large"}, "minNodes": 1, "desiredNodes": 1,
