@@ -175,8 +175,9 @@ type parts struct {
 	foundRegistry pulumi.String
 	ready         []pulumi.Resource
 	// the role of the nodes, and the attachments of its policies, if the stack makes it
-	nodeRole nodeRole
-	attached []pulumi.Resource
+	nodeRole   nodeRole
+	attached   []pulumi.Resource
+	quotaNotes pulumi.ResourceOption
 	// what makes nodes for pods that wait
 	charts []infra.Chart
 	makers []infra.Object
