@@ -114,7 +114,7 @@ func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
 		return nil, err
 	}
 	for _, step := range []func() error{
-		p.addNetwork, p.addCluster, p.addAccess, p.addFiles, p.addData, p.addNodes, p.addCode, p.addRegistry,
+		p.addNetwork, p.addData, p.addCluster, p.addAccess, p.addFiles, p.addNodes, p.addCode, p.addRegistry,
 		p.addBudget,
 	} {
 		if err := step(); err != nil {

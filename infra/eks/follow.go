@@ -130,6 +130,14 @@ func (p *parts) nodeTags(g settings.NamedGroup) map[string]string {
 	return tags
 }
 
+// NodePools returns the pools of valid settings, with a kind of class of nodes.
+func NodePools(e *settings.EKS, kind karpenter.Kind) (all []karpenter.Pool) {
+	for _, g := range e.NodePools() {
+		all = append(all, poolOf(g, e.Nodes, kind))
+	}
+	return all
+}
+
 // poolOf returns a pool of valid settings.
 func poolOf(g settings.NamedGroup, nodes string, kind karpenter.Kind) karpenter.Pool {
 	idle, _ := time.ParseDuration(g.IdleAfter) // settings have checked it
