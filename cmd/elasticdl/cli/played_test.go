@@ -88,6 +88,9 @@ var played = []play{
 	{page: "docs/your-code-on-the-cluster.md", section: "Your own image", by: "test/e2e TestProgramAsItStands"},
 	{page: "docs/your-code-on-the-cluster.md", section: "A URL", by: "test/e2e TestProgramCode"},
 	{page: "docs/infrastructure/", by: "stacks TestPages, stacks TestPageOfAccounts"},
+	{page: "docs/infrastructure/", begins: "gcloud storage buckets create gs://PROJECT-pulumi ",
+		by: "stacks TestStateInABucket"},
+	{page: "docs/infrastructure/", begins: "aws s3api create-bucket --bucket BUCKET ", by: "stacks TestStateInABucket"},
 
 	{page: "docs/stuck.md", by: "test/hang TestHangs, test/hang TestHangTimeout"},
 
