@@ -105,7 +105,7 @@ func program(w world) pulumi.RunFunc {
 // run registers the whole stack. It reports the problems of the settings before it requests any
 // resource.
 func (w world) run(ctx *pulumi.Context) error {
-	s, err := infra.Load(ctx, w.now(), settings.Programs(w.find), platform.Check, policy.Known)
+	s, err := load(ctx, w.now(), settings.Programs(w.find), platform.Check, policy.Known)
 	if err != nil {
 		if w.refuse != nil {
 			return w.refuse(ctx, err)

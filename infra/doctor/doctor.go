@@ -76,6 +76,13 @@ func (e *examination) say(state State, name, cure, format string, args ...any) {
 	e.all = append(e.all, Finding{state, name, fmt.Sprintf(format, args...), cure})
 }
 
+// unasked reports questions that could not be asked.
+func (e *examination) unasked(why string, names ...string) {
+	for _, name := range names {
+		e.say(Unknown, name, "", "not asked: %s", why)
+	}
+}
+
 // has reports whether a program is installed.
 func (e *examination) has(program string) bool {
 	_, err := e.Find(program)

@@ -114,7 +114,7 @@ func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
 		return nil, err
 	}
 	for _, step := range []func() error{
-		p.addNetwork, p.addCluster, p.addAccess, p.addFiles, p.addData, p.addNodes, p.addCode, p.addRegistry,
+		p.addNetwork, p.addData, p.addCluster, p.addAccess, p.addFiles, p.addNodes, p.addCode, p.addRegistry,
 		p.addBudget,
 	} {
 		if err := step(); err != nil {
@@ -175,8 +175,9 @@ type parts struct {
 	foundRegistry pulumi.String
 	ready         []pulumi.Resource
 	// the role of the nodes, and the attachments of its policies, if the stack makes it
-	nodeRole nodeRole
-	attached []pulumi.Resource
+	nodeRole   nodeRole
+	attached   []pulumi.Resource
+	quotaNotes pulumi.ResourceOption
 	// what makes nodes for pods that wait
 	charts []infra.Chart
 	makers []infra.Object

@@ -23,7 +23,13 @@ import (
 // stack returns the settings of a shipped stack, with what its user adds.
 func stack(t *testing.T, name string, change func(config map[string]any)) *settings.Settings {
 	t.Helper()
-	text, err := os.ReadFile("../../stacks/Pulumi." + name + ".yaml")
+	return settingsOf(t, "../../stacks/Pulumi."+name+".yaml", change)
+}
+
+// settingsOf returns the settings of a stack's file, with what its user adds.
+func settingsOf(t *testing.T, path string, change func(config map[string]any)) *settings.Settings {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +40,8 @@ func stack(t *testing.T, name string, change func(config map[string]any)) *setti
 		t.Fatal(err)
 	}
 	networks := []any{map[string]any{"cidr": "203.0.113.7/32"}}
-	switch section, _ := file.Config["elasticdl:"+name].(map[string]any); name {
+	cloud := file.Config["elasticdl:cloud"].(string)
+	switch section, _ := file.Config["elasticdl:"+cloud].(map[string]any); cloud {
 	case "gke":
 		file.Config["gcp:project"], section["authorizedNetworks"] = "my-project", networks
 	case "eks":
@@ -52,6 +59,7 @@ func stack(t *testing.T, name string, change func(config map[string]any)) *setti
 	if err != nil {
 		t.Fatal(err)
 	}
+	name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "Pulumi."), ".yaml")
 	in := settings.Input{Project: "elasticdl", Stack: name, Root: "../..", Arch: "amd64",
 		Now: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC), Config: config,
 		Stat: func(path string) (bool, error) {
@@ -101,7 +109,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// The files of the stacks name the price of an hour.
+// The files of the stacks, and the overview of their pages, name the price of an hour.
 func TestFileSaysPrice(t *testing.T) {
 	gke, eks := Of(stack(t, "gke", nil)), Of(stack(t, "eks", nil))
 	for name, want := range map[string]string{"eks": fmt.Sprintf("$%.2f an hour, and $%.2f when no job runs",
@@ -111,6 +119,12 @@ func TestFileSaysPrice(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("stacks/Pulumi.%s.yaml does not say %s: %v", name, want, err)
 		}
+	}
+	row := fmt.Sprintf("| ≈ %.2f with a job, %.2f without | ≈ %.2f with a job, %.2f without |", gke.Now(), gke.Idle(),
+		eks.Now(), eks.Idle())
+	text, err := os.ReadFile("../../docs/infrastructure/README.md")
+	if err != nil || !strings.Contains(string(text), row) {
+		t.Errorf("docs/infrastructure/README.md does not say %s: %v", row, err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -315,9 +316,16 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
+// Addresses differ, and no connection of another program gets one, so that a component can end and
+// start again.
 func TestFreeAddresses(t *testing.T) {
 	addresses, err := freeAddresses(3)
 	if err != nil || len(addresses) != 3 || addresses[0] == addresses[1] || addresses[1] == addresses[2] {
 		t.Errorf("%v, %v", addresses, err)
+	}
+	for _, address := range addresses {
+		if _, port, err := net.SplitHostPort(address); err != nil || len(port) > 5 || port >= "32768" || port < "10000" {
+			t.Errorf("%s, %v", address, err)
+		}
 	}
 }
