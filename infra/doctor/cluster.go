@@ -40,6 +40,12 @@ func (e *examination) cluster(s *settings.Settings) {
 	}
 	e.say(OK, "cluster", "", "%s answers", of)
 	in := "--namespace=" + s.Platform.Namespace
+	e.clusterRights(s, ask, in)
+	e.storage(s, ask, in)
+}
+
+// clusterRights asks whether the user may create what the stack makes.
+func (e *examination) clusterRights(s *settings.Settings, ask func(...string) (string, error), in string) {
 	create := append([]string(nil), kinds...)
 	if !s.Platform.ShareNamespace {
 		create = append(create, "namespaces")
@@ -73,7 +79,6 @@ func (e *examination) cluster(s *settings.Settings) {
 	case known:
 		e.say(OK, "rights", "", "you may create all that the stack makes in %s", s.Platform.Namespace)
 	}
-	e.storage(s, ask, in)
 }
 
 // nameOf returns the name of the question about a volume.

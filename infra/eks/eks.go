@@ -10,6 +10,8 @@
 // the pods on them, end while their files are still mounted; the network plugin and the network's
 // way out outlast the nodes.
 //
+// In Auto Mode the bucket comes before the control plane, with which the nodes end.
+//
 // With eks.nodes: groups no autoscaler runs: a group starts with desiredNodes, and later has the
 // number that `aws eks update-nodegroup-config` sets. With auto, Amazon makes nodes for pods that
 // wait, and there are no groups and no addons but the EFS driver. With karpenter, Karpenter does

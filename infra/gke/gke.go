@@ -184,14 +184,15 @@ func (p *parts) expectProject() error {
 		return nil
 	}
 	var is struct {
-		ID string `pulumi:"projectId"`
+		Project string `pulumi:"project"`
 	}
-	if err := p.invoke("gcp:organizations/getProject:getProject", map[string]any{}, &is); err != nil {
+	err := p.invoke("gcp:organizations/getClientConfig:getClientConfig", map[string]any{}, &is)
+	if err != nil {
 		return fmt.Errorf("look up the project of the provider of %s: %w", p.s.Project, err)
 	}
-	if is.ID != p.g.Project {
+	if is.Project != p.g.Project {
 		return fmt.Errorf("%s: GKE.Project is %s, and the provider's %s: give that, or pulumi.Provider(one of %[2]s)",
-			p.s.Project, p.g.Project, is.ID)
+			p.s.Project, p.g.Project, is.Project)
 	}
 	return nil
 }

@@ -223,21 +223,32 @@ func (s *Settings) checkLabels(p *Problems) {
 	}
 }
 
-// ownDomains and ownKeys have the domains and keys of labels and taints that clusters and stacks
-// set on nodes themselves.
+// reserved has the domains and keys of labels, or of taints, that clusters and stacks set on nodes
+// themselves.
+type reserved struct {
+	kind    string
+	domains []string
+	// on nodes with GPUs
+	gpu string
+	// on others
+	keys []string
+}
+
 var (
-	ownDomains = []string{"kubernetes.io", "k8s.io", "cloud.google.com", "eks.amazonaws.com", "karpenter.sh",
-		"karpenter.k8s.aws", "elasticdl.org"}
-	ownKeys = []string{gpu, "nvidia.com/gpu.present"}
+	reservedLabels = reserved{kind: "labels", domains: []string{"kubernetes.io", "k8s.io", "cloud.google.com",
+		"eks.amazonaws.com", "karpenter.sh", "karpenter.k8s.aws", "elasticdl.org"}, gpu: "nvidia.com/gpu.present"}
+	reservedTaints = reserved{kind: "taints", domains: []string{"node.kubernetes.io", "karpenter.sh", "elasticdl.org"},
+		gpu: gpu, keys: []string{"kubernetes.io/arch", "cloud.google.com/compute-class"}}
 )
 
-// checkOwn refuses the key of a label or taint that the cluster or the stack sets itself.
-func checkOwn(at, kind, key string, p *Problems) {
+// check refuses a key that the cluster or the stack sets itself.
+func (r reserved) check(at, key string, p *Problems) {
 	domain, _, _ := strings.Cut(key, "/")
-	p.Check(!slices.ContainsFunc(ownDomains, func(d string) bool {
+	p.Check(!slices.ContainsFunc(r.domains, func(d string) bool {
 		return domain == d && domain != key || strings.HasSuffix(domain, "."+d)
-	}), at, "%s of %s are the cluster's own", kind, domain)
-	p.Check(!slices.Contains(ownKeys, key), at, "%s: the stack sets it on nodes with GPUs: remove it", key)
+	}), at, "%s of %s are the cluster's own", r.kind, domain)
+	p.Check(!slices.Contains(r.keys, key), at, "%s: the cluster sets it on nodes: remove it", key)
+	p.Check(key != r.gpu, at, "%s: the stack sets it on nodes with GPUs: remove it", key)
 }
 
 // checkNodeLabels checks Kubernetes labels on nodes.
@@ -245,7 +256,7 @@ func checkNodeLabels(path string, labels map[string]string, p *Problems) {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		at, value := Join(path, key), labels[key]
 		p.Check(valid(validation.IsQualifiedName(key)), at, "expected the key of a label, as pool or example.com/pool")
-		checkOwn(at, "labels", key, p)
+		reservedLabels.check(at, key, p)
 		p.Check(valid(validation.IsValidLabelValue(value)), at,
 			"%s: expected at most 63 letters, digits, '-', '_' and '.'", value)
 	}

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -92,27 +91,27 @@ func (s *Settings) podsOn(j *job.Job) (all []podsOf) {
 		asks := demand.Requests(spec)
 		cards := asks[gpu]
 		of := podsOf{Role: r, asks: asks, cpus: asks.Cpu().AsApproximateFloat64(), gpus: cards.AsApproximateFloat64()}
-		of.on = s.poolsFor(r.Name, of.gpus > 0, tolerant(spec.Tolerations))
+		of.on = s.poolsFor(r.Name, of.gpus > 0, spec.Tolerations)
 		all = append(all, of)
 	}
 	return all
 }
 
-// tolerant reports whether pods tolerate taints besides those that all pods of jobs do.
-func tolerant(all []core.Toleration) bool {
-	return slices.ContainsFunc(all, func(t core.Toleration) bool {
-		return t.Key != gpu && !strings.HasPrefix(t.Key, "node.kubernetes.io/")
-	})
-}
-
-// poolsFor returns the pools whose nodes the pods of a role may be on, with GPUs or without.
-func (s *Settings) poolsFor(role string, cards, tolerant bool) (on []pool) {
+// poolsFor returns the pools whose nodes the pods of a role may be on: with GPUs, or without, and
+// also such ones whose taints the pods tolerate.
+func (s *Settings) poolsFor(role string, cards bool, all []core.Toleration) (on []pool) {
 	own := ""
 	if role == "worker" {
 		own = s.WorkersOn()
 	}
+	// a toleration without a key is one of all taints
+	ofGPUs := slices.ContainsFunc(all, func(t core.Toleration) bool { return t.Key == gpu || t.Key == "" })
+	ofOthers := slices.ContainsFunc(all, func(t core.Toleration) bool {
+		return t.Key != gpu && !strings.HasPrefix(t.Key, "node.kubernetes.io/")
+	})
 	for _, of := range s.allPools() {
-		if own != "" && of.name == own || own == "" && of.gpus > 0 == cards && (cards || tolerant || !of.workers) {
+		may := of.gpus > 0 == cards && (cards || ofOthers || !of.workers) || of.gpus > 0 && ofGPUs
+		if own != "" && of.name == own || own == "" && may {
 			on = append(on, of)
 		}
 	}
@@ -154,8 +153,9 @@ func (s *Settings) checkCPUs(of podsOf, p *Problems) {
 	}
 	p.Check(len(of.on) == 0, s.asking(of, core.ResourceCPU),
 		"%s: no node has room for it: %s of %s, the largest on which it may be, has %d CPUs, of which pods may "+
-			"request %.3g: request less, or give a larger machine", of.asks.Cpu(), most.machine, most.path, most.cpus,
-		cpusForPods(most.cpus))
+			"request %s: request less, give a larger machine, choose another pool by job.worker.pool, or, if they are for "+
+			"nodes that the stack does not make, job.nodeSelector", of.asks.Cpu(), most.machine, most.path, most.cpus,
+		resource.NewMilliQuantity(int64(1000*cpusForPods(most.cpus)+1e-6), resource.DecimalSI))
 }
 
 // checkCards refuses pods with more GPUs than the nodes of any pool that they may be on have.
@@ -192,7 +192,7 @@ func (s *Settings) asking(of podsOf, name core.ResourceName) string {
 // the job trains.
 func (s *Settings) noteNodes(on []pool, all []podsOf) {
 	var paths, pods []string
-	nodes, share := 0, 0.0
+	nodes, share, workers := 0, 0.0, false
 	for _, of := range on {
 		nodes += of.nodes
 		if path := of.path + ".maxNodes"; !slices.Contains(paths, path) {
@@ -202,28 +202,23 @@ func (s *Settings) noteNodes(on []pool, all []podsOf) {
 	for _, of := range all {
 		room := 0.0
 		for _, at := range of.on {
-			room += float64(at.nodes) * Room(of.cpus, of.gpus, at.cpus, at.gpus)
+			if at.nodes > 0 {
+				room += float64(at.nodes) * Room(of.cpus, of.gpus, at.cpus, at.gpus)
+			}
 		}
 		if room > 0 { // others are refused
 			share += float64(demand.AtLeast(of.Role)) / room
 		}
-		pods = append(pods, count(demand.AtLeast(of.Role), of.Name))
+		pods = append(pods, demand.Words(of.Name, demand.AtLeast(of.Role)))
+		workers = workers || of.Name == "worker"
+	}
+	cure := ""
+	if workers {
+		cure = ", or fewer job.minWorkers"
 	}
 	// a hundredth for rounding
 	if share > 1.01 {
-		s.note("%s: %d: the job needs about %.0f nodes of that before it trains, for %s: expected more, or a job that "+
-			"begins with fewer pods: see job.minWorkers", strings.Join(paths, " and "), nodes,
-			math.Ceil(share*float64(nodes)), strings.Join(pods, ", "))
+		s.note("%s: %d nodes in all, and the job needs about %.0f before it trains, for %s: expected more%s",
+			strings.Join(paths, " and "), nodes, math.Ceil(share*float64(nodes)), strings.Join(pods, ", "), cure)
 	}
-}
-
-// count returns a number of pods of a role: "1 master", "20 workers".
-func count(n int, role string) string {
-	if role == "ps" {
-		role = "parameter server"
-	}
-	if n != 1 {
-		role += "s"
-	}
-	return fmt.Sprintf("%d %s", n, role)
 }

@@ -17,18 +17,20 @@ func TestFit(t *testing.T) {
 		note        string
 	}{
 		{"all on one node", "eks", autoWith("eks.pools", small, "job.numWorkers", "20", "job.minWorkers", "20"),
-			"elasticdl:eks.pools[0].maxNodes: 1: the job needs about 7 nodes of that before it trains, for 20 workers"},
+			"elasticdl:eks.pools[0].maxNodes: 1 nodes in all, and the job needs about 7 before it trains, for 20 workers: " +
+				"expected more, or fewer job.minWorkers"},
 		{"three fit", "eks", autoWith("eks.pools", small, "job.numWorkers", "20", "job.minWorkers", "3"), ""},
 		{"one more does not", "eks", autoWith("eks.pools", small, "job.numWorkers", "20", "job.minWorkers", "4"),
-			"the job needs about 2 nodes"},
+			"the job needs about 2 before"},
 		{"groups", "eks", map[string]string{"job.numWorkers": "20", "job.minWorkers": "19"},
-			"elasticdl:eks.systemGroup.maxNodes and eks.workerGroup.maxNodes: 6: the job needs about 7 nodes of that " +
-				"before it trains, for 1 master, 19 workers"},
+			"elasticdl:eks.systemGroup.maxNodes and eks.workerGroup.maxNodes: 6 nodes in all, and the job needs " +
+				"about 7 before it trains, for 1 master, 19 workers"},
 		{"servers", "gke", map[string]string{"job.numPS": "200"},
-			"elasticdl:gke.systemPool.maxNodes and gke.workerPool.maxNodes: 5: the job needs about 22 nodes"},
+			"elasticdl:gke.systemPool.maxNodes and gke.workerPool.maxNodes: 5 nodes in all, and the job needs " +
+				"about 22 before"},
 		{"GPUs", "gke", merged(withGPUs, map[string]string{"job.worker.limit": "{nvidia.com/gpu: 1}",
 			"job.worker.request": "{cpu: 2}", "job.numWorkers": "9", "job.minWorkers": "9"}),
-			"elasticdl:gke.gpuPool.maxNodes: 2: the job needs about 9 nodes of that before it trains, for 9 workers"},
+			"elasticdl:gke.gpuPool.maxNodes: 2 nodes in all, and the job needs about 9 before it trains, for 9 worker"},
 		{"a fallback has as many again", "gke", map[string]string{"job.numWorkers": "8", "job.minWorkers": "8",
 			"job.worker.request.cpu": "2", "job.worker.pool": "cheap",
 			"gke.pools": "[{name: cheap, machineType: n2-standard-4, maxNodes: 4, spot: true, onDemand: true}]"}, ""},
@@ -45,6 +47,16 @@ func TestFit(t *testing.T) {
 		{"a taint that the job tolerates", "gke", map[string]string{"job.tolerations": "[{key: big, operator: Exists}]",
 			"gke.pools":          "[{name: big, machineType: n2-standard-32, maxNodes: 9, taints: [{key: big}]}]",
 			"job.worker.request": "{cpu: 12}", "job.worker.limit": ""}, ""},
+		{"the taint of GPUs, which the job tolerates", "gke", merged(withGPUs, map[string]string{
+			"job.tolerations": "[{key: nvidia.com/gpu, operator: Exists}]", "job.worker.limit": "",
+			"gke.gpuPool.machineType": "n1-standard-16", "job.worker.request": "{cpu: 12}"}), ""},
+		{"any taint", "gke", merged(withGPUs, map[string]string{"job.tolerations": "[{operator: Exists}]",
+			"gke.gpuPool.machineType": "n1-standard-16", "job.worker.request": "{cpu: 12}",
+			"job.worker.limit": ""}), ""},
+		{"as much as the error of more says", "gke", map[string]string{"job.worker.request": "{cpu: 7910m}",
+			"job.worker.limit": ""}, ""},
+		{"a taint of Google's that users set", "gke", map[string]string{"gke.pools": "[{name: cheap, machineType: " +
+			"n2-standard-4, maxNodes: 4, spot: true, taints: [{key: cloud.google.com/gke-spot, value: 'true'}]}]"}, ""},
 		{"another cluster", "existing", map[string]string{"job.worker.request.cpu": "500", "job.worker.limit": ""}, ""},
 	} {
 		config := stack(t, test.cloud)

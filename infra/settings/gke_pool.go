@@ -51,9 +51,9 @@ func (o PoolOfGKE) Fallback() *GKEPool {
 	if !o.OnDemand {
 		return nil
 	}
-	dear := *o.GKEPool
-	dear.Spot, dear.MinNodes = false, 0
-	return &dear
+	onDemand := *o.GKEPool
+	onDemand.Spot, onDemand.MinNodes = false, 0
+	return &onDemand
 }
 
 // Arm reports whether the nodes have Arm processors.

@@ -40,8 +40,8 @@ func (g *GKE) Quotas() []CloudQuota {
 	var all cloudQuotas
 	for _, pool := range g.AllPools() {
 		all.addGoogle(g, pool.Path, pool.GKEPool)
-		if dear := pool.Fallback(); dear != nil {
-			all.addGoogle(g, pool.Path, dear)
+		if onDemand := pool.Fallback(); onDemand != nil {
+			all.addGoogle(g, pool.Path, onDemand)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b CloudQuota) int {

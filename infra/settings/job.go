@@ -48,8 +48,10 @@ func (s *Settings) checkJob(p *Problems) {
 	if slices.Contains(clouds, s.Cloud) {
 		s.checkClaims(p)
 		s.checkDevices(p)
-		s.checkWorkerPool(p)
-		s.checkFit(&is, p)
+		if s.WorkerPool != PoolUnknown {
+			s.checkWorkerPool(p)
+			s.checkFit(&is, p)
+		}
 	}
 }
 

@@ -184,7 +184,7 @@ func checkTaints(path string, all []Taint, p *Problems) {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		p.Check(valid(validation.IsQualifiedName(t.Key)), at+".key",
 			"%s: expected the key of a taint, as team or example.com/team", orMissing(t.Key))
-		checkOwn(at+".key", "taints", t.Key, p)
+		reservedTaints.check(at+".key", t.Key, p)
 		p.Check(valid(validation.IsValidLabelValue(t.Value)), at+".value",
 			"%s: expected at most 63 letters, digits, '-', '_' and '.'", t.Value)
 		p.oneOf(at+".effect", t.Effect, "NoSchedule", "PreferNoSchedule", "NoExecute")

@@ -114,7 +114,7 @@ var poolMistakes = []mistake{
 		at: "gke.pools[0].taints[0].key", want: "nvidia.com/gpu: the stack sets it on nodes with GPUs"},
 	{cloud: "gke", path: "gke.pools", value: with(gkePool, "spot: true, onDemand: true, "+
 		"taints: [{key: cloud.google.com/compute-class, value: cheap}]"), at: "gke.pools[0].taints[0].key",
-		want: "taints of cloud.google.com are the cluster's own"},
+		want: "cloud.google.com/compute-class: the cluster sets it on nodes: remove it"},
 	{cloud: "gke", path: "gke.pools", value: with(gkePool, "taints: [{key: node.kubernetes.io/unschedulable}]"),
 		at: "gke.pools[0].taints[0].key", want: "taints of node.kubernetes.io are the cluster's own"},
 	{cloud: "eks", path: "eks.pools", value: with(eksCards, "reservation: cr-0123456789abcdef0, capacityBlock: true"),
@@ -122,7 +122,7 @@ var poolMistakes = []mistake{
 	// A pod that no node has room for.
 	{cloud: "eks", path: "job.worker.request", value: "{cpu: 8, memory: 64Gi}", at: "job.worker.request.cpu",
 		want: "8: no node has room for it: m6i.large of eks.systemGroup, the largest on which it may be, has 2 CPUs, " +
-			"of which pods may request 1.93"},
+			"of which pods may request 1930m"},
 	{cloud: "eks", path: "job.master.request", value: "{cpu: 8}", at: "job.master.request.cpu", also: auto,
 		want: "8: no node has room for it"},
 	{cloud: "eks", path: "job.worker.limit", value: "{cpu: 2}", at: "job.worker.limit.cpu",
