@@ -38,7 +38,7 @@ func (s *Settings) check(in Input, p *Problems) {
 		s.Data.check(s, in, p)
 	}
 	if s.Job != nil {
-		s.checkJob(p)
+		s.checkJob(in, p)
 	}
 	s.checkLabels(p)
 	d, err := time.ParseDuration(s.Wait)

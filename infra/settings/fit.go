@@ -35,9 +35,9 @@ func cpusForPods(cpus int) float64 {
 	return (float64(cpus)*1000 - kept) / 1000
 }
 
-// Room returns about how many pods a node has room for, which request so many CPUs and GPUs each: 0
-// if the node is too small for one, infinity if nothing limits them. A number of the node that is 0
-// is not known, and limits nothing.
+// Room estimates how many pods fit on a node, by the CPUs and GPUs that each of them requests. It
+// returns 0 if the node is too small for one, and infinity if nothing limits them. A number of the
+// node that is 0 is not known, and limits nothing.
 func Room(cpus, gpus float64, nodeCPUs, nodeGPUs int) float64 {
 	room := math.Inf(1)
 	if cpus > 0 && nodeCPUs > 0 {

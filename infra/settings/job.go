@@ -16,7 +16,7 @@ import (
 const placeholder = "image.of.the.stack/is-not-built:yet"
 
 // checkJob checks the job, first alone and then against the other settings of the stack.
-func (s *Settings) checkJob(p *Problems) {
+func (s *Settings) checkJob(in Input, p *Problems) {
 	j := s.Job
 	if !slices.Contains(types, j.Type) {
 		return // reported by checkGiven
@@ -48,8 +48,8 @@ func (s *Settings) checkJob(p *Problems) {
 	if slices.Contains(clouds, s.Cloud) {
 		s.checkClaims(p)
 		s.checkDevices(p)
-		if s.WorkerPool != PoolUnknown {
-			s.checkWorkerPool(p)
+		s.checkWorkerPool(p)
+		if !in.poolUnknown {
 			s.checkFit(&is, p)
 		}
 	}

@@ -119,6 +119,8 @@ var poolMistakes = []mistake{
 		at: "gke.pools[0].taints[0].key", want: "taints of node.kubernetes.io are the cluster's own"},
 	{cloud: "eks", path: "eks.pools", value: with(eksCards, "reservation: cr-0123456789abcdef0, capacityBlock: true"),
 		also: groups, at: "eks.pools[0].zones", want: "0 zones: a capacity block is in one"},
+	{cloud: "eks", path: "job.worker.pool", value: "'*'", also: autoWith("eks.pools", "["+eksPool+"]"),
+		want: "*: expected a pool of the stack: core or cheap"},
 	// A pod that no node has room for.
 	{cloud: "eks", path: "job.worker.request", value: "{cpu: 8, memory: 64Gi}", at: "job.worker.request.cpu",
 		want: "8: no node has room for it: m6i.large of eks.systemGroup, the largest on which it may be, has 2 CPUs, " +

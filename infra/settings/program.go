@@ -24,7 +24,7 @@ func Cluster(in Input, of *Settings) (*Settings, error) {
 	return Parse(in)
 }
 
-// PoolUnknown stands for a pool of workers that is not known yet.
+// PoolUnknown stands for a pool of workers that is not known yet. It is the name of no pool.
 const PoolUnknown = "*"
 
 // Complete returns a job that a Go program describes, beginning with [job.Default], with the values
@@ -32,12 +32,16 @@ const PoolUnknown = "*"
 // settings. Its workers are on the pool of that name; "" = by what they request; [PoolUnknown] = it
 // is not known yet, and not whether they fit its nodes.
 func (s *Settings) Complete(j *job.Job, pool, arch string) (is *job.Job, notes []string, err error) {
+	unknown := pool == PoolUnknown
+	if unknown {
+		pool = ""
+	}
 	config, err := configOf(s.Project, s, &jobOn{j, pool})
 	if err != nil {
 		return nil, nil, err
 	}
 	of, err := Parse(Input{Project: s.Project, Stack: s.Stack, Base: s.Base, Root: s.Root, Now: s.Now, Arch: arch,
-		Config: config})
+		Config: config, poolUnknown: unknown})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -64,8 +68,6 @@ func configOf(project string, of *Settings, with *jobOn) (map[string]string, err
 		// the settings are complete: without classes there are none
 		classes := reflect.ValueOf(of.Platform.PriorityClasses)
 		tree["platform"].(map[string]any)["priorityClasses"] = written(classes, true)
-	}
-	if with != nil {
 		fields := differences(reflect.ValueOf(*with.Job), reflect.ValueOf(*job.DefaultOf(with.Type)))
 		fields["type"] = string(with.Type)
 		if with.pool != "" {
