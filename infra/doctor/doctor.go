@@ -139,7 +139,8 @@ const least = "3.184.0"
 
 func (e *examination) pulumi(stack string) {
 	if !e.has("pulumi") {
-		return // reported already
+		e.unasked("pulumi is missing", "state", "stack")
+		return
 	}
 	version, err := e.Run("pulumi", "version")
 	switch version = strings.TrimPrefix(strings.TrimSpace(version), "v"); {
@@ -155,6 +156,7 @@ func (e *examination) pulumi(stack string) {
 	if err != nil {
 		e.say(Missing, "state", "pulumi login --local, or with a bucket: docs/infrastructure/ci.md", "no login: %v",
 			err)
+		e.unasked("there is no login of Pulumi", "stack")
 		return
 	}
 	e.say(OK, "state", "", "logged in as %s", strings.TrimSpace(user))
