@@ -19,17 +19,25 @@ func TestExistingParts(t *testing.T) {
 		refused []string
 		bucket  string
 		none    []string
+		// what the preview says of parts that are there
+		warns []string
 	}{
 		"gke": {set: merge(inSubnet, inGKE("bucket", change{"name": provider.ExistingBucket}),
-			inGKE("filestore", change{"name": provider.ExistingInstance}), inGKE("registry", provider.ExistingImages)),
-			set404: merge(inSubnet, inGKE("subnet.name", "no-such-subnet"), inGKE("registry", "no-such-images"),
+			inGKE("filestore", change{"name": provider.ExistingInstance}), inGKE("registry", provider.ExistingImages),
+			inGKE("nodeAccount", provider.ExistingNodeAccount)),
+			set404: merge(inSubnet,
+				inGKE("nodeAccount", strings.Replace(provider.ExistingNodeAccount, "nodes", "nobody", 1)),
+				inGKE("subnet.name", "no-such-subnet"), inGKE("registry", "no-such-images"),
 				inGKE("bucket", change{"name": "no-such-bucket"}),
 				inGKE("filestore", change{"name": "no-such-files"})),
 			refused: []string{"elasticdl:gke.bucket.name: no-such-bucket: look it up: ", "(storage.buckets.get)",
-				"elasticdl:gke.registry: no-such-images: look it up: ",
+				"elasticdl:gke.registry: no-such-images: look it up: ", "(iam.serviceAccounts.get)",
 				"elasticdl:gke.subnet.name: no-such-subnet: look it up: ",
 				"elasticdl:gke.filestore.name: no-such-files: look it up: "},
 			bucket: "gs://" + provider.ExistingBucket,
+			warns: []string{"gke.nodeAccount: " + provider.ExistingNodeAccount + ": project " + provider.GoogleProject +
+				" does not give it roles/autoscaling.metricsWriter, ", "gke.nodeAccount: it has to be able to read " +
+				"gke.registry"},
 			none: []string{"gcp:storage/bucket:Bucket ", "gcp:compute/", "gcp:filestore/",
 				"gcp:artifactregistry/repository:Repository "}},
 		"eks": {set: merge(elsewhere.set, inEKS("bucket", change{"name": provider.ExistingBucket}),
@@ -59,6 +67,16 @@ func TestExistingParts(t *testing.T) {
 				}
 			}
 			e.setAll(test.set)
+			if is, err := e.stack.Preview(t.Context()); err != nil {
+				t.Error(err)
+			} else {
+				_, text, _ := strings.Cut(is.StdOut, "Diagnostics:")
+				for _, want := range test.warns {
+					if strings.Count(text, want) != 1 {
+						t.Errorf("the preview says not once %s:\n%s", want, text)
+					}
+				}
+			}
 			e.up()
 			for _, r := range e.resources() {
 				of := string(r.Type) + " " + r.URN.Name()

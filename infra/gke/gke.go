@@ -27,7 +27,6 @@ import (
 	"slices"
 
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp"
-	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/serviceaccount"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
@@ -115,7 +114,7 @@ func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
 	if p.warns, err = p.warnOfDrains(); err != nil {
 		return nil, err
 	}
-	notes := slices.Concat(s.GKE.QuotaNotes(), s.GKE.NodeNotes())
+	notes := slices.Concat(s.GKE.QuotaNotes(), s.GKE.NodeNotes(), p.notes)
 	if p.quotas, err = infra.WarnBeforeCreate(ctx, p.Hook("quotas of the project"), notes); err != nil {
 		return nil, err
 	}
@@ -141,11 +140,13 @@ type parts struct {
 	args *ClusterArgs
 	// options of look-ups
 	invokes []pulumi.InvokeOption
+	// what look-ups have found that may be wrong, for those who create nodes
+	notes []string
 
 	services []pulumi.Resource
 	net      *network
 	found    foundFiles
-	nodes    *serviceaccount.Account
+	nodes    nodeAccount
 	// what nodes need: a route to the internet, roles, images
 	beneath  []pulumi.Resource
 	registry pulumi.StringOutput

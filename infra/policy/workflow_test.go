@@ -379,7 +379,8 @@ func TestWorkflowPreviewOfGoogle(t *testing.T) {
 	rights := map[string]string{"getProject": "", "getInstance": "", "getClientConfig": "",
 		"getRepository":   "roles/artifactregistry.reader",
 		"getKMSCryptoKey": "roles/cloudkms.viewer",
-		"getBucket":       "roles/storage.legacyBucketReader", "getSubnetwork": "roles/compute.networkUser"}
+		"getAccount":      "", "getIamPolicy": "roles/iam.securityReviewer",
+		"getBucket": "roles/storage.legacyBucketReader", "getSubnetwork": "roles/compute.networkUser"}
 	files, err := filepath.Glob("../gke/*.go")
 	if err != nil {
 		t.Fatal(err)

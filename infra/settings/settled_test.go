@@ -241,6 +241,9 @@ func TestNodeNotes(t *testing.T) {
 	}{
 		{"gke", inRegion, "gke.location: us-central1 is a region: nodes are spread over its zones, 1 to 6 of them"},
 		{"gke", nil, ""},
+		{"gke", map[string]string{"gke.nodeAccount": "nodes-of-all@my-project.iam.gserviceaccount.com"}, ""},
+		{"gke", map[string]string{"gke.nodeAccount": "nodes-of-all@my-project.iam.gserviceaccount.com",
+			"gke.registry": "team"}, "gke.nodeAccount: it has to be able to read gke.registry"},
 		{"eks", auto, "eks.nodes: auto: Amazon replaces each node of Auto Mode within 21 days"},
 		{"eks", map[string]string{"eks.nodes": "karpenter", "eks.workerGroup": ""}, ""},
 		{"eks", groups, ""},

@@ -25,6 +25,8 @@ func googleFunctions() map[string]func(Props) (Props, error) {
 		"gcp:compute/getSubnetwork:getSubnetwork":          getSubnetwork,
 		"gcp:artifactregistry/getRepository:getRepository": getArtifacts,
 		"gcp:filestore/getInstance:getInstance":            getFilestore,
+		"gcp:serviceaccount/getAccount:getAccount":         getAccount,
+		"gcp:projects/getIamPolicy:getIamPolicy":           getGooglePolicy,
 	}
 }
 
