@@ -162,6 +162,9 @@ func (world) cost(ctx *pulumi.Context, s *settings.Settings) error {
 	ctx.Export("costIdle", pulumi.Float64(e.Idle()))
 	ctx.Export("costNow", pulumi.Float64(e.Now()))
 	ctx.Export("costMost", pulumi.Float64(e.Most()))
+	if lack := e.Lacks(); len(lack) > 0 {
+		ctx.Export("costLacks", pulumi.ToStringArray(lack))
+	}
 	if s.Budget != nil {
 		if over := e.Over(s.Budget.Monthly); over != "" {
 			if err := ctx.Log.Warn(s.Project+":budget.monthly: "+over, nil); err != nil {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -21,6 +22,8 @@ func TestExistingParts(t *testing.T) {
 		none    []string
 		// what the preview says of parts that are there
 		warns []string
+		// of what the costs are not known
+		lacks string
 	}{
 		"gke": {set: merge(inSubnet, inGKE("bucket", change{"name": provider.ExistingBucket}),
 			inGKE("filestore", change{"name": provider.ExistingInstance}), inGKE("registry", provider.ExistingImages),
@@ -38,6 +41,7 @@ func TestExistingParts(t *testing.T) {
 			warns: []string{"gke.nodeAccount: " + provider.ExistingNodeAccount + ": project " + provider.GoogleProject +
 				" does not give it roles/autoscaling.metricsWriter, ", "gke.nodeAccount: it has to be able to read " +
 				"gke.registry"},
+			lacks: "[bucket, by use Filestore " + provider.ExistingInstance + "]",
 			none: []string{"gcp:storage/bucket:Bucket ", "gcp:compute/", "gcp:filestore/",
 				"gcp:artifactregistry/repository:Repository "}},
 		"eks": {set: merge(elsewhere.set, inEKS("bucket", change{"name": provider.ExistingBucket}),
@@ -52,7 +56,7 @@ func TestExistingParts(t *testing.T) {
 				"aws ecr create-repository --region us-west-2 --repository-name no-such-team/test-mnist",
 				"elasticdl:eks.nodeRole: arn:aws:iam::123456789012:role/no-such-role: look it up: ",
 				"elasticdl:eks.efs.id: fs-0a1b2c3d: look it up: "},
-			bucket: "s3://" + provider.ExistingBucket,
+			bucket: "s3://" + provider.ExistingBucket, lacks: "bucket, by use EFS, by use",
 			none: []string{"aws:s3/", "aws:efs/fileSystem:FileSystem ", "aws:efs/mountTarget:MountTarget ",
 				"aws:ecr/"}},
 	} {
@@ -88,6 +92,9 @@ func TestExistingParts(t *testing.T) {
 			}
 			if is := e.outputs()["bucket"]; is != test.bucket {
 				t.Errorf("the bucket is %v", is)
+			}
+			if lack := fmt.Sprint(e.outputs()["costLacks"]); !strings.Contains(lack, test.lacks) {
+				t.Errorf("the costs lack %s", lack)
 			}
 			if at := e.job().TrainingData; !strings.HasPrefix(at, test.bucket+"/mnist/train") {
 				t.Errorf("the job reads %s", at)

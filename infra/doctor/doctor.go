@@ -13,6 +13,7 @@ package doctor
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -180,6 +181,15 @@ func (e *examination) pulumi(stack string) {
 		e.say(Note, "passphrase", "export PULUMI_CONFIG_PASSPHRASE=…",
 			"none is set: Pulumi asks for it, unless the stack has a key of a cloud")
 	}
+}
+
+// mark begins a line with an error of a program: "ERROR: (gcloud.projects.describe) ".
+var mark = regexp.MustCompile(`^(?i:error: *)?(\(gcloud[-.a-z]*\) *)?`)
+
+// Cause returns the last line of a program's errors, without what marks it as one.
+func Cause(stderr string) string {
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	return mark.ReplaceAllString(strings.TrimSpace(lines[len(lines)-1]), "")
 }
 
 // older reports whether a version is older than another.

@@ -264,3 +264,18 @@ func TestLeastPulumi(t *testing.T) {
 		t.Errorf("Pulumi.yaml does not have %s: %v", want, err)
 	}
 }
+
+// The marks of programs at the beginning of their errors are left out.
+func TestCause(t *testing.T) {
+	for stderr, want := range map[string]string{
+		"": "",
+		"WARNING: old\nERROR: (gcloud.auth.print-access-token) No credentials.\n": "No credentials.",
+		"error: current-context is not set\n":                                     "current-context is not set",
+		"\nAn error occurred (ExpiredToken): x\n":                                 "An error occurred (ExpiredToken): x",
+		"errors: 3": "errors: 3",
+	} {
+		if got := Cause(stderr); got != want {
+			t.Errorf("%q: %q, want %q", stderr, got, want)
+		}
+	}
+}

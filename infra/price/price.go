@@ -355,6 +355,14 @@ func (e Estimate) figure(sum float64, count func(Row) float64) string {
 	return strings.Join(parts, " and ")
 }
 
+// Lacks returns the things without a known price, which no sum has.
+func (e Estimate) Lacks() (all []string) {
+	for _, r := range e.Unpriced {
+		all = append(all, r.Name)
+	}
+	return append(all, e.Unknown...)
+}
+
 // most returns [Estimate.Most] with the nodes that it lacks.
 func (e Estimate) most() string { return e.figure(e.Most(), func(r Row) float64 { return r.Most }) }
 

@@ -317,6 +317,10 @@ func TestUnpriced(t *testing.T) {
 		if !strings.Contains(text, test.want) || !strings.Contains(text, test.most+", without traffic") {
 			t.Errorf("%s: %s", name, text)
 		}
+		all := test.e.Lacks()
+		if len(all) != len(test.e.Unpriced)+len(test.e.Unknown) || all[0] != test.e.Unpriced[0].Name {
+			t.Errorf("%s: the sums lack %v, and say %q", name, test.e.Unpriced, all)
+		}
 		for _, budget := range []int{1, 1e9} {
 			over := test.e.Over(budget)
 			named := strings.Contains(over, test.most) && strings.Contains(over, "budget.monthly")

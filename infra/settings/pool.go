@@ -129,19 +129,9 @@ func (s *Settings) cardsAnywhere() bool {
 	return s.GKE != nil && s.GKE.GPUPool != nil || s.EKS != nil && !s.EKS.Follow() && s.EKS.GPUGroup != nil
 }
 
-// mostGPUs returns the path or name of the pool with the most GPUs per node, and their number. The
-// section is the one that a stack without GPUs may add.
-func (s *Settings) mostGPUs(section string) (path string, gpus int) {
-	path = section + ", and no pool with GPUs"
-	for _, of := range s.pools() {
-		if of.gpus <= gpus {
-			continue
-		}
-		if path, gpus = section, of.gpus; of.name != GPUPool {
-			path = "pool " + of.name
-		}
-	}
-	return path, gpus
+// hasGPUs reports whether any pool of the stack has GPUs.
+func (s *Settings) hasGPUs() bool {
+	return slices.ContainsFunc(s.pools(), func(of pool) bool { return of.gpus > 0 })
 }
 
 // AsksForGPUs reports whether the job's workers request GPUs.

@@ -41,6 +41,9 @@ const (
 	labelCapacity = "karpenter.sh/capacity-type"
 )
 
+// idleAfter is the time for which an empty node stays.
+const idleAfter = 30 * time.Second
+
 // onPools places the pods of a job on the pools of the test.
 const onPools = `--cluster_spec_json={
 	"master_pod_spec": {"nodeSelector": {"elasticdl.org/pool": "core"}},
@@ -88,9 +91,18 @@ func TestNodesFollow(t *testing.T) {
 	s.scale(job, fewWorkers)
 	s.whole(job, fewWorkers)
 	k.figure("%d workers are left after the scale-down", began, fewWorkers)
+	var stayed time.Duration
 	s.until("deletion of the empty nodes", 5*time.Minute, func() bool {
-		return len(k.nodes("workers")) <= fewWorkers && k.claims("workers") <= fewWorkers
+		n := k.claims("workers")
+		if n < manyWorkers && stayed == 0 {
+			stayed = time.Since(began)
+		}
+		return n <= fewWorkers && len(k.nodes("workers")) <= fewWorkers
 	})
+	// a wait that is promised: a job that grows again meanwhile has its nodes
+	if stayed < idleAfter {
+		t.Errorf("a node went %v after the scale-down, and stays for %v", stayed, idleAfter)
+	}
 	k.figure("%d nodes of workers are left after the scale-down (consolidateAfter: 30s)", began, fewWorkers)
 	s.checkPlaces(job, k)
 	still := watch()
@@ -126,7 +138,7 @@ type provisioner struct {
 
 // follows returns the settings of a stack on EKS whose nodes follow its pods.
 func follows() (*settings.Settings, error) {
-	const short = "30s"
+	short := idleAfter.String()
 	return settings.Cluster(settings.Input{Project: "nodes", Stack: "e2e", Base: "e2e", Arch: "amd64"},
 		&settings.Settings{Cloud: settings.CloudEKS, Platform: settings.Platform{Namespace: "nodes"},
 			EKS: &settings.EKS{Region: "us-west-2", Nodes: settings.NodesAuto,
