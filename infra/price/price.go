@@ -15,13 +15,8 @@ import (
 	"slices"
 	"strings"
 
-	core "k8s.io/api/core/v1"
-
 	"github.com/elasticdl/elasticdl/infra/settings"
-	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/price"
-	"github.com/elasticdl/elasticdl/trainer/runtime/demand"
-	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // hours is the number of hours of a month, by which clouds compute monthly prices.
@@ -96,9 +91,10 @@ func (e *Estimate) addNodes(r Row, of price.Machine, disk float64) {
 func (e *Estimate) google(s *settings.Settings) {
 	e.add("control plane", googleControl, 1, 1, 1)
 	var nodes Row
-	pods := onGoogle(s)
+	on := google(s)
+	pods := place(s, on)
 	for _, pool := range s.GKE.AllPools() {
-		need := nodesFor(pods[pool.Name], settings.GoogleCPUs(pool.MachineType), pool.GPUs)
+		_, need := on[pool.Name].needs(pods[pool.Name])
 		now := min(max(pool.MinNodes, need), pool.MaxNodes)
 		what := fmt.Sprintf("node of pool %s, %s", pool.Name, pool.MachineType)
 		machine := price.Machine{Cloud: price.Google, Type: pool.MachineType, Spot: pool.Spot}
@@ -135,33 +131,6 @@ func (e *Estimate) google(s *settings.Settings) {
 	}
 }
 
-// onGoogle returns the pods of the stack's job on each pool.
-func onGoogle(s *settings.Settings) map[string][]group {
-	pods := map[string][]group{}
-	// those that need no pool of their own are on the pool of all workers if they fit there
-	anywhere := func(of group) string {
-		if w := s.GKE.WorkerPool; w != nil && !w.Spot && fits([]group{of}, settings.GoogleCPUs(w.MachineType), 0) {
-			return settings.WorkerPool
-		}
-		return settings.SystemPool
-	}
-	own, workers := groups(s)
-	for _, of := range own {
-		pods[anywhere(of)] = append(pods[anywhere(of)], of)
-	}
-	for _, of := range workers {
-		on := cmp.Or(s.WorkersOn(), anywhere(of))
-		for _, pool := range s.GKE.AllPools() {
-			if s.WorkersOn() == "" && pool.GPUs > 0 && of.gpus > 0 {
-				on = pool.Name
-				break
-			}
-		}
-		pods[on] = append(pods[on], of)
-	}
-	return pods
-}
-
 func (e *Estimate) amazon(s *settings.Settings) {
 	if s.EKS.SupportType == "EXTENDED" {
 		e.Unknown = append(e.Unknown, "a version in extended support, 0.60 $/h instead of 0.10")
@@ -184,16 +153,16 @@ func (e *Estimate) amazon(s *settings.Settings) {
 		n := float64(g.DesiredNodes)
 		e.nodes(s, "group", g, g.InstanceTypes[0], n, n)
 	}
-	pods := onPools(s)
+	on := amazon(s)
+	pods := place(s, on)
 	for _, g := range s.EKS.NodePools() {
-		first := firstFor(pods[g.Name], g)
-		need := nodesFor(pods[g.Name], settings.AmazonCPUs(first), g.GPUs)
+		first, need := on[g.Name].needs(pods[g.Name])
 		idle := 0
 		if g.Name == settings.CorePool && s.EKS.Nodes == settings.NodesAuto && s.Platform.Queue != nil &&
 			s.Platform.Queue.Install {
 			idle = 1 // Kueue's
 		}
-		e.nodes(s, "pool", g, first, float64(idle), float64(min(max(need, idle), g.MaxNodes)))
+		e.nodes(s, "pool", g, g.InstanceTypes[first], float64(idle), float64(min(max(need, idle), g.MaxNodes)))
 	}
 	if s.EKS.VPC.ID == "" {
 		n := 1.0
@@ -202,16 +171,6 @@ func (e *Estimate) amazon(s *settings.Settings) {
 		}
 		e.add("NAT gateway with its address", amazonNAT+amazonIP, n, n, n)
 	}
-}
-
-// firstFor returns the first instance type of a pool that has room for each of some pods.
-func firstFor(pods []group, g settings.NamedGroup) string {
-	for _, t := range g.InstanceTypes {
-		if fits(pods, settings.AmazonCPUs(t), g.GPUs) {
-			return t
-		}
-	}
-	return g.InstanceTypes[0]
 }
 
 // nodes adds the nodes of a group or pool of Amazon, of the type of its nodes on demand.
@@ -233,94 +192,6 @@ func (e *Estimate) nodes(s *settings.Settings, kind string, g settings.NamedGrou
 		return
 	}
 	e.add(what, each+amazonDisk*float64(cmp.Or(g.DiskGB, 100)), idle, now, float64(g.MaxNodes))
-}
-
-// onPools returns the pods of the stack's job that need nodes of each pool of Karpenter. Those of
-// the core are on the nodes of the system group as far as they fit.
-func onPools(s *settings.Settings) map[string][]group {
-	pods := map[string][]group{}
-	own, workers := groups(s)
-	system := s.EKS.Groups()
-	core := len(system) == 0
-	if !core {
-		cpus := settings.AmazonCPUs(system[0].InstanceTypes[0])
-		core = !fits(own, cpus, 0) || nodesFor(own, cpus, 0) > system[0].DesiredNodes
-	}
-	if core {
-		pods[settings.CorePool] = own
-	}
-	on := cmp.Or(s.WorkersOn(), settings.CorePool)
-	for _, g := range s.EKS.NodePools() {
-		if s.WorkersOn() == "" && g.GPUs > 0 && haveGPUs(workers) {
-			on = g.Name
-			break
-		}
-	}
-	pods[on] = append(pods[on], workers...)
-	return pods
-}
-
-// group is a number of pods that request the same.
-type group struct {
-	pods       int
-	cpus, gpus float64
-}
-
-// groupOf returns a number of pods of a role.
-func groupOf(pods int, of *core.PodSpec) group {
-	asks := demand.Requests(of)
-	gpus := asks["nvidia.com/gpu"]
-	return group{pods, asks.Cpu().AsApproximateFloat64(), gpus.AsApproximateFloat64()}
-}
-
-// groups returns the pods of the stack's job: those of its master and parameter servers, and its
-// workers. A job that is not valid, or suspended, has none.
-func groups(s *settings.Settings) (own, workers []group) {
-	if s.Job == nil || s.Job.Suspend {
-		return nil, nil
-	}
-	roles, err := demand.Roles(s.Job)
-	if err != nil {
-		return nil, nil
-	}
-	for _, r := range roles {
-		of := groupOf(r.First, &r.Pod.Spec)
-		switch r.Name {
-		case pod.Worker.String():
-			workers = append(workers, of)
-		case manifest.RoleLauncher: // it requests no processor
-		default:
-			own = append(own, of)
-		}
-	}
-	return own, workers
-}
-
-// haveGPUs reports whether pods request GPUs.
-func haveGPUs(all []group) bool {
-	return slices.ContainsFunc(all, func(g group) bool { return g.gpus > 0 })
-}
-
-// fits reports whether all pods fit on nodes, one at a time.
-func fits(all []group, cpus, gpus int) bool {
-	return !slices.ContainsFunc(all, func(g group) bool { return settings.Room(g.cpus, g.gpus, cpus, gpus) == 0 })
-}
-
-// nodesFor returns how many nodes pods need, by CPUs and GPUs. A pod that requests neither takes a
-// node for itself, and one that is too large for a node takes none.
-func nodesFor(all []group, cpus, gpus int) int {
-	var need float64
-	for _, g := range all {
-		fit := settings.Room(g.cpus, g.gpus, cpus, gpus)
-		switch {
-		case fit == 0:
-			continue
-		case math.IsInf(fit, 1):
-			fit = 1
-		}
-		need += float64(g.pods) / fit
-	}
-	return int(math.Ceil(need - 1e-9))
 }
 
 // sum returns the price of all rows.

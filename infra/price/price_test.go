@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	core "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
 	"github.com/elasticdl/elasticdl/infra/settings"
@@ -231,33 +229,25 @@ func TestOf(t *testing.T) {
 
 // Pods take the nodes that they need, by the scarcer of CPUs and GPUs.
 func TestNodesFor(t *testing.T) {
-	pods := func(n int, request map[core.ResourceName]string) []group {
-		asks := core.ResourceList{}
-		for name, amount := range request {
-			asks[name] = resource.MustParse(amount)
-		}
-		return []group{groupOf(n, &core.PodSpec{Containers: []core.Container{{
-			Resources: core.ResourceRequirements{Requests: asks}}}})}
-	}
-	type asks = map[core.ResourceName]string
+	pods := func(n int, cpus, gpus float64) []group { return []group{{n, cpus, gpus}} }
 	for _, test := range []struct {
 		all        []group
 		cpus, gpus int
 		want       int
 	}{
 		{nil, 8, 0, 0},
-		{pods(7, asks{"cpu": "2"}), 8, 0, 3},
-		{pods(1, asks{"cpu": "500m"}), 8, 0, 1},
-		{pods(14, asks{"cpu": "500m"}), 8, 0, 1},
-		{pods(15, asks{"cpu": "500m"}), 8, 0, 2},
-		{pods(2, asks{"cpu": "9"}), 8, 0, 0},
-		{pods(2, asks{"cpu": "7900m"}), 8, 0, 2},
-		{pods(2, asks{"nvidia.com/gpu": "4"}), 8, 2, 0},
-		{pods(4, asks{"nvidia.com/gpu": "1"}), 8, 2, 2},
-		{pods(4, asks{"cpu": "7", "nvidia.com/gpu": "1"}), 8, 2, 4},
-		{pods(3, nil), 8, 0, 3},
-		{pods(3, asks{"cpu": "2"}), 0, 0, 3},
-		{append(pods(3, asks{"cpu": "2"}), pods(3, asks{"cpu": "2"})...), 8, 0, 2},
+		{pods(7, 2, 0), 8, 0, 3},
+		{pods(1, 0.5, 0), 8, 0, 1},
+		{pods(14, 0.5, 0), 8, 0, 1},
+		{pods(15, 0.5, 0), 8, 0, 2},
+		{pods(2, 9, 0), 8, 0, 0},
+		{pods(2, 7.9, 0), 8, 0, 2},
+		{pods(2, 0, 4), 8, 2, 0},
+		{pods(4, 0, 1), 8, 2, 2},
+		{pods(4, 7, 1), 8, 2, 4},
+		{pods(3, 0, 0), 8, 0, 3},
+		{pods(3, 2, 0), 0, 0, 3},
+		{append(pods(3, 2, 0), pods(3, 2, 0)...), 8, 0, 2},
 	} {
 		if got := nodesFor(test.all, test.cpus, test.gpus); got != test.want {
 			t.Errorf("%+v on nodes of %d CPUs and %d GPUs: %d nodes, want %d", test.all, test.cpus, test.gpus, got,

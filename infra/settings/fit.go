@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
+	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/runtime/demand"
 	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
@@ -67,41 +68,66 @@ func largest(types []string, cpus func(string) int) (name string, most int) {
 	return name, most
 }
 
-// podsOf has what a role's pods request, and the pools whose nodes they may be on.
-type podsOf struct {
+// Pods has what the pods of a role of a job request, and the pools whose nodes they may be on.
+type Pods struct {
 	demand.Role
+	CPUs, GPUs float64
 	asks       core.ResourceList
-	cpus, gpus float64
 	on         []pool
+	// they select nodes on their own, which may be others than the stack's
+	elsewhere bool
 }
 
-// podsOn returns the pods of the job's roles that only the stack's nodes are for. Those that select
-// nodes on their own may be on others.
-func (s *Settings) podsOn(j *job.Job) (all []podsOf) {
+// Pods returns the pods of the stack's job by role. A job that is not valid, or suspended, has
+// none.
+func (s *Settings) Pods() []Pods {
+	if s.Job == nil || s.Job.Suspend {
+		return nil
+	}
+	return s.podsOf(s.Job)
+}
+
+// podsOf returns the pods of a job by role, without the launcher, which requests no processor.
+func (s *Settings) podsOf(j *job.Job) (all []Pods) {
 	roles, err := demand.Roles(j)
 	if err != nil {
 		return nil // its problems are reported
 	}
 	for _, r := range roles {
-		spec := &r.Pod.Spec
-		affine := spec.Affinity != nil && spec.Affinity.NodeAffinity != nil
-		if r.Name == manifest.RoleLauncher || len(spec.NodeSelector) > 0 || affine {
+		if r.Name == manifest.RoleLauncher {
 			continue
 		}
+		spec := &r.Pod.Spec
 		asks := demand.Requests(spec)
 		cards := asks[gpu]
-		of := podsOf{Role: r, asks: asks, cpus: asks.Cpu().AsApproximateFloat64(), gpus: cards.AsApproximateFloat64()}
-		of.on = s.poolsFor(r.Name, of.gpus > 0, spec.Tolerations)
+		of := Pods{Role: r, asks: asks, CPUs: asks.Cpu().AsApproximateFloat64(), GPUs: cards.AsApproximateFloat64()}
+		of.elsewhere = len(spec.NodeSelector) > 0 || spec.Affinity != nil && spec.Affinity.NodeAffinity != nil
+		of.on = s.poolsFor(r.Name, of.GPUs > 0, spec.Tolerations)
 		all = append(all, of)
 	}
 	return all
+}
+
+// Places returns the names of the pools whose nodes the pods are most likely on: of those that they
+// may be on, the ones without what they do not ask for, if there are any.
+func (of Pods) Places() (names []string) {
+	plain := slices.DeleteFunc(slices.Clone(of.on), func(on pool) bool {
+		return on.gpus > 0 != (of.GPUs > 0) || on.workers && of.Name != pod.Worker.String()
+	})
+	if len(plain) == 0 {
+		plain = of.on
+	}
+	for _, on := range plain {
+		names = append(names, on.name)
+	}
+	return names
 }
 
 // poolsFor returns the pools whose nodes the pods of a role may be on: with GPUs, or without, and
 // also such ones whose taints the pods tolerate.
 func (s *Settings) poolsFor(role string, cards bool, all []core.Toleration) (on []pool) {
 	own := ""
-	if role == "worker" {
+	if role == pod.Worker.String() {
 		own = s.WorkersOn()
 	}
 	// a toleration without a key is one of all taints
@@ -125,26 +151,26 @@ func (s *Settings) checkFit(j *job.Job, p *Problems) {
 	if slices.ContainsFunc(s.allPools(), func(of pool) bool { return p.in(of.path) }) {
 		return
 	}
-	all := s.podsOn(j)
+	all := slices.DeleteFunc(s.podsOf(j), func(of Pods) bool { return of.elsewhere })
 	for _, of := range all {
 		s.checkCPUs(of, p)
 		s.checkCards(of, p)
 	}
 	for len(all) > 0 {
 		on := all[0].on
-		same := func(of podsOf) bool { return slices.Equal(of.on, on) }
+		same := func(of Pods) bool { return slices.Equal(of.on, on) }
 		if len(on) > 0 {
-			s.noteNodes(on, slices.DeleteFunc(slices.Clone(all), func(of podsOf) bool { return !same(of) }))
+			s.noteNodes(on, slices.DeleteFunc(slices.Clone(all), func(of Pods) bool { return !same(of) }))
 		}
 		all = slices.DeleteFunc(all, same)
 	}
 }
 
 // checkCPUs refuses pods with more CPUs than the nodes of any pool that they may be on have.
-func (s *Settings) checkCPUs(of podsOf, p *Problems) {
+func (s *Settings) checkCPUs(of Pods, p *Problems) {
 	var most pool
 	for _, on := range of.on {
-		if on.cpus == 0 || Room(of.cpus, 0, on.cpus, 0) > 0 {
+		if on.cpus == 0 || Room(of.CPUs, 0, on.cpus, 0) > 0 {
 			return
 		}
 		if on.cpus > most.cpus {
@@ -159,7 +185,7 @@ func (s *Settings) checkCPUs(of podsOf, p *Problems) {
 }
 
 // checkCards refuses pods with more GPUs than the nodes of any pool that they may be on have.
-func (s *Settings) checkCards(of podsOf, p *Problems) {
+func (s *Settings) checkCards(of Pods, p *Problems) {
 	var most pool
 	for _, on := range of.on {
 		if on.gpus > most.gpus {
@@ -168,13 +194,13 @@ func (s *Settings) checkCards(of podsOf, p *Problems) {
 	}
 	cards := of.asks[gpu]
 	// that there are none is reported elsewhere
-	p.Check(most.gpus == 0 || of.gpus <= float64(most.gpus), s.asking(of, gpu), "%s: a node of %s has %d",
+	p.Check(most.gpus == 0 || of.GPUs <= float64(most.gpus), s.asking(of, gpu), "%s: a node of %s has %d",
 		cards.String(), most.path, most.gpus)
 }
 
 // asking returns the path by which the pods of a role request a resource.
-func (s *Settings) asking(of podsOf, name core.ResourceName) string {
-	if name == gpu && of.Name == "worker" && s.Job.GPUs > 0 {
+func (s *Settings) asking(of Pods, name core.ResourceName) string {
+	if name == gpu && of.Name == pod.Worker.String() && s.Job.GPUs > 0 {
 		return "job.gpus"
 	}
 	for _, r := range s.roles() {
@@ -190,7 +216,7 @@ func (s *Settings) asking(of podsOf, name core.ResourceName) string {
 
 // noteNodes notes if pods that may be on the same pools need more nodes than these may have before
 // the job trains.
-func (s *Settings) noteNodes(on []pool, all []podsOf) {
+func (s *Settings) noteNodes(on []pool, all []Pods) {
 	var paths, pods []string
 	nodes, share, workers := 0, 0.0, false
 	for _, of := range on {
@@ -203,14 +229,14 @@ func (s *Settings) noteNodes(on []pool, all []podsOf) {
 		room := 0.0
 		for _, at := range of.on {
 			if at.nodes > 0 {
-				room += float64(at.nodes) * Room(of.cpus, of.gpus, at.cpus, at.gpus)
+				room += float64(at.nodes) * Room(of.CPUs, of.GPUs, at.cpus, at.gpus)
 			}
 		}
 		if room > 0 { // others are refused
 			share += float64(demand.AtLeast(of.Role)) / room
 		}
 		pods = append(pods, demand.Words(of.Name, demand.AtLeast(of.Role)))
-		workers = workers || of.Name == "worker"
+		workers = workers || of.Name == pod.Worker.String()
 	}
 	cure := ""
 	if workers {
