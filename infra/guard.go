@@ -278,8 +278,8 @@ func (g *Guard) mark() (string, bool) {
 }
 
 // markOf returns the mark: the stack's name, for people to read, and a hash of the stack and the
-// identity of its cluster, so that no two states share a mark. Of a program with several platforms
-// each has a mark of its own.
+// identity of its cluster, so that no two states share a mark. A platform that is not alone in its
+// program has a mark of its own.
 func (g *Guard) markOf(cluster string) string {
 	of := g.of.Names.Child(g.ctx.Project() + "/" + g.ctx.Stack())
 	sum := sha256.Sum256([]byte(of + " on " + cluster))

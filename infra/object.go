@@ -28,6 +28,8 @@ type Object struct {
 	Fixed []string
 	// Kept lists the paths of fields that keep the values with which the object was created.
 	Kept []string
+	// Options of its resource alone, as hooks.
+	Options []pulumi.ResourceOption
 }
 
 // Register registers an object under its own kind, with the guard's mark, and checked by the guard;
@@ -36,6 +38,7 @@ type Object struct {
 func Register(ctx *pulumi.Context, g *Guard, is Object,
 	opts ...pulumi.ResourceOption) (*pulumi.CustomResourceState, error) {
 	name, o, holes := is.Name, is.Object, is.Holes
+	opts = append(opts, is.Options...)
 	gvk := o.GetObjectKind().GroupVersionKind()
 	version := gvk.GroupVersion().String()
 	if version == "v1" {

@@ -2,8 +2,8 @@ package infra
 
 import (
 	"fmt"
-	"path"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
@@ -57,11 +57,14 @@ func InvokeOptions[P pulumi.ProviderResource](opts []pulumi.ResourceOption) ([]p
 	if err != nil {
 		return nil, err
 	}
-	want := reflect.TypeFor[P]().Elem().PkgPath()
-	for _, p := range append(given.Providers, given.Provider) {
+	all := append(slices.Clone(given.Providers), given.Provider)
+	for _, p := range all {
 		if p, ok := p.(P); ok {
 			return []pulumi.InvokeOption{pulumi.Provider(p)}, nil
 		}
+	}
+	want := reflect.TypeFor[P]().Elem().PkgPath()
+	for _, p := range all {
 		if is := reflect.TypeOf(p); is != nil && is.Kind() == reflect.Pointer {
 			if err := ofAnotherSDK(is.Elem().PkgPath(), want); err != nil {
 				return nil, err
@@ -74,10 +77,12 @@ func InvokeOptions[P pulumi.ProviderResource](opts []pulumi.ResourceOption) ([]p
 	return nil, nil
 }
 
-// ofAnotherSDK returns an error if a package of providers is one of the wanted cloud, and not the
-// wanted one.
+// ofAnotherSDK returns an error if a package of providers is that of the wanted cloud in another
+// version of its SDK.
 func ofAnotherSDK(is, want string) error {
-	if is == want || path.Base(is) != path.Base(want) {
+	of, _, _ := strings.Cut(is, "/sdk/")
+	wanted, _, _ := strings.Cut(want, "/sdk/")
+	if is == want || of != wanted {
 		return nil
 	}
 	return fmt.Errorf("the provider is one of %s: expected one of %s, by which the cluster is made", is, want)

@@ -38,7 +38,8 @@ func TestLookUp(t *testing.T) {
 func TestOfAnotherSDK(t *testing.T) {
 	const want = "github.com/pulumi/pulumi-aws/sdk/v6/go/aws"
 	for is, refused := range map[string]bool{want: false, "github.com/pulumi/pulumi-aws/sdk/v7/go/aws": true,
-		"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp": false, "": false} {
+		"github.com/pulumi/pulumi-aws-native/sdk/go/aws": false,
+		"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp":     false, "": false} {
 		err := ofAnotherSDK(is, want)
 		if (err != nil) != refused || refused && !strings.Contains(err.Error(), "expected one of "+want) {
 			t.Errorf("%s: %v", is, err)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,8 @@ func (s *site) testExisting(t *testing.T) {
 }
 
 // With the rights of an administrator the stack makes its own namespace, classes and claim, whose
-// volume the cluster makes when a pod needs it. Nothing but that is left out by its end.
+// volume the cluster makes when a pod needs it. Nothing of it is left at its end, and the objects
+// of others in the cluster stay unchanged.
 func (s *site) testExistingOwn(t *testing.T) {
 	t.Setenv("KUBECONFIG", s.kubeconfig)
 	tr := s.newTrial(t, "existing", func(config section) {
@@ -34,6 +36,9 @@ func (s *site) testExistingOwn(t *testing.T) {
 		delete(config, "elasticdl:data")
 		maps.Copy(sub(config, "elasticdl:job"), section{"suspend": true, "image": "registry.invalid/elasticdl:none"})
 	})
+	neighbour := &trial{site: s, t: t, namespace: "next-to-" + tr.namespace}
+	theirs := neighbour.others(s.data, map[string]int{"high-of-" + tr.namespace: 1000000})
+	before := neighbour.versions(theirs)
 	tr.run("kubectl", "create", "namespace", tr.namespace)
 	tr.refuses("Namespace "+tr.namespace+" already exists, and is not of this stack", "platform.shareNamespace: true")
 	tr.run("kubectl", "delete", "namespace", tr.namespace)
@@ -55,6 +60,7 @@ func (s *site) testExistingOwn(t *testing.T) {
 	if out, err := tr.try("kubectl", "get", "namespace", tr.namespace); err == nil {
 		t.Errorf("the namespace is there:\n%s", out)
 	}
+	neighbour.unchangedSince(before)
 }
 
 // In a shared namespace, a user with only the rights that the page lists brings a job from the
@@ -67,7 +73,7 @@ func (s *site) testExistingShared(t *testing.T) {
 	}
 	namespace := fmt.Sprintf("research-%x", time.Now().UnixMilli()&0xffffff)
 	admin := &trial{site: s, t: t, namespace: namespace}
-	theirs := admin.others(s.data)
+	theirs := admin.others(s.data, map[string]int{"high": 1000000, "low": 1000})
 	user := *s
 	user.kubeconfig = admin.user(filepath.Join(s.repository, "docs", "infrastructure", "existing.md"))
 	t.Setenv("KUBECONFIG", user.kubeconfig)
@@ -115,14 +121,12 @@ func (s *site) testExistingShared(t *testing.T) {
 	if left := tr.left(); len(left) > 0 {
 		t.Errorf("the cluster still has %v", left)
 	}
-	if now := admin.versions(theirs); !maps.Equal(now, before) {
-		t.Errorf("of others there were\n\t%v\nand there are\n\t%v", before, now)
-	}
+	admin.unchangedSince(before)
 }
 
-// others makes objects of other users: in the trial's namespace, and outside. It returns their
-// names as kubectl accepts them.
-func (tr *trial) others(data string) (names []string) {
+// others makes objects of other users: in the trial's namespace, and outside, classes with their
+// values among them. It returns their names as kubectl accepts them.
+func (tr *trial) others(data string, classes map[string]int) (names []string) {
 	tr.t.Helper()
 	volume := section{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": section{"name": tr.namespace},
 		"spec": section{"capacity": section{"storage": "1Gi"}, "accessModes": []any{"ReadWriteMany"},
@@ -136,13 +140,14 @@ func (tr *trial) others(data string) (names []string) {
 	job := section{"apiVersion": "batch/v1", "kind": "Job", "metadata": section{"name": "theirs"},
 		"spec": section{"suspend": true, "template": section{"spec": section{"restartPolicy": "Never",
 			"containers": []any{section{"name": "c", "image": "registry.invalid/theirs:1"}}}}}}
-	of := func(name string, value int) section {
-		return section{"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": section{"name": name},
-			"value": value}
+	all := []section{volume, claim, config, role, job}
+	for name, value := range classes {
+		all = append(all, section{"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+			"metadata": section{"name": name}, "value": value})
 	}
 	tr.run("kubectl", "create", "namespace", tr.namespace)
 	names = []string{"namespace/" + tr.namespace, "namespace/kube-system"}
-	for _, o := range []section{of("high", 1000000), of("low", 1000), volume, claim, config, role, job} {
+	for _, o := range all {
 		tr.apply(o)
 		kind, name := strings.ToLower(o["kind"].(string)), o["metadata"].(section)["name"].(string)
 		names = append(names, kind+"/"+name)
@@ -177,6 +182,14 @@ func (tr *trial) versions(names []string) map[string]string {
 		all[name] = tr.run("kubectl", "get", name, "-o", "jsonpath={.metadata.uid} {.metadata.resourceVersion}")
 	}
 	return all
+}
+
+// unchangedSince checks that objects have the UIDs and versions that they had.
+func (tr *trial) unchangedSince(before map[string]string) {
+	tr.t.Helper()
+	if now := tr.versions(slices.Collect(maps.Keys(before))); !maps.Equal(now, before) {
+		tr.t.Errorf("of others there were\n\t%v\nand there are\n\t%v", before, now)
+	}
 }
 
 // user makes a user who has the rights of the Role on the page, and no others, and returns the path

@@ -108,7 +108,7 @@ func (s *site) testQueueOfOthers(t *testing.T) {
 	}
 	namespace := fmt.Sprintf("queued-%x", time.Now().UnixMilli()&0xffffff)
 	admin := &trial{site: s, t: t, namespace: namespace}
-	theirs := append(admin.others(s.data), admin.queues()...)
+	theirs := append(admin.others(s.data, map[string]int{"high": 1000000, "low": 1000}), admin.queues()...)
 	user := *s
 	user.kubeconfig = admin.user(filepath.Join(s.repository, "docs", "infrastructure", "existing.md"))
 	t.Setenv("KUBECONFIG", user.kubeconfig)

@@ -157,8 +157,8 @@ func TestNewEKS(t *testing.T) {
 	}
 	if _, text, _ := strings.Cut(result.StdOut, "Diagnostics:"); strings.Count(text,
 		"--quota-code L-1216C47A") != 1 || !strings.Contains(text,
-		"eks.systemGroup, eks.pools[0]: needs up to 20 vCPUs") {
-		t.Errorf("nothing on quotas, once, in\n%s", text)
+		"eks.systemGroup, eks.pools[0]: needs up to 20 vCPUs") || strings.Count(text, "within 21 days") != 1 {
+		t.Errorf("nothing on quotas and on the age of nodes, once, in\n%s", text)
 	}
 	if calls := e.cloud.Calls(); len(calls) > 0 {
 		t.Errorf("a preview made %v", calls)

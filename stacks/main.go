@@ -105,7 +105,7 @@ func program(w world) pulumi.RunFunc {
 // run registers the whole stack. It reports the problems of the settings before it requests any
 // resource.
 func (w world) run(ctx *pulumi.Context) error {
-	s, err := infra.Load(ctx, w.now(), settings.Programs(w.find), platform.Check, policy.Known)
+	s, err := load(ctx, w.now(), settings.Programs(w.find), platform.Check, policy.Known)
 	if err != nil {
 		if w.refuse != nil {
 			return w.refuse(ctx, err)
@@ -162,6 +162,9 @@ func (world) cost(ctx *pulumi.Context, s *settings.Settings) error {
 	ctx.Export("costIdle", pulumi.Float64(e.Idle()))
 	ctx.Export("costNow", pulumi.Float64(e.Now()))
 	ctx.Export("costMost", pulumi.Float64(e.Most()))
+	if lack := e.Lacks(); len(lack) > 0 {
+		ctx.Export("costLacks", pulumi.ToStringArray(lack))
+	}
 	if s.Budget != nil {
 		if over := e.Over(s.Budget.Monthly); over != "" {
 			if err := ctx.Log.Warn(s.Project+":budget.monthly: "+over, nil); err != nil {

@@ -137,6 +137,43 @@ func TestPageOfAccounts(t *testing.T) {
 	}
 }
 
+// The quick starts have the commands for a state in a bucket, with a key of the cloud for its
+// secrets: a shell accepts them, and stand-ins know each of them. The test replaces bucket and key.
+func TestStateInABucket(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for _, tour := range tours {
+		var all []step
+		for _, b := range blocksOf(t, guide+tour.stack+".md") {
+			if b.play(t).on == inBucket {
+				all = append(all, b.steps(t)...)
+			}
+		}
+		if len(all) == 0 {
+			continue
+		}
+		if n++; len(all) != 3 {
+			t.Errorf("%s: %d commands, expected three: bucket, key, stack", tour.stack, len(all))
+		}
+		local := "pulumi login file://" + t.TempDir()
+		replaced := strings.NewReplacer(
+			"pulumi login gs://PROJECT-pulumi ", local+" ",
+			`pulumi login "s3://BUCKET?region=us-west-2"`, local,
+			`"gcpkms://projects/PROJECT/locations/global/keyRings/pulumi/cryptoKeys/state"`, "passphrase",
+			`"awskms://alias/pulumi?region=us-west-2"`, "passphrase",
+			"PROJECT", provider.GoogleProject, "BUCKET", "a-bucket")
+		for i := range all {
+			all[i].command = replaced.Replace(all[i].command)
+		}
+		all = append([]step{{"the test", 0, "export PULUMI_CONFIG_PASSPHRASE=…\n"}}, append(all,
+			step{"the test", 0, "pulumi stack rm " + tour.stack + " --preserve-config --yes\n"})...)
+		simulated(t, tour.stack).run("once", script(all, nil))
+	}
+	if n != 3 {
+		t.Errorf("%d quick starts have a state in a bucket, expected those of GKE, EKS and existing", n)
+	}
+}
+
 // simulated returns a reader whose clouds are simulated, and whose commands are those of tools.sh.
 func simulated(t *testing.T, stack string) *reader {
 	t.Helper()

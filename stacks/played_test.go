@@ -31,6 +31,8 @@ const (
 	oneCommand = "A cluster with one command"
 	// commands that only stand-ins of stacks/testdata/page/tools.sh answer, in TestPageOfAccounts
 	accounts = "GitHub, and accounts of a cloud"
+	// commands for a state in a bucket, in TestStateInABucket
+	inBucket = "a state in a bucket"
 )
 
 // Every block of commands of the pages on stacks, and of the README's sections on them.
@@ -40,6 +42,7 @@ var played = []play{
 
 	{page: guide + "gke.md", section: "Before the first time", on: "gke"},
 	{page: guide + "gke.md", section: fromNothing, on: "gke"},
+	{page: guide + "gke.md", section: fromNothing, begins: "gcloud storage buckets create", on: inBucket},
 	{page: guide + "gke.md", section: "A key of yours", on: "gke",
 		before: "pulumi config set --path job.numWorkers 8"},
 	{page: guide + "gke.md", section: "Taking it down", on: "gke",
@@ -47,6 +50,7 @@ var played = []play{
 
 	{page: guide + "eks.md", section: "Before the first time", on: "eks"},
 	{page: guide + "eks.md", section: fromNothing, on: "eks"},
+	{page: guide + "eks.md", section: fromNothing, begins: "aws s3api create-bucket", on: inBucket},
 	{page: guide + "eks.md", section: "A budget", on: "eks"},
 	{page: guide + "eks.md", section: "Managed node groups",
 		excused: "the stack as shipped has none; TestChangesOfEKS scales such groups"},
@@ -59,6 +63,7 @@ var played = []play{
 
 	{page: guide + "existing.md", section: "Before the first time", on: "existing"},
 	{page: guide + "existing.md", section: fromNothing, on: "existing"},
+	{page: guide + "existing.md", section: fromNothing, begins: "aws s3api create-bucket", on: inBucket},
 
 	{page: guide + "platform.md", section: "Permissions to submit", on: "minikube", before: "kubectl logs"},
 	{page: guide + "platform.md", section: "A job that runs", on: "minikube", before: "elasticdl wait",
@@ -137,8 +142,9 @@ func TestPlayed(t *testing.T) {
 		}
 		there := p.on == "" || p.on == accounts && p.page == guide+"ci.md"
 		for _, tour := range tours {
-			there = there || p.on == tour.stack && (p.before != "" || p.page == "README.md" ||
-				p.page == guide+tour.stack+".md")
+			own := p.page == guide+tour.stack+".md"
+			there = there || p.on == inBucket && own ||
+				p.on == tour.stack && (own || p.before != "" || p.page == "README.md")
 		}
 		if !there {
 			t.Errorf("%s: nothing runs it on %s", p.name(), p.on)

@@ -56,7 +56,13 @@ func TestPools(t *testing.T) {
 			}
 			e.set("elasticdl:eks.pools", []any{cheapPool(nil), map[string]any{"name": "cards",
 				"instanceTypes": []any{"g6.xlarge"}, "gpus": 1, "maxNodes": 2, "diskGb": 100}})
+			if text := e.warned(); !strings.Contains(text, "--quota-code L-DB2E81BA") {
+				t.Errorf("nothing on the quota of a new pool of cards in\n%s", text)
+			}
 			e.up()
+			if text := e.warned(); strings.Contains(text, "--quota-code") || strings.Contains(text, "within 21 days") {
+				t.Errorf("nothing is new, and quotas or the age of nodes are noted:\n%s", text)
+			}
 			e.set("elasticdl:eks.pools", []any{cheapPool(nil)})
 			e.up()
 			e.destroy()

@@ -3,23 +3,46 @@ package doctor
 import (
 	"cmp"
 	"encoding/json"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
-// amazonActions has one action of each service that the stack uses.
-var amazonActions = []string{"eks:CreateCluster", "eks:CreateNodegroup", "ec2:CreateVpc", "ec2:CreateNatGateway",
-	"ec2:CreateLaunchTemplate", "iam:CreateRole", "iam:PassRole", "elasticfilesystem:CreateFileSystem",
-	"ecr:CreateRepository", "logs:CreateLogGroup", "s3:CreateBucket"}
+// amazonActions returns one action of each service that the stack uses.
+func amazonActions(s *settings.Settings) []string {
+	e := s.EKS
+	all := []string{"eks:CreateCluster", "iam:CreateRole", "iam:PassRole", "logs:CreateLogGroup"}
+	for _, service := range []struct {
+		used    bool
+		actions []string
+	}{
+		{e.VPC.ID == "", []string{"ec2:CreateVpc", "ec2:CreateNatGateway"}},
+		{e.Nodes != settings.NodesAuto, []string{"eks:CreateNodegroup", "ec2:CreateLaunchTemplate"}},
+		{e.Nodes == settings.NodesKarpenter,
+			[]string{"sqs:CreateQueue", "events:PutRule", "iam:CreateInstanceProfile"}},
+		{e.EFS != nil && e.EFS.ID == "", []string{"elasticfilesystem:CreateFileSystem"}},
+		{e.Registry == "", []string{"ecr:CreateRepository"}},
+		{e.CodeBucket || e.Bucket != nil && e.Bucket.Name == "", []string{"s3:CreateBucket"}},
+		{e.KMSKey != "", []string{"kms:DescribeKey", "kms:CreateGrant"}},
+		{s.Budget != nil, []string{"budgets:ModifyBudget"}},
+	} {
+		if service.used {
+			all = append(all, service.actions...)
+		}
+	}
+	return all
+}
 
 func (e *examination) amazon(s *settings.Settings) {
+	questions := []string{"rights", "quotas"}
+	if s.Budget != nil {
+		questions = append(questions, "budget")
+	}
 	if !e.has("aws") {
 		e.say(Missing, "aws", "https://docs.aws.amazon.com/cli/latest/userguide/getting-started-install.html",
 			"it is not on PATH")
-		e.say(Unknown, "Amazon", "", "without aws nothing can be asked")
+		e.unasked("aws is missing", append([]string{"Amazon's login"}, questions...)...)
 		return
 	}
 	ask := func(args ...string) (string, error) {
@@ -39,18 +62,14 @@ func (e *examination) amazon(s *settings.Settings) {
 	if err != nil {
 		e.say(Missing, "Amazon's login", "aws configure, or aws sso login; aws:profile names another profile",
 			"%v", err)
+		e.unasked("there is no login", questions...)
 		return
 	}
 	e.say(OK, "Amazon's login", "", "%s", who.Arn)
-	actions := amazonActions
 	if s.Budget != nil {
-		actions = append(slices.Clone(actions), "budgets:ModifyBudget")
 		e.amazonTag(ask)
 	}
-	if s.EKS.Nodes == settings.NodesKarpenter {
-		actions = append(slices.Clone(actions), "sqs:CreateQueue", "events:PutRule", "iam:CreateInstanceProfile")
-	}
-	e.amazonRights(ask, who.Arn, actions)
+	e.amazonRights(ask, who.Arn, amazonActions(s))
 	e.amazonQuotas(ask, s)
 }
 

@@ -36,7 +36,7 @@ func TestBudget(t *testing.T) {
 		"roles": {machine(with(google, "gcloud billing accounts get-iam-policy 012345-567890-ABCDEF",
 			"roles/billing.viewer\n"), ofGoogle...), inGoogle, "note budget: not given to me@example.com itself"},
 		"roles of the project": {machine(with(google, "gcloud projects get-iam-policy",
-			strings.Join(googleRoles, "\n")), ofGoogle...), inGoogle,
+			strings.Join(googleRoles(inGoogle), "\n")), ofGoogle...), inGoogle,
 			"note roles: not given to me@example.com itself, perhaps by a group: roles/monitoring."},
 		"amazon": {machine(amazon, ofAmazon...), inAmazon, ""},
 		"no tag": {machine(with(amazon, "aws ce list-cost-allocation-tags --tag-keys elasticdl-stack", "None\n"),

@@ -12,8 +12,12 @@ var kinds = []string{"configmaps", "secrets", "services", "serviceaccounts", "pe
 	"poddisruptionbudgets.policy", "networkpolicies.networking.k8s.io"}
 
 func (e *examination) cluster(s *settings.Settings) {
+	questions := []string{"rights"}
+	if v := s.Existing.Volume; v != nil {
+		questions = append(questions, nameOf(v))
+	}
 	if !e.has("kubectl") {
-		e.say(Unknown, "cluster", "", "without kubectl it cannot be asked")
+		e.unasked("kubectl is missing", append([]string{"cluster"}, questions...)...)
 		return
 	}
 	of := s.Existing.Context
@@ -23,6 +27,7 @@ func (e *examination) cluster(s *settings.Settings) {
 			e.say(Missing, "context",
 				"kubectl config use-context NAME, or pulumi config set --path existing.context NAME",
 				"%v", err)
+			e.unasked("there is no context", append([]string{"cluster"}, questions...)...)
 			return
 		}
 		of = strings.TrimSpace(current)
@@ -30,10 +35,17 @@ func (e *examination) cluster(s *settings.Settings) {
 	ask := func(args ...string) (string, error) { return e.Run("kubectl", append(args, "--context="+of)...) }
 	if _, err := ask("version", "-o", "json"); err != nil {
 		e.say(Missing, "cluster", "kubectl --context="+of+" get namespaces, and log in again", "%s: %v", of, err)
+		e.unasked("the cluster does not answer", questions...)
 		return
 	}
 	e.say(OK, "cluster", "", "%s answers", of)
 	in := "--namespace=" + s.Platform.Namespace
+	e.clusterRights(s, ask, in)
+	e.storage(s, ask, in)
+}
+
+// clusterRights asks whether the user may create what the stack makes.
+func (e *examination) clusterRights(s *settings.Settings, ask func(...string) (string, error), in string) {
 	create := append([]string(nil), kinds...)
 	if !s.Platform.ShareNamespace {
 		create = append(create, "namespaces")
@@ -48,6 +60,7 @@ func (e *examination) cluster(s *settings.Settings) {
 		}
 	}
 	var refused []string
+	known := true
 	for _, kind := range create {
 		// its exit status is 1 if the answer is no
 		switch answer, err := ask("auth", "can-i", "create", kind, in); strings.TrimSpace(answer) {
@@ -55,17 +68,25 @@ func (e *examination) cluster(s *settings.Settings) {
 		case "no":
 			refused = append(refused, kind)
 		default:
+			known = false
 			e.say(Unknown, "rights", "", "to create %s: %v", kind, err)
-			return
 		}
 	}
-	if len(refused) > 0 {
+	switch {
+	case len(refused) > 0:
 		e.say(Missing, "rights", "docs/infrastructure/existing.md has a Role", "you may not create %s",
 			strings.Join(refused, ", "))
-	} else {
+	case known:
 		e.say(OK, "rights", "", "you may create all that the stack makes in %s", s.Platform.Namespace)
 	}
-	e.storage(s, ask, in)
+}
+
+// nameOf returns the name of the question about a volume.
+func nameOf(v *settings.Claim) string {
+	if v.CapacityGB == 0 {
+		return "claim"
+	}
+	return "storage class"
 }
 
 func (e *examination) storage(s *settings.Settings, ask func(...string) (string, error), in string) {

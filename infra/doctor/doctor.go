@@ -13,6 +13,7 @@ package doctor
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,6 +77,13 @@ func (e *examination) say(state State, name, cure, format string, args ...any) {
 	e.all = append(e.all, Finding{state, name, fmt.Sprintf(format, args...), cure})
 }
 
+// unasked reports questions that could not be asked.
+func (e *examination) unasked(why string, names ...string) {
+	for _, name := range names {
+		e.say(Unknown, name, "", "not asked: %s", why)
+	}
+}
+
 // has reports whether a program is installed.
 func (e *examination) has(program string) bool {
 	_, err := e.Find(program)
@@ -132,7 +140,8 @@ const least = "3.184.0"
 
 func (e *examination) pulumi(stack string) {
 	if !e.has("pulumi") {
-		return // reported already
+		e.unasked("pulumi is missing", "state", "stack")
+		return
 	}
 	version, err := e.Run("pulumi", "version")
 	switch version = strings.TrimPrefix(strings.TrimSpace(version), "v"); {
@@ -148,6 +157,7 @@ func (e *examination) pulumi(stack string) {
 	if err != nil {
 		e.say(Missing, "state", "pulumi login --local, or with a bucket: docs/infrastructure/ci.md", "no login: %v",
 			err)
+		e.unasked("there is no login of Pulumi", "stack")
 		return
 	}
 	e.say(OK, "state", "", "logged in as %s", strings.TrimSpace(user))
@@ -171,6 +181,15 @@ func (e *examination) pulumi(stack string) {
 		e.say(Note, "passphrase", "export PULUMI_CONFIG_PASSPHRASE=…",
 			"none is set: Pulumi asks for it, unless the stack has a key of a cloud")
 	}
+}
+
+// mark begins a line with an error of a program: "ERROR: (gcloud.projects.describe) ".
+var mark = regexp.MustCompile(`^(?i:error: *)?(\(gcloud[-.a-z]*\) *)?`)
+
+// Cause returns the last line of a program's errors, without what marks it as one.
+func Cause(stderr string) string {
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	return mark.ReplaceAllString(strings.TrimSpace(lines[len(lines)-1]), "")
 }
 
 // older reports whether a version is older than another.

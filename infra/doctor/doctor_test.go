@@ -109,23 +109,33 @@ func TestExamine(t *testing.T) {
 		"cluster": {machine(cluster, tools...), "existing", inCluster, nil,
 			[]string{"note storage class: the default one"}},
 		"empty": {machine(nil), "gke", inGoogle, nil, []string{"MISSING elasticdl", "MISSING go", "MISSING kubectl",
-			"MISSING pulumi", "MISSING gcloud", "MISSING gke-gcloud-auth-plugin", "unknown Google"}},
+			"MISSING pulumi", "unknown state", "unknown stack", "MISSING gcloud",
+			"MISSING gke-gcloud-auth-plugin", "unknown Google's login",
+			"unknown project", "unknown APIs", "unknown roles", "unknown quotas"}},
 		"old": {machine(with(google, "pulumi version", "v3.99.1"), ofGoogle...), "gke", inGoogle, nil,
 			[]string{"MISSING pulumi: 3.99.1 is installed"}},
 		"logged out": {machine(with(google, "pulumi whoami", "error: PULUMI_ACCESS_TOKEN must be set"), ofGoogle...),
 			"gke",
-			inGoogle, nil, []string{"MISSING state: no login: PULUMI_ACCESS_TOKEN must be set"}},
+			inGoogle, nil, []string{"MISSING state: no login: PULUMI_ACCESS_TOKEN must be set",
+				"unknown stack: not asked: there is no login of Pulumi"}},
 		"no stack": {machine(google, ofGoogle...), "other", inGoogle, nil,
 			[]string{"MISSING stack: there is no stack other"}},
 		"wrong settings": {machine(google, ofGoogle...), "gke", inGoogle, errors.New("a: 1\nb: 2"),
 			[]string{"MISSING setting: a: 1", "MISSING setting: b: 2"}},
 		"no account": {machine(with(google, "gcloud config get-value account", "(unset)"), ofGoogle...), "gke",
 			inGoogle, nil,
-			[]string{"MISSING Google's login: gcloud has no account"}},
+			[]string{"MISSING Google's login: gcloud has no account",
+				"unknown project: not asked: gcloud has no account",
+				"unknown APIs", "unknown roles", "unknown quotas"}},
+		"neither account nor credentials": {machine(with(google, "gcloud config get-value account", "(unset)",
+			"gcloud auth application-default print-access-token", "error: none"), ofGoogle...), "gke", inGoogle, nil,
+			[]string{"MISSING Google's login: gcloud has no account", "MISSING Google's login: Pulumi finds no " +
+				"credentials: none", "unknown project", "unknown APIs", "unknown roles", "unknown quotas"}},
 		"no credentials": {machine(with(google, "gcloud auth application-default print-access-token", "error: none"),
 			ofGoogle...), "gke", inGoogle, nil, []string{"MISSING Google's login: Pulumi finds no credentials: none"}},
-		"no project": {machine(with(google, "gcloud projects describe my-project", "error: 403"), ofGoogle...), "gke",
-			inGoogle, nil, []string{"MISSING project: my-project: 403"}},
+		"no project": {machine(with(google, "gcloud projects describe my-project", "error: 403",
+			"gcloud services list", "error: 403"), ofGoogle...), "gke",
+			inGoogle, nil, []string{"MISSING project: my-project: 403", "unknown APIs: 403"}},
 		"APIs": {machine(with(google, "gcloud services list", "serviceusage.googleapis.com"), ofGoogle...), "gke",
 			inGoogle,
 			nil, []string{"MISSING APIs: off: cloudresourcemanager.googleapis.com"}},
@@ -143,7 +153,8 @@ func TestExamine(t *testing.T) {
 		"no answer of quotas": {machine(with(google, "gcloud compute regions describe us-central1", "error: 503"),
 			ofGoogle...), "gke", inGoogle, nil, []string{"unknown quotas: of us-central1: 503"}},
 		"amazon's login": {machine(with(amazon, "aws sts get-caller-identity", "error: expired"), ofAmazon...), "eks",
-			inAmazon, nil, []string{"MISSING Amazon's login: expired"}},
+			inAmazon, nil, []string{"MISSING Amazon's login: expired", "unknown rights: not asked: there is no login",
+				"unknown quotas"}},
 		"amazon's rights": {machine(with(amazon, "aws iam simulate-principal-policy --policy-source-arn "+
 			"arn:aws:iam::123456789012:role/admin --output json",
 			`{"EvaluationResults":[{"EvalActionName":"iam:CreateRole","EvalDecision":"implicitDeny"}]}`),
@@ -157,10 +168,12 @@ func TestExamine(t *testing.T) {
 			"eks",
 			inAmazon, nil, []string{`note quota L-1216C47A`}},
 		"no context": {machine(with(cluster, "kubectl config current-context", "error: current-context is not set"),
-			tools...), "existing", inCluster, nil, []string{"MISSING context: current-context is not set"}},
+			tools...), "existing", inCluster, nil, []string{"MISSING context: current-context is not set",
+			"unknown cluster: not asked", "unknown rights", "unknown storage class"}},
 		"no cluster": {machine(with(cluster, "kubectl version", "error: no route to host"), tools...), "existing",
 			inCluster,
-			nil, []string{"MISSING cluster: prod: no route to host"}},
+			nil, []string{"MISSING cluster: prod: no route to host",
+				"unknown rights: not asked: the cluster does not answer", "unknown storage class"}},
 		"no rights": {machine(with(cluster, "kubectl auth can-i create pods/exec", "no\n",
 			"kubectl auth can-i create namespaces",
 			"no\n"), tools...), "existing", inCluster, nil,
@@ -169,7 +182,8 @@ func TestExamine(t *testing.T) {
 			"kubectl auth can-i create clusterqueues", "no\n"), tools...), "existing", inQueue, nil,
 			[]string{"MISSING rights: you may not create localqueues.kueue.x-k8s.io", "note storage class"}},
 		"rights that are not known": {machine(with(cluster, "kubectl auth can-i create secrets", "error: timeout"),
-			tools...), "existing", inCluster, nil, []string{"unknown rights: to create secrets: timeout"}},
+			tools...), "existing", inCluster, nil, []string{"unknown rights: to create secrets: timeout",
+			"note storage class"}},
 		"no class": {machine(with(cluster, "kubectl get storageclass", "nfs\n"), tools...), "existing", inCluster, nil,
 			[]string{"MISSING storage class: the cluster has no default class"}},
 	} {
@@ -208,6 +222,28 @@ func TestRoleOfBucket(t *testing.T) {
 	}
 }
 
+// Rights are asked for only if the stack uses them.
+func TestRightsThatAreUsed(t *testing.T) {
+	few := &settings.EKS{Nodes: settings.NodesAuto, VPC: settings.VPC{ID: "vpc-1"}, Registry: "images",
+		Bucket: &settings.Bucket{Name: "mine"}, EFS: &settings.EFS{ID: "fs-1"}}
+	if got := amazonActions(&settings.Settings{EKS: few}); strings.Join(got, " ") !=
+		"eks:CreateCluster iam:CreateRole iam:PassRole logs:CreateLogGroup" {
+		t.Error(got)
+	}
+	all := &settings.EKS{Nodes: settings.NodesKarpenter, Bucket: &settings.Bucket{}, EFS: &settings.EFS{},
+		KMSKey: "arn"}
+	got := amazonActions(&settings.Settings{EKS: all, Budget: &settings.Budget{}})
+	for _, want := range []string{"ec2:CreateVpc", "eks:CreateNodegroup", "sqs:CreateQueue", "ecr:CreateRepository",
+		"elasticfilesystem:CreateFileSystem", "s3:CreateBucket", "kms:CreateGrant", "budgets:ModifyBudget"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%s is not asked for: %v", want, got)
+		}
+	}
+	if slices.Contains(googleRoles(inGoogle), "roles/file.editor") {
+		t.Error("a role for Filestore is asked for, and the stack has none")
+	}
+}
+
 // A question that nobody answers is never ok: without any answers only programs and settings are.
 func TestNoAnswers(t *testing.T) {
 	for name, s := range map[string]*settings.Settings{"gke": inGoogle, "eks": inAmazon, "existing": inCluster} {
@@ -226,5 +262,20 @@ func TestLeastPulumi(t *testing.T) {
 	project, err := os.ReadFile("../../Pulumi.yaml")
 	if want := `requiredPulumiVersion: ">=` + least + `"`; err != nil || !strings.Contains(string(project), want) {
 		t.Errorf("Pulumi.yaml does not have %s: %v", want, err)
+	}
+}
+
+// The marks of programs at the beginning of their errors are left out.
+func TestCause(t *testing.T) {
+	for stderr, want := range map[string]string{
+		"": "",
+		"WARNING: old\nERROR: (gcloud.auth.print-access-token) No credentials.\n": "No credentials.",
+		"error: current-context is not set\n":                                     "current-context is not set",
+		"\nAn error occurred (ExpiredToken): x\n":                                 "An error occurred (ExpiredToken): x",
+		"errors: 3": "errors: 3",
+	} {
+		if got := Cause(stderr); got != want {
+			t.Errorf("%q: %q, want %q", stderr, got, want)
+		}
 	}
 }

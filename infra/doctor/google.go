@@ -11,10 +11,22 @@ import (
 // services has the APIs that must be on before the first `pulumi up`, which turns on the others.
 var services = []string{"serviceusage.googleapis.com", "cloudresourcemanager.googleapis.com"}
 
-// googleRoles lists the roles with which a user may bring the stack up; an owner needs none.
-var googleRoles = []string{"roles/compute.networkAdmin", "roles/container.admin", "roles/file.editor",
-	"roles/artifactregistry.admin", "roles/iam.serviceAccountAdmin", "roles/iam.serviceAccountUser",
-	"roles/resourcemanager.projectIamAdmin", "roles/serviceusage.serviceUsageAdmin"}
+// googleRoles returns the roles with which a user may bring the stack up; an owner needs none.
+func googleRoles(s *settings.Settings) []string {
+	all := []string{"roles/compute.networkAdmin", "roles/container.admin", "roles/artifactregistry.admin",
+		"roles/iam.serviceAccountAdmin", "roles/iam.serviceAccountUser", "roles/resourcemanager.projectIamAdmin",
+		"roles/serviceusage.serviceUsageAdmin"}
+	if s.GKE.Filestore != nil {
+		all = append(all, "roles/file.editor")
+	}
+	if s.GKE.Bucket != nil {
+		all = append(all, "roles/storage.admin")
+	}
+	if s.Budget != nil {
+		all = append(all, "roles/monitoring.notificationChannelEditor")
+	}
+	return all
+}
 
 func (e *examination) google(s *settings.Settings) {
 	for _, p := range []struct{ name, get string }{
@@ -25,38 +37,54 @@ func (e *examination) google(s *settings.Settings) {
 			e.say(Missing, p.name, p.get, "it is not on PATH")
 		}
 	}
+	questions := []string{"project", "APIs", "roles", "quotas"}
+	if s.Budget != nil {
+		questions = append(questions, "billing account", "budget")
+	}
 	if !e.has("gcloud") {
-		e.say(Unknown, "Google", "", "without gcloud nothing can be asked")
+		e.unasked("gcloud is missing", append([]string{"Google's login"}, questions...)...)
 		return
 	}
-	const login = "gcloud auth login --update-adc"
-	user, err := e.Run("gcloud", "config", "get-value", "account")
-	if user = strings.TrimSpace(user); err != nil || user == "" || user == "(unset)" {
-		e.say(Missing, "Google's login", login, "gcloud has no account")
-		return
-	}
-	if _, err := e.Run("gcloud", "auth", "application-default", "print-access-token"); err != nil {
-		e.say(Missing, "Google's login", login, "Pulumi finds no credentials: %v", err)
-	} else {
-		e.say(OK, "Google's login", "", "%s", user)
-	}
+	user := e.googleLogin()
 	project := s.GKE.Project
-	if project == "" {
-		e.say(Unknown, "project", "", "without gcp:project no quotas and rights can be asked")
+	switch {
+	case user == "":
+		e.unasked("gcloud has no account", questions...)
+		return
+	case project == "":
+		e.unasked("gcp:project is missing", questions...)
 		return
 	}
 	if _, err := e.Run("gcloud", "projects", "describe", project, "--format=value(projectId)"); err != nil {
 		e.say(Missing, "project", "pulumi config set gcp:project PROJECT, or ask its owner for roles/viewer",
 			"%s: %v", project, err)
-		return
+	} else {
+		e.say(OK, "project", "", "%s", project)
 	}
-	e.say(OK, "project", "", "%s", project)
 	e.googleServices(project)
 	e.googleRoles(s, user)
 	if s.Budget != nil {
 		e.googleBilling(s, user)
 	}
 	e.googleQuotas(s)
+}
+
+// googleLogin returns the account of gcloud; "" = there is none. Pulumi has credentials of its own.
+func (e *examination) googleLogin() (user string) {
+	const login = "gcloud auth login --update-adc"
+	user, err := e.Run("gcloud", "config", "get-value", "account")
+	if user = strings.TrimSpace(user); err != nil || user == "(unset)" {
+		user = ""
+	}
+	if user == "" {
+		e.say(Missing, "Google's login", login, "gcloud has no account")
+	}
+	if _, err := e.Run("gcloud", "auth", "application-default", "print-access-token"); err != nil {
+		e.say(Missing, "Google's login", login, "Pulumi finds no credentials: %v", err)
+	} else if user != "" {
+		e.say(OK, "Google's login", "", "%s", user)
+	}
+	return user
 }
 
 func (e *examination) googleServices(project string) {
@@ -80,13 +108,7 @@ func (e *examination) googleServices(project string) {
 }
 
 func (e *examination) googleRoles(s *settings.Settings, user string) {
-	project, needed := s.GKE.Project, googleRoles
-	if s.GKE.Bucket != nil {
-		needed = append(slices.Clone(needed), "roles/storage.admin")
-	}
-	if s.Budget != nil {
-		needed = append(slices.Clone(needed), "roles/monitoring.notificationChannelEditor")
-	}
+	project := s.GKE.Project
 	text, err := e.Run("gcloud", "projects", "get-iam-policy", project, "--flatten=bindings[].members",
 		"--filter=bindings.members:"+user, "--format=value(bindings.role)")
 	if err != nil {
@@ -99,7 +121,7 @@ func (e *examination) googleRoles(s *settings.Settings, user string) {
 		return
 	}
 	var missing []string
-	for _, role := range needed {
+	for _, role := range googleRoles(s) {
 		if !slices.Contains(has, role) {
 			missing = append(missing, role)
 		}

@@ -53,6 +53,7 @@ func (p *parts) addCluster() error {
 	ignored = append(ignored, p.encryptSecrets(args)...)
 	if p.e.Nodes == settings.NodesAuto {
 		p.setAuto(args)
+		first = append(first, p.mounted...) // nodes end with the cluster
 		if notes, err = p.quotas(); err != nil {
 			return err
 		}

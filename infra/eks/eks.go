@@ -10,6 +10,8 @@
 // the pods on them, end while their files are still mounted; the network plugin and the network's
 // way out outlast the nodes.
 //
+// In Auto Mode the bucket comes before the control plane, with which the nodes end.
+//
 // With eks.nodes: groups no autoscaler runs: a group starts with desiredNodes, and later has the
 // number that `aws eks update-nodegroup-config` sets. With auto, Amazon makes nodes for pods that
 // wait, and there are no groups and no addons but the EFS driver. With karpenter, Karpenter does
@@ -114,7 +116,7 @@ func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
 		return nil, err
 	}
 	for _, step := range []func() error{
-		p.addNetwork, p.addCluster, p.addAccess, p.addFiles, p.addData, p.addNodes, p.addCode, p.addRegistry,
+		p.addNetwork, p.addData, p.addCluster, p.addAccess, p.addFiles, p.addNodes, p.addCode, p.addRegistry,
 		p.addBudget,
 	} {
 		if err := step(); err != nil {
@@ -175,8 +177,9 @@ type parts struct {
 	foundRegistry pulumi.String
 	ready         []pulumi.Resource
 	// the role of the nodes, and the attachments of its policies, if the stack makes it
-	nodeRole nodeRole
-	attached []pulumi.Resource
+	nodeRole   nodeRole
+	attached   []pulumi.Resource
+	quotaNotes pulumi.ResourceOption
 	// what makes nodes for pods that wait
 	charts []infra.Chart
 	makers []infra.Object

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // moreLaws has laws about exact contents: routes, rules of expiry, and the policies of roles.
@@ -65,11 +67,18 @@ var moreLaws = []law{
 			role := text(a, "role")
 			got[role] = append(got[role], strings.TrimPrefix(text(a, "policyArn"), "arn:aws:iam::aws:policy/"))
 		}
-		for name, want := range map[string]string{
+		listed := map[string]string{
 			"cluster":    "[AmazonEKSClusterPolicy]",
 			"node":       "[AmazonEC2ContainerRegistryPullOnly AmazonEKSWorkerNodePolicy AmazonEKS_CNI_Policy]",
 			"efs-driver": "[service-role/AmazonEFSCSIDriverPolicy]",
-		} {
+		}
+		if v.auto() {
+			delete(listed, "node")
+			listed["auto-node"] = "[AmazonEC2ContainerRegistryPullOnly AmazonEKSWorkerNodeMinimalPolicy]"
+			listed["cluster"] = "[AmazonEKSBlockStoragePolicy AmazonEKSClusterPolicy AmazonEKSComputePolicy " +
+				"AmazonEKSLoadBalancingPolicy AmazonEKSNetworkingPolicy]"
+		}
+		for name, want := range listed {
 			role := "elasticdl-test-" + name
 			if all := fmt.Sprint(slices.Sorted(slices.Values(got[role]))); all != want {
 				wrong = append(wrong, fmt.Sprintf("the role %s has %s, not %s", role, all, want))
@@ -92,7 +101,7 @@ var moreLaws = []law{
 			return count(v.of(bucketType), 0)
 		}
 		may := v.named(inlineType, "job-data")[0]
-		wrong = append(count(v.of(inlineType), 2), v.wait(v.of(isType), may)...)
+		wrong = v.wait(v.named(isType, "job"), may)
 		if v.preview {
 			return wrong
 		}
@@ -113,7 +122,7 @@ var moreLaws = []law{
 				return count(v.of(expiryType), 0)
 			}
 			b, e := v.named(bucketType, "data")[0], v.named(expiryType, "data")[0]
-			wrong = append(v.wait(v.of(groupType), b), is(b, "bucket", "elasticdl-test-data-123456789012")...)
+			wrong = append(v.wait(v.nodes(), b), is(b, "bucket", "elasticdl-test-data-123456789012")...)
 			wrong = append(wrong, is(e, "rules[0].abortIncompleteMultipartUpload.daysAfterInitiation", "1")...)
 			wrong = append(wrong, is(e, "rules[1].noncurrentVersionExpiration.noncurrentDays", "7")...)
 			wrong = append(wrong, is(v.named("aws:s3/bucketVersioningV2:BucketVersioningV2", "data")[0],
@@ -122,4 +131,42 @@ var moreLaws = []law{
 			wrong = append(wrong, is(e, "rules[0].expiration", "<none>")...)
 			return append(wrong, is(e, "rules[1].expiration", "<none>")...)
 		}, func(v *view) { set(v.named(expiryType, "data")[0], "rules[1].expiration", map[string]any{"days": 30}) }},
+
+	{"E27 the policies of roles that the stack writes are the listed ones, with rights on its own things",
+		func(v *view) (wrong []string) {
+			want := []string{}
+			if e := v.s.EKS; v.s.Job != nil && e.CodeBucket {
+				want = append(want, "job", "job-data")
+			}
+			switch v.s.EKS.Nodes {
+			case settings.NodesAuto:
+				want = append(want, "cluster-tags")
+			case settings.NodesKarpenter:
+				want = append(want, "karpenter")
+			}
+			var got []string
+			for _, r := range v.of(inlineType) {
+				got = append(got, r.Name)
+			}
+			slices.Sort(got)
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				wrong = append(wrong, fmt.Sprintf("policies %v, not %v", got, want))
+			}
+			if v.preview || !v.auto() {
+				return wrong
+			}
+			// only what Auto Mode makes for this cluster gets the stack's tags
+			const ofCluster = `"StringEquals":{"aws:RequestTag/eks:eks-cluster-name":` +
+				`"${aws:PrincipalTag/eks:eks-cluster-name}"}`
+			const arn = `"arn:aws:ec2:us-west-2:*:`
+			return append(wrong, is(v.named(inlineType, "cluster-tags")[0], "policy", `{"Version":"2012-10-17",`+
+				`"Statement":[{"Effect":"Allow","Action":["ec2:CreateNetworkInterface"],"Resource":[`+arn+
+				`network-interface/*"],"Condition":{`+ofCluster+`,"StringLike":{`+
+				`"aws:RequestTag/eks:kubernetes-cni-node-name":"*"}}},{"Effect":"Allow","Action":["ec2:CreateFleet",`+
+				`"ec2:RunInstances","ec2:CreateLaunchTemplate"],"Resource":[`+arn+`fleet/*",`+arn+`instance/*",`+arn+
+				`volume/*",`+arn+`network-interface/*",`+arn+`launch-template/*",`+arn+`spot-instances-request/*"],`+
+				`"Condition":{`+ofCluster+`,"StringLike":{"aws:RequestTag/eks:kubernetes-node-class-name":"*",`+
+				`"aws:RequestTag/eks:kubernetes-node-pool-name":"*"}}}]}`)...)
+		}, func(v *view) { v.named(inlineType, "job")[0].Name = "other" }},
 }

@@ -91,6 +91,10 @@ func (p *parts) addAuto() error {
 // addPools adds the class and the NodePool of each pool. The identity is the name of the nodes'
 // role or instance profile.
 func (p *parts) addPools(kind karpenter.Kind, identity pulumi.StringInput) error {
+	quotas, err := p.quotas()
+	if err != nil {
+		return err
+	}
 	for _, g := range p.e.NodePools() {
 		_, subnets, err := p.placesFor(g)
 		if err != nil {
@@ -113,8 +117,8 @@ func (p *parts) addPools(kind karpenter.Kind, identity pulumi.StringInput) error
 			made.Kept = []string{"spec.tags"}
 		}
 		p.makers = append(p.makers, made, infra.Object{Name: "pool-" + g.Name,
-			Object: karpenter.NodePool(poolOf(g, p.e.Nodes, kind)),
-			Fixed:  []string{"spec.template.spec.nodeClassRef.group", "spec.template.spec.nodeClassRef.kind"}})
+			Object: karpenter.NodePool(poolOf(g, p.e.Nodes, kind)), Options: []pulumi.ResourceOption{quotas},
+			Fixed: []string{"spec.template.spec.nodeClassRef.group", "spec.template.spec.nodeClassRef.kind"}})
 	}
 	return nil
 }
@@ -124,6 +128,14 @@ func (p *parts) nodeTags(g settings.NamedGroup) map[string]string {
 	tags := map[string]string{"Name": p.name + "-" + g.Name}
 	maps.Copy(tags, p.s.Labels)
 	return tags
+}
+
+// NodePools returns the pools of valid settings, with a kind of class of nodes.
+func NodePools(e *settings.EKS, kind karpenter.Kind) (all []karpenter.Pool) {
+	for _, g := range e.NodePools() {
+		all = append(all, poolOf(g, e.Nodes, kind))
+	}
+	return all
 }
 
 // poolOf returns a pool of valid settings.

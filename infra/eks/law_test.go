@@ -25,7 +25,9 @@ type law struct {
 
 func TestLaws(t *testing.T) {
 	laws := slices.Concat(laws, moreLaws, budgetLaws)
-	for name, s := range map[string]func() *settings.Settings{"own": own, "existing": existing} {
+	for name, s := range map[string]func() *settings.Settings{"own": own, "existing": existing,
+		"auto":      func() *settings.Settings { return following(settings.NodesAuto) },
+		"karpenter": func() *settings.Settings { return following(settings.NodesKarpenter) }} {
 		for _, preview := range []bool{true, false} {
 			for _, l := range laws {
 				t.Run(fmt.Sprintf("%s-preview=%v/%s", name, preview, l.name), func(t *testing.T) {
@@ -83,10 +85,10 @@ const (
 var laws = []law{
 	{"E01 cluster and nodes wait for their policies", func(v *view) (wrong []string) {
 		for _, a := range v.of(attachType) {
-			who := v.of(groupType)
+			who := v.nodes()
 			switch {
 			case strings.HasPrefix(a.Name, "job-"):
-				who = v.of(isType)
+				who = v.named(isType, "job")
 			case strings.HasPrefix(a.Name, "cluster-"):
 				who = v.of(clusterType)
 			case strings.HasPrefix(a.Name, "efs-driver-"):
@@ -95,6 +97,9 @@ var laws = []law{
 			wrong = append(wrong, v.wait(who, a)...)
 		}
 		policies := 5
+		if v.auto() {
+			policies = 8
+		}
 		if v.s.Job != nil {
 			policies += len(v.s.EKS.JobPolicies)
 		}
@@ -165,6 +170,10 @@ var laws = []law{
 	}, func(v *view) { set(v.named(clusterType, "cluster")[0], "vpcConfig.publicAccessCidrs[0]", "0.0.0.0/0") }},
 
 	{"E06 addons come before or after nodes, as they must", func(v *view) (wrong []string) {
+		if v.auto() { // its nodes have what the others are for
+			return append(count(v.of(addonType), 1), is(v.named(addonType, "aws-efs-csi-driver")[0], "preserve",
+				"true")...)
+		}
 		for _, name := range []string{"vpc-cni", "kube-proxy", "eks-pod-identity-agent"} {
 			wrong = append(wrong, v.wait(v.of(groupType), v.named(addonType, name)...)...)
 		}
@@ -310,7 +319,7 @@ var laws = []law{
 		}
 		for _, way := range append(v.of("aws:ec2/route:Route"),
 			v.of("aws:ec2/routeTableAssociation:RouteTableAssociation")...) {
-			wrong = append(wrong, v.wait(v.of(groupType), way)...)
+			wrong = append(wrong, v.wait(v.nodes(), way)...)
 		}
 		for _, nat := range v.of("aws:ec2/natGateway:NatGateway") {
 			wrong = append(wrong, v.wait([]*graph.Resource{nat},
@@ -331,7 +340,7 @@ var laws = []law{
 		func(v *view) (wrong []string) {
 			mounts := v.of(mountType)
 			zones := max(len(v.s.EKS.VPC.Zones), len(v.s.EKS.VPC.PrivateSubnets))
-			wrong = append(count(mounts, zones), v.wait(v.of(groupType), mounts...)...)
+			wrong = append(count(mounts, zones), v.waitForGroups(mounts...)...)
 			subnets := map[string]bool{}
 			for _, m := range mounts {
 				subnets[text(m, "subnetId")] = true
@@ -361,7 +370,7 @@ var laws = []law{
 		for _, g := range v.of(sgType) {
 			wrong = append(wrong, is(g, "ingress", "<none>")...)
 		}
-		return append(wrong, v.wait(v.of(groupType), r)...)
+		return append(wrong, v.waitForGroups(r)...)
 	}, func(v *view) { set(v.named(ruleType, "efs")[0], "cidrIpv4", "0.0.0.0/0") }},
 
 	{"E16 files are encrypted, protected, and their throughput is meant", func(v *view) (wrong []string) {
@@ -442,6 +451,9 @@ var laws = []law{
 			}
 		}
 		want, err := jobAccounts(v.s.Job)
+		if v.s.EKS.Nodes == settings.NodesKarpenter {
+			want["kube-system/karpenter"] = true
+		}
 		if err != nil || !maps.Equal(toSet(got), want) {
 			wrong = append(wrong, fmt.Sprintf("pods run as %v, associated are %v: %v", want, got, err))
 		}

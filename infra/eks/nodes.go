@@ -88,10 +88,14 @@ func (p *parts) addNodes() error {
 	return nil
 }
 
-// quotas returns the option that warns, before the first nodes are created, against which quotas
-// they count.
-func (p *parts) quotas() (pulumi.ResourceOption, error) {
-	return infra.WarnBeforeCreate(p.ctx, p.Hook(quotasHook), p.e.QuotaNotes())
+// quotas returns the option that warns, once and before the first of the resources that have it is
+// created, against which quotas nodes count, and how long these last.
+func (p *parts) quotas() (_ pulumi.ResourceOption, err error) {
+	if p.quotaNotes == nil {
+		notes := slices.Concat(p.e.QuotaNotes(), p.e.NodeNotes())
+		p.quotaNotes, err = infra.WarnBeforeCreate(p.ctx, p.Hook(quotasHook), notes)
+	}
+	return p.quotaNotes, err
 }
 
 // group creates the nodes of one kind.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
 )
 
@@ -134,4 +135,29 @@ func drop(list *[]string, kind string) {
 func isGPUToleration(t core.Toleration) bool {
 	return t.Key == "nvidia.com/gpu" && (t.Effect == core.TaintEffectNoSchedule || t.Effect == "") &&
 		(t.Operator == core.TolerationOpExists || t.Value == "present")
+}
+
+// auto reports whether the cluster is in Auto Mode.
+func (v *view) auto() bool { return v.s.EKS.Nodes == settings.NodesAuto }
+
+// nodes returns what makes the first nodes: groups, or in Auto Mode the cluster itself.
+func (v *view) nodes() []*graph.Resource {
+	if v.auto() {
+		return v.of(clusterType)
+	}
+	return v.of(groupType)
+}
+
+// waitForGroups returns which groups do not wait for what nodes need in a running cluster. In Auto
+// Mode the objects wait for it, by which nodes are made.
+func (v *view) waitForGroups(on ...*graph.Resource) (wrong []string) {
+	if !v.auto() {
+		return v.wait(v.of(groupType), on...)
+	}
+	for _, r := range on {
+		if !slices.Contains(v.ready, r.Type+" "+r.Name) {
+			wrong = append(wrong, "no object waits for "+r.Name)
+		}
+	}
+	return wrong
 }

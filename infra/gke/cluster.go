@@ -138,7 +138,7 @@ func (p *parts) connect(args pulumi.Map) {
 // policies although it exists for two minutes only.
 func (p *parts) firstNode() pulumi.Map {
 	return p.encrypted(pulumi.Map{
-		"serviceAccount": p.nodes.Email, "oauthScopes": pulumi.ToStringArray(scopes),
+		"serviceAccount": p.nodes.email, "oauthScopes": pulumi.ToStringArray(scopes),
 		"diskSizeGb": pulumi.Int(30), "diskType": pulumi.String("pd-balanced"),
 		"shieldedInstanceConfig": pulumi.Map{
 			"enableSecureBoot": pulumi.Bool(true), "enableIntegrityMonitoring": pulumi.Bool(true),

@@ -27,6 +27,7 @@ func (p *parts) given() (all []infra.Part) {
 		all = append(all, infra.Part{Path: "gke.bucket.name", Name: b.Name, Find: p.lookUpBucket})
 	}
 	return append(all, infra.Part{Path: "gke.kmsKey", Name: p.g.KMSKey, Find: p.lookUpKey},
+		infra.Part{Path: "gke.nodeAccount", Name: p.g.NodeAccount, Find: p.lookUpNodeAccount},
 		infra.Part{Path: "gke.registry", Name: p.g.Registry, Find: p.lookUpRegistry})
 }
 

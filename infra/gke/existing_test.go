@@ -1,6 +1,7 @@
 package gke
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -22,6 +23,7 @@ func withParts() *settings.Settings {
 	s.Platform.Queue = &settings.Queue{Install: true}
 	s.GKE.Bucket = &settings.GKEBucket{Bucket: settings.Bucket{Access: "write", Name: "team-data"}}
 	s.GKE.KMSKey = ownKey
+	s.GKE.NodeAccount = theirAccount
 	return s
 }
 
@@ -29,6 +31,10 @@ func withParts() *settings.Settings {
 func callOfParts(token string, args resource.PropertyMap) resource.PropertyMap {
 	m := map[string]any{}
 	switch token {
+	case getAccount:
+		m = map[string]any{"member": "serviceAccount:" + args["accountId"].StringValue()}
+	case "gcp:projects/getIamPolicy:getIamPolicy":
+		m = map[string]any{"policyData": `{"bindings":[]}`}
 	case "gcp:storage/getBucket:getBucket":
 		m = map[string]any{"name": args["name"].StringValue(), "publicAccessPrevention": "enforced",
 			"uniformBucketLevelAccess": true, "requesterPays": false}
@@ -109,14 +115,88 @@ func TestExistingFilestore(t *testing.T) {
 }
 
 const (
-	getSubnet = "gcp:compute/getSubnetwork:getSubnetwork"
-	getFiles  = "gcp:filestore/getInstance:getInstance"
-	getKey    = "gcp:kms/getKMSCryptoKey:getKMSCryptoKey"
+	theirAccount = "nodes-of-all@acme.iam.gserviceaccount.com"
+
+	getAccount = "gcp:serviceaccount/getAccount:getAccount"
+	getSubnet  = "gcp:compute/getSubnetwork:getSubnetwork"
+	getFiles   = "gcp:filestore/getInstance:getInstance"
+	getKey     = "gcp:kms/getKMSCryptoKey:getKMSCryptoKey"
 )
+
+// All nodes have an account that exists already, also the one of the first two minutes. The stack
+// makes none, and lets it read images of the stack's own only: what else it may is its owner's.
+func TestExistingNodeAccount(t *testing.T) {
+	s := withParts()
+	all := first(record(t, s, false))
+	want(t, find(t, all, typeCluster, "cluster"), "nodeConfig.serviceAccount="+theirAccount)
+	pools := of(all, typePool)
+	for _, pool := range pools {
+		want(t, &pool, "nodeConfig.serviceAccount="+theirAccount)
+	}
+	if len(pools) < 3 {
+		t.Errorf("%d pools", len(pools))
+	}
+	grants := func(all []graph.Resource) (n int) {
+		for _, kind := range []string{typeRole, typeReader, typeAccount} {
+			for _, r := range of(all, kind) {
+				if strings.HasPrefix(r.Name, "nodes") {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	if n := grants(all); n > 0 {
+		t.Errorf("the stack makes an account of nodes, or grants it something: %d", n)
+	}
+	if grants(first(record(t, configured(), false))) < 3 {
+		t.Error("an account that the stack makes is not noticed")
+	}
+	s.GKE.Registry = ""
+	all = first(record(t, s, false))
+	want(t, find(t, all, typeReader, "nodes-artifactregistry.reader"), "member=serviceAccount:"+theirAccount)
+	if n := grants(all); n > 1 {
+		t.Errorf("the stack grants more: %d", n)
+	}
+}
+
+// An account that exists already needs the roles of nodes in the project, or one that has them.
+func TestRolesOfNodes(t *testing.T) {
+	binding := func(role, more string) string {
+		return fmt.Sprintf(`{"role":%q,"members":["user:ann@example.com","serviceAccount:a"]%s}`, role, more)
+	}
+	const never = `,"condition":{"expression":"false"}`
+	var all []string
+	for _, role := range nodeRoles {
+		all = append(all, binding(role, ""))
+	}
+	for name, test := range map[string]struct {
+		bindings []string
+		lacks    int
+	}{
+		"none":            {nil, len(nodeRoles)},
+		"all":             {all, 0},
+		"all but one":     {all[1:], 1},
+		"one of Google's": {[]string{binding("roles/container.defaultNodeServiceAccount", "")}, 0},
+		"on a condition":  {[]string{binding("roles/container.defaultNodeServiceAccount", never)}, len(nodeRoles)},
+		"another role":    {[]string{binding("roles/viewer", "")}, len(nodeRoles)},
+		"of another":      {[]string{`{"role":"roles/editor","members":["serviceAccount:b"]}`}, len(nodeRoles)},
+	} {
+		lack, err := nodesLack(`{"bindings":[`+strings.Join(test.bindings, ",")+`]}`, "serviceAccount:a")
+		if err != nil || len(lack) != test.lacks {
+			t.Errorf("%s: lacks %v, %v", name, lack, err)
+		}
+	}
+	if _, err := nodesLack("<html>", "serviceAccount:a"); err == nil {
+		t.Error("an answer that is no policy is taken for one")
+	}
+}
 
 // The nodes may read a repository that exists already, also one of another project.
 func TestExistingRegistry(t *testing.T) {
-	all := first(record(t, withParts(), false))
+	s := withParts()
+	s.GKE.NodeAccount = ""
+	all := first(record(t, s, false))
 	want(t, find(t, all, typeReader, "nodes-artifactregistry.reader"), "project=images-of-all", "location=us",
 		"repository=team", "role=roles/artifactregistry.reader",
 		"member=serviceAccount:elasticdl-test-nodes@acme.iam.gserviceaccount.com")

@@ -24,9 +24,9 @@ package gke
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp"
-	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/serviceaccount"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
@@ -114,8 +114,8 @@ func NewCluster(ctx *pulumi.Context, name string, args *ClusterArgs,
 	if p.warns, err = p.warnOfDrains(); err != nil {
 		return nil, err
 	}
-	needs := s.GKE.QuotaNotes()
-	if p.quotas, err = infra.WarnBeforeCreate(ctx, p.Hook("quotas of the project"), needs); err != nil {
+	notes := slices.Concat(s.GKE.QuotaNotes(), s.GKE.NodeNotes(), p.notes)
+	if p.quotas, err = infra.WarnBeforeCreate(ctx, p.Hook("quotas of the project"), notes); err != nil {
 		return nil, err
 	}
 	for _, step := range []func() error{
@@ -140,11 +140,13 @@ type parts struct {
 	args *ClusterArgs
 	// options of look-ups
 	invokes []pulumi.InvokeOption
+	// what look-ups have found that may be wrong, for those who create nodes
+	notes []string
 
 	services []pulumi.Resource
 	net      *network
 	found    foundFiles
-	nodes    *serviceaccount.Account
+	nodes    nodeAccount
 	// what nodes need: a route to the internet, roles, images
 	beneath  []pulumi.Resource
 	registry pulumi.StringOutput
@@ -183,14 +185,15 @@ func (p *parts) expectProject() error {
 		return nil
 	}
 	var is struct {
-		ID string `pulumi:"projectId"`
+		Project string `pulumi:"project"`
 	}
-	if err := p.invoke("gcp:organizations/getProject:getProject", map[string]any{}, &is); err != nil {
+	err := p.invoke("gcp:organizations/getClientConfig:getClientConfig", map[string]any{}, &is)
+	if err != nil {
 		return fmt.Errorf("look up the project of the provider of %s: %w", p.s.Project, err)
 	}
-	if is.ID != p.g.Project {
+	if is.Project != p.g.Project {
 		return fmt.Errorf("%s: GKE.Project is %s, and the provider's %s: give that, or pulumi.Provider(one of %[2]s)",
-			p.s.Project, p.g.Project, is.ID)
+			p.s.Project, p.g.Project, is.Project)
 	}
 	return nil
 }

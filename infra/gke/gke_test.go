@@ -93,14 +93,13 @@ func google(r graph.Resource) resource.PropertyMap {
 
 // call returns Google's simulated answers to look-ups.
 func call(token string, args resource.PropertyMap) resource.PropertyMap {
-	if token != "gcp:organizations/getProject:getProject" {
-		return callOfParts(token, args)
+	switch token {
+	case "gcp:organizations/getClientConfig:getClientConfig":
+		return resource.NewPropertyMapFromMap(map[string]any{"project": "acme-vision"})
+	case "gcp:organizations/getProject:getProject":
+		return resource.NewPropertyMapFromMap(map[string]any{"number": "4711", "projectId": args["projectId"].V})
 	}
-	project := "acme-vision" // of the provider
-	if given := args["projectId"]; given.HasValue() {
-		project = given.StringValue()
-	}
-	return resource.NewPropertyMapFromMap(map[string]any{"number": "4711", "projectId": project})
+	return callOfParts(token, args)
 }
 
 // record returns the resources that the stack requests, and the cluster; in a preview fewer values

@@ -53,14 +53,24 @@ func (p *parts) service(api string) (pulumi.Resource, error) {
 	}, p.options())
 }
 
+// nodeAccount is the service account of the nodes.
+type nodeAccount struct{ email, member pulumi.StringInput }
+
 // addNodeAccount creates the service account of the nodes, instead of Google's default account,
-// which may edit the whole project.
-func (p *parts) addNodeAccount() (err error) {
-	if p.nodes, err = p.account("nodes", "Nodes of the cluster"); err != nil {
+// which may edit the whole project; or it uses one that exists already, and grants it nothing in
+// the project: to take that away again would take what its owner granted.
+func (p *parts) addNodeAccount() error {
+	if email := p.g.NodeAccount; email != "" {
+		p.nodes = nodeAccount{pulumi.String(email), pulumi.String("serviceAccount:" + email)}
+		return nil
+	}
+	account, err := p.account("nodes", "Nodes of the cluster")
+	if err != nil {
 		return err
 	}
+	p.nodes = nodeAccount{account.Email, account.Member}
 	for _, role := range nodeRoles {
-		m, err := p.grant("nodes", p.nodes, role)
+		m, err := p.grant("nodes", account, role)
 		if err != nil {
 			return err
 		}

@@ -164,7 +164,7 @@ func (p *parts) nodeConfig(of settings.PoolOfGKE) pulumi.Map {
 		"imageType": pulumi.String("COS_CONTAINERD"),
 		"gvnic":     pulumi.Map{"enabled": pulumi.Bool(true)},
 		"diskType":  pulumi.String(of.DiskType()), "diskSizeGb": pulumi.Int(cmp.Or(of.DiskGB, 100)),
-		"serviceAccount": p.nodes.Email, "oauthScopes": pulumi.ToStringArray(scopes),
+		"serviceAccount": p.nodes.email, "oauthScopes": pulumi.ToStringArray(scopes),
 		"workloadMetadataConfig": pulumi.Map{"mode": pulumi.String("GKE_METADATA")},
 		"metadata":               pulumi.ToStringMap(metadata),
 		"shieldedInstanceConfig": pulumi.Map{

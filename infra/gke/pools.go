@@ -106,10 +106,8 @@ func (p *parts) place(c *infra.Cluster) {
 //
 // Source: https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes.
 func (p *parts) addFallback(of settings.PoolOfGKE, spot *pulumi.CustomResourceState, after []pulumi.Resource) error {
-	dear := *of.GKEPool
-	dear.Spot, dear.MinNodes = false, 0
 	fallback := of
-	fallback.GKEPool = &dear
+	fallback.GKEPool = of.Fallback()
 	other, err := p.addPool(of.OnDemandName(), fallback, after...)
 	if err != nil {
 		return err

@@ -22,11 +22,14 @@ const (
 )
 
 // addRegistry creates a repository for the job's images, or uses one that exists already. The nodes
-// may read it.
+// may read it; if their account exists already, too, its owner lets it.
 func (p *parts) addRegistry() error {
 	if p.g.Registry != "" {
 		project, location, name := p.g.RegistryPlace()
 		p.registry = pulumi.Sprintf("%s-docker.pkg.dev/%s/%s", location, project, name)
+		if p.g.NodeAccount != "" {
+			return nil // neither is the stack's
+		}
 		return p.openRegistry(&artifactregistry.RepositoryIamMemberArgs{Project: pulumi.String(project),
 			Location: pulumi.String(location), Repository: pulumi.String(name)})
 	}
@@ -64,7 +67,7 @@ func (p *parts) addRegistry() error {
 
 // openRegistry lets the nodes read a repository.
 func (p *parts) openRegistry(in *artifactregistry.RepositoryIamMemberArgs) error {
-	in.Role, in.Member = pulumi.String("roles/artifactregistry.reader"), p.nodes.Member
+	in.Role, in.Member = pulumi.String("roles/artifactregistry.reader"), p.nodes.member
 	m, err := artifactregistry.NewRepositoryIamMember(p.ctx, p.Child("nodes-artifactregistry.reader"), in, p.options())
 	p.beneath = append(p.beneath, m)
 	return err

@@ -117,8 +117,8 @@ func (a *Args) settings() (of *settings.Settings, jobs []*job.Job, err error) {
 	say(s.Verify(Check))
 	for _, j := range a.Jobs {
 		known := *j
-		known.Image = cmp.Or(j.Image, manifest.App) // the program may build it later
-		j, _, wrong := complete(&s, &known, "")     // the job shows its notes
+		known.Image = cmp.Or(j.Image, manifest.App)               // the program may build it later
+		j, _, wrong := complete(&s, &known, settings.PoolUnknown) // the job shows its notes
 		if wrong == nil {
 			with := s
 			with.Job = j

@@ -376,10 +376,11 @@ func TestWorkflowPreviewOfGoogle(t *testing.T) {
 		t.Errorf("ci.md gives previews other rights: %v", err)
 	}
 	// roles on the part that is looked up; "" = roles/viewer of the project is enough
-	rights := map[string]string{"getProject": "", "getInstance": "",
+	rights := map[string]string{"getProject": "", "getInstance": "", "getClientConfig": "",
 		"getRepository":   "roles/artifactregistry.reader",
 		"getKMSCryptoKey": "roles/cloudkms.viewer",
-		"getBucket":       "roles/storage.legacyBucketReader", "getSubnetwork": "roles/compute.networkUser"}
+		"getAccount":      "", "getIamPolicy": "roles/iam.securityReviewer",
+		"getBucket": "roles/storage.legacyBucketReader", "getSubnetwork": "roles/compute.networkUser"}
 	files, err := filepath.Glob("../gke/*.go")
 	if err != nil {
 		t.Fatal(err)

@@ -15,13 +15,8 @@ import (
 	"slices"
 	"strings"
 
-	core "k8s.io/api/core/v1"
-
 	"github.com/elasticdl/elasticdl/infra/settings"
-	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/elastic/price"
-	"github.com/elasticdl/elasticdl/trainer/runtime/demand"
-	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // hours is the number of hours of a month, by which clouds compute monthly prices.
@@ -58,7 +53,9 @@ type Estimate struct {
 	Rows []Row
 	// whose prices they are, and of when: "us-east-1, 2026-07"
 	Of string
-	// things without a known price
+	// Unpriced has nodes without a known price, which no sum has.
+	Unpriced []Row
+	// other things without a known price
 	Unknown []string
 }
 
@@ -80,12 +77,24 @@ func (e *Estimate) add(what string, each, idle, now, most float64) {
 	e.Rows = append(e.Rows, Row{what, each, idle, now, most})
 }
 
+// addNodes adds nodes, each with its disk.
+func (e *Estimate) addNodes(r Row, of price.Machine, disk float64) {
+	hour, ok := of.Hour()
+	if !ok {
+		e.Unpriced = append(e.Unpriced, r)
+		return
+	}
+	r.Each = hour + disk
+	e.Rows = append(e.Rows, r)
+}
+
 func (e *Estimate) google(s *settings.Settings) {
 	e.add("control plane", googleControl, 1, 1, 1)
 	var nodes Row
-	pods := onGoogle(s)
+	on := google(s)
+	pods := place(s, on)
 	for _, pool := range s.GKE.AllPools() {
-		need := nodesFor(pods[pool.Name], settings.GoogleCPUs(pool.MachineType), pool.GPUs)
+		_, need := on[pool.Name].needs(pods[pool.Name])
 		now := min(max(pool.MinNodes, need), pool.MaxNodes)
 		what := fmt.Sprintf("node of pool %s, %s", pool.Name, pool.MachineType)
 		machine := price.Machine{Cloud: price.Google, Type: pool.MachineType, Spot: pool.Spot}
@@ -96,22 +105,13 @@ func (e *Estimate) google(s *settings.Settings) {
 		if pool.Spot {
 			what += ", spot"
 		}
-		each, ok := machine.Hour()
-		if !ok {
-			e.Unknown = append(e.Unknown, what)
-			continue
-		}
-		// its disk included
-		each += googleDisk * float64(cmp.Or(pool.DiskGB, 100))
-		e.add(what, each, float64(pool.MinNodes), float64(now), float64(pool.MaxNodes))
-		nodes.Idle, nodes.Now, nodes.Most = nodes.Idle+float64(pool.MinNodes), nodes.Now+float64(now),
-			nodes.Most+float64(pool.MaxNodes)
+		first := Row{Name: what, Idle: float64(pool.MinNodes), Now: float64(now), Most: float64(pool.MaxNodes)}
+		e.addNodes(first, machine, googleDisk*float64(cmp.Or(pool.DiskGB, 100)))
+		nodes.Idle, nodes.Now, nodes.Most = nodes.Idle+first.Idle, nodes.Now+first.Now, nodes.Most+float64(pool.Most())
 		if pool.OnDemand {
 			machine.Spot = false
-			each, _ := machine.Hour() // known: that of a spot node is
-			e.add(fmt.Sprintf("node of pool %s, %s", pool.OnDemandName(), pool.MachineType),
-				each+googleDisk*float64(cmp.Or(pool.DiskGB, 100)), 0, 0, float64(pool.MaxNodes))
-			nodes.Most += float64(pool.MaxNodes)
+			e.addNodes(Row{Name: fmt.Sprintf("node of pool %s, %s", pool.OnDemandName(), pool.MachineType),
+				Most: first.Most}, machine, googleDisk*float64(cmp.Or(pool.DiskGB, 100)))
 		}
 	}
 	if s.GKE.PrivateNodes && s.GKE.Subnet == nil {
@@ -131,26 +131,6 @@ func (e *Estimate) google(s *settings.Settings) {
 	}
 }
 
-// onGoogle returns the pods of the stack's job on each pool.
-func onGoogle(s *settings.Settings) map[string][]group {
-	pods := map[string][]group{}
-	shared := settings.SystemPool
-	if of := s.GKE.WorkerPool; of != nil && !of.Spot {
-		shared = settings.WorkerPool
-	}
-	own, workers := groups(s)
-	pods[shared] = own
-	on := cmp.Or(s.WorkersOn(), shared)
-	for _, of := range s.GKE.AllPools() {
-		if s.WorkersOn() == "" && of.GPUs > 0 && haveGPUs(workers) {
-			on = of.Name
-			break
-		}
-	}
-	pods[on] = append(pods[on], workers...)
-	return pods
-}
-
 func (e *Estimate) amazon(s *settings.Settings) {
 	if s.EKS.SupportType == "EXTENDED" {
 		e.Unknown = append(e.Unknown, "a version in extended support, 0.60 $/h instead of 0.10")
@@ -164,23 +144,25 @@ func (e *Estimate) amazon(s *settings.Settings) {
 	if s.EKS.EFS != nil {
 		e.Unknown = append(e.Unknown, "EFS, by use")
 		if s.EKS.Nodes == settings.NodesAuto {
-			e.Unknown = append(e.Unknown, "nodes of Amazon's pool system, for the driver of EFS")
+			e.Unpriced = append(e.Unpriced, Row{Name: "node of Amazon's pool system, for the driver of EFS", Idle: 1,
+				Now: 1, Most: 1})
 		}
 	}
 	e.add("control plane", amazonControl, 1, 1, 1)
 	for _, g := range s.EKS.Groups() {
 		n := float64(g.DesiredNodes)
-		e.nodes(s, "group", g, n, n)
+		e.nodes(s, "group", g, g.InstanceTypes[0], n, n)
 	}
-	pods := onPools(s)
+	on := amazon(s)
+	pods := place(s, on)
 	for _, g := range s.EKS.NodePools() {
-		need := nodesFor(pods[g.Name], settings.AmazonCPUs(g.InstanceTypes[0]), g.GPUs)
+		first, need := on[g.Name].needs(pods[g.Name])
 		idle := 0
 		if g.Name == settings.CorePool && s.EKS.Nodes == settings.NodesAuto && s.Platform.Queue != nil &&
 			s.Platform.Queue.Install {
 			idle = 1 // Kueue's
 		}
-		e.nodes(s, "pool", g, float64(idle), float64(min(max(need, idle), g.MaxNodes)))
+		e.nodes(s, "pool", g, g.InstanceTypes[first], float64(idle), float64(min(max(need, idle), g.MaxNodes)))
 	}
 	if s.EKS.VPC.ID == "" {
 		n := 1.0
@@ -191,10 +173,9 @@ func (e *Estimate) amazon(s *settings.Settings) {
 	}
 }
 
-// nodes adds the nodes of a group or pool of Amazon.
-func (e *Estimate) nodes(s *settings.Settings, kind string, g settings.NamedGroup, idle, now float64) {
-	// on-demand nodes are of the first type that there is, and spot nodes of any
-	types, each, ok := g.InstanceTypes[:1], 0.0, true
+// nodes adds the nodes of a group or pool of Amazon, of the type of its nodes on demand.
+func (e *Estimate) nodes(s *settings.Settings, kind string, g settings.NamedGroup, of string, idle, now float64) {
+	types, each, ok := []string{of}, 0.0, true // spot nodes are of any type
 	if g.Spot {
 		types = g.InstanceTypes
 	}
@@ -207,94 +188,10 @@ func (e *Estimate) nodes(s *settings.Settings, kind string, g settings.NamedGrou
 		what += ", spot: at most"
 	}
 	if !ok {
-		e.Unknown = append(e.Unknown, what)
+		e.Unpriced = append(e.Unpriced, Row{Name: what, Idle: idle, Now: now, Most: float64(g.MaxNodes)})
 		return
 	}
 	e.add(what, each+amazonDisk*float64(cmp.Or(g.DiskGB, 100)), idle, now, float64(g.MaxNodes))
-}
-
-// onPools returns the pods of the stack's job that need nodes of each pool of Karpenter. Those of
-// the core are on the nodes of the system group as far as they fit.
-func onPools(s *settings.Settings) map[string][]group {
-	pods := map[string][]group{}
-	own, workers := groups(s)
-	system := s.EKS.Groups()
-	if len(system) == 0 || nodesFor(own, settings.AmazonCPUs(system[0].InstanceTypes[0]), 0) > system[0].DesiredNodes {
-		pods[settings.CorePool] = own
-	}
-	on := cmp.Or(s.WorkersOn(), settings.CorePool)
-	for _, g := range s.EKS.NodePools() {
-		if s.WorkersOn() == "" && g.GPUs > 0 && haveGPUs(workers) {
-			on = g.Name
-			break
-		}
-	}
-	pods[on] = append(pods[on], workers...)
-	return pods
-}
-
-// group is a number of pods that request the same.
-type group struct {
-	pods       int
-	cpus, gpus float64
-}
-
-// groupOf returns a number of pods of a role.
-func groupOf(pods int, of *core.PodSpec) group {
-	asks := demand.Requests(of)
-	gpus := asks["nvidia.com/gpu"]
-	return group{pods, asks.Cpu().AsApproximateFloat64(), gpus.AsApproximateFloat64()}
-}
-
-// groups returns the pods of the stack's job: those of its master and parameter servers, and its
-// workers. A job that is not valid, or suspended, has none.
-func groups(s *settings.Settings) (own, workers []group) {
-	if s.Job == nil || s.Job.Suspend {
-		return nil, nil
-	}
-	roles, err := demand.Roles(s.Job)
-	if err != nil {
-		return nil, nil
-	}
-	for _, r := range roles {
-		of := groupOf(r.First, &r.Pod.Spec)
-		switch r.Name {
-		case pod.Worker.String():
-			workers = append(workers, of)
-		case manifest.RoleLauncher: // it requests no processor
-		default:
-			own = append(own, of)
-		}
-	}
-	return own, workers
-}
-
-// haveGPUs reports whether pods request GPUs.
-func haveGPUs(all []group) bool {
-	return slices.ContainsFunc(all, func(g group) bool { return g.gpus > 0 })
-}
-
-// reserved is the share of a node's CPUs that its system takes.
-const reserved = 0.08
-
-// nodesFor returns how many nodes pods need, by CPUs and GPUs. A pod that requests neither takes a
-// node for itself.
-func nodesFor(all []group, cpus, gpus int) int {
-	var need float64
-	for _, g := range all {
-		fit := math.Inf(1)
-		if g.cpus > 0 && cpus > 0 {
-			fit = max(1, math.Floor(float64(cpus)*(1-reserved)/g.cpus))
-		}
-		if g.gpus > 0 && gpus > 0 {
-			fit = min(fit, max(1, math.Floor(float64(gpus)/g.gpus)))
-		}
-		if math.IsInf(fit, 1) {
-			fit = 1
-		}
-		need += float64(g.pods) / fit
-	}
-	return int(math.Ceil(need - 1e-9))
 }
 
 // sum returns the price of all rows.
@@ -314,16 +211,50 @@ func (e Estimate) Now() float64 { return e.sum(func(r Row) float64 { return r.No
 // Most returns the price with all nodes that the stack may have.
 func (e Estimate) Most() float64 { return e.sum(func(r Row) float64 { return r.Most }) }
 
-// Over returns a warning if a month with all nodes that the stack may have costs more than a
-// budget, in US dollars, else "".
-func (e Estimate) Over(budget int) string {
-	month := e.Most() * hours
-	if month <= float64(budget) {
-		return ""
+// figure returns a sum and the nodes that it lacks: "1.42 $/h and 2 nodes of pool b".
+func (e Estimate) figure(sum float64, count func(Row) float64) string {
+	parts := []string{fmt.Sprintf("%.2f $/h", sum)}
+	for _, r := range e.Unpriced {
+		what, _, _ := strings.Cut(r.Name, ",")
+		switch n := count(r); {
+		case n == 1:
+			parts = append(parts, "1 "+what)
+		case n > 1:
+			parts = append(parts, fmt.Sprintf("%g %s", n, strings.Replace(what, "node", "nodes", 1)))
+		}
 	}
-	return fmt.Sprintf("the stack may cost up to %.0f $ a month (costMost, %.2f $/h, for %d hours), and "+
-		"budget.monthly is %d: the budget sends mail and stops nothing; fewer nodes at most keep the costs below it",
-		month, e.Most(), hours, budget)
+	return strings.Join(parts, " and ")
+}
+
+// Lacks returns the things without a known price, which no sum has.
+func (e Estimate) Lacks() (all []string) {
+	for _, r := range e.Unpriced {
+		all = append(all, r.Name)
+	}
+	return append(all, e.Unknown...)
+}
+
+// most returns [Estimate.Most] with the nodes that it lacks.
+func (e Estimate) most() string { return e.figure(e.Most(), func(r Row) float64 { return r.Most }) }
+
+// Over returns a warning if a month with all nodes that the stack may have costs more than a
+// budget, in US dollars, or may do so because the price of some is not known, else "".
+func (e Estimate) Over(budget int) string {
+	const stops = ": the budget sends mail and stops nothing; fewer nodes at most keep the costs below it"
+	month := e.Most() * hours
+	switch {
+	case month > float64(budget):
+		upTo := "up to"
+		if len(e.Unpriced) > 0 {
+			upTo = "more than"
+		}
+		return fmt.Sprintf("the stack may cost %s %.0f $ a month (costMost, %s, for %d hours), and "+
+			"budget.monthly is %d", upTo, month, e.most(), hours, budget) + stops
+	case len(e.Unpriced) > 0:
+		return fmt.Sprintf("the stack may cost more than budget.monthly, %d: it costs at most %s, whose price is "+
+			"not known and which costMost lacks", budget, e.most()) + stops
+	}
+	return ""
 }
 
 // String returns a line for the user.
@@ -331,8 +262,17 @@ func (e Estimate) String() string {
 	if len(e.Rows) == 0 {
 		return "0 $/h besides the pods and volumes of your cluster"
 	}
-	text := fmt.Sprintf("about %.2f $/h idle, %.2f $/h with this job, at most %.2f $/h, without traffic and logs "+
-		"(prices of %s)", e.Idle(), e.Now(), e.Most(), e.Of)
+	var names []string
+	for _, r := range e.Unpriced {
+		names = append(names, r.Name)
+	}
+	of := "prices of " + e.Of
+	if len(names) > 0 {
+		of += "; no price is known of: " + strings.Join(names, "; ")
+	}
+	text := fmt.Sprintf("about %s idle, %s with this job, at most %s, without traffic and logs (%s)",
+		e.figure(e.Idle(), func(r Row) float64 { return r.Idle }),
+		e.figure(e.Now(), func(r Row) float64 { return r.Now }), e.most(), of)
 	if len(e.Unknown) > 0 {
 		text += ", and besides: " + strings.Join(e.Unknown, ", ")
 	}
@@ -345,6 +285,9 @@ func (e Estimate) Markdown() string {
 	b.WriteString("| what | each | idle | with the job | at most |\n|---|---|---|---|---|\n")
 	for _, r := range e.Rows {
 		fmt.Fprintf(&b, "| %s | %.4g | %g | %g | %g |\n", r.Name, r.Each, r.Idle, r.Now, r.Most)
+	}
+	for _, r := range e.Unpriced {
+		fmt.Fprintf(&b, "| %s | not in the sums | %g | %g | %g |\n", r.Name, r.Idle, r.Now, r.Most)
 	}
 	for _, u := range slices.Sorted(slices.Values(e.Unknown)) {
 		fmt.Fprintf(&b, "| %s | not in the sums | | | |\n", u)

@@ -2,6 +2,7 @@ package price
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	core "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
 	"github.com/elasticdl/elasticdl/infra/settings"
@@ -22,7 +21,13 @@ import (
 // stack returns the settings of a shipped stack, with what its user adds.
 func stack(t *testing.T, name string, change func(config map[string]any)) *settings.Settings {
 	t.Helper()
-	text, err := os.ReadFile("../../stacks/Pulumi." + name + ".yaml")
+	return settingsOf(t, "../../stacks/Pulumi."+name+".yaml", change)
+}
+
+// settingsOf returns the settings of a stack's file, with what its user adds.
+func settingsOf(t *testing.T, path string, change func(config map[string]any)) *settings.Settings {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +38,8 @@ func stack(t *testing.T, name string, change func(config map[string]any)) *setti
 		t.Fatal(err)
 	}
 	networks := []any{map[string]any{"cidr": "203.0.113.7/32"}}
-	switch section, _ := file.Config["elasticdl:"+name].(map[string]any); name {
+	cloud := file.Config["elasticdl:cloud"].(string)
+	switch section, _ := file.Config["elasticdl:"+cloud].(map[string]any); cloud {
 	case "gke":
 		file.Config["gcp:project"], section["authorizedNetworks"] = "my-project", networks
 	case "eks":
@@ -51,6 +57,7 @@ func stack(t *testing.T, name string, change func(config map[string]any)) *setti
 	if err != nil {
 		t.Fatal(err)
 	}
+	name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "Pulumi."), ".yaml")
 	in := settings.Input{Project: "elasticdl", Stack: name, Root: "../..", Arch: "amd64",
 		Now: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC), Config: config,
 		Stat: func(path string) (bool, error) {
@@ -100,7 +107,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// The files of the stacks name the price of an hour.
+// The files of the stacks, and the overview of their pages, name the price of an hour.
 func TestFileSaysPrice(t *testing.T) {
 	gke, eks := Of(stack(t, "gke", nil)), Of(stack(t, "eks", nil))
 	for name, want := range map[string]string{"eks": fmt.Sprintf("$%.2f an hour, and $%.2f when no job runs",
@@ -110,6 +117,12 @@ func TestFileSaysPrice(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("stacks/Pulumi.%s.yaml does not say %s: %v", name, want, err)
 		}
+	}
+	row := fmt.Sprintf("| ≈ %.2f with a job, %.2f without | ≈ %.2f with a job, %.2f without |", gke.Now(), gke.Idle(),
+		eks.Now(), eks.Idle())
+	text, err := os.ReadFile("../../docs/infrastructure/README.md")
+	if err != nil || !strings.Contains(string(text), row) {
+		t.Errorf("docs/infrastructure/README.md does not say %s: %v", row, err)
 	}
 }
 
@@ -171,10 +184,11 @@ func TestOf(t *testing.T) {
 		"GPUs without a price": {func(c map[string]any) {
 			section(c, "gke")["gpuPool"] = map[string]any{"machineType": "n1-standard-4",
 				"accelerator": "nvidia-new-1", "gpus": 1, "maxNodes": 1}
-		}, 0, 0, 0, "nvidia-new-1"},
+		}, 0, 0, googleNATNode, "nvidia-new-1"},
 		"no pool of workers": {func(c map[string]any) {
 			delete(section(c, "gke"), "workerPool")
 			section(c, "gke")["systemPool"].(map[string]any)["maxNodes"] = 9
+			section(c, "job")["worker"].(map[string]any)["request"].(map[string]any)["cpu"] = "1500m"
 		}, 0, -2*0.3868 + 4*0.07385 + 2*0.0014, math.NaN(), byUse},
 		"many nodes": {func(c map[string]any) {
 			section(c, "gke")["workerPool"].(map[string]any)["maxNodes"] = 1000
@@ -195,7 +209,7 @@ func TestOf(t *testing.T) {
 				t.Errorf("%s: %s costs %+.4f more, expected %+.4f\n%s", what, name, d, pair[2], e.Markdown())
 			}
 		}
-		if (len(e.Unknown) > 0) != (test.unknown != "") || !strings.Contains(e.String(), test.unknown) {
+		if (len(e.Unknown)+len(e.Unpriced) > 0) != (test.unknown != "") || !strings.Contains(e.String(), test.unknown) {
 			t.Errorf("%s: unknown are %q: %s", what, e.Unknown, e)
 		}
 	}
@@ -215,31 +229,25 @@ func TestOf(t *testing.T) {
 
 // Pods take the nodes that they need, by the scarcer of CPUs and GPUs.
 func TestNodesFor(t *testing.T) {
-	pods := func(n int, request map[core.ResourceName]string) []group {
-		asks := core.ResourceList{}
-		for name, amount := range request {
-			asks[name] = resource.MustParse(amount)
-		}
-		return []group{groupOf(n, &core.PodSpec{Containers: []core.Container{{
-			Resources: core.ResourceRequirements{Requests: asks}}}})}
-	}
-	type asks = map[core.ResourceName]string
+	pods := func(n int, cpus, gpus float64) []group { return []group{{n, cpus, gpus}} }
 	for _, test := range []struct {
 		all        []group
 		cpus, gpus int
 		want       int
 	}{
 		{nil, 8, 0, 0},
-		{pods(7, asks{"cpu": "2"}), 8, 0, 3},
-		{pods(1, asks{"cpu": "500m"}), 8, 0, 1},
-		{pods(14, asks{"cpu": "500m"}), 8, 0, 1},
-		{pods(15, asks{"cpu": "500m"}), 8, 0, 2},
-		{pods(2, asks{"cpu": "9"}), 8, 0, 2},
-		{pods(4, asks{"nvidia.com/gpu": "1"}), 8, 2, 2},
-		{pods(4, asks{"cpu": "7", "nvidia.com/gpu": "1"}), 8, 2, 4},
-		{pods(3, nil), 8, 0, 3},
-		{pods(3, asks{"cpu": "2"}), 0, 0, 3},
-		{append(pods(3, asks{"cpu": "2"}), pods(3, asks{"cpu": "2"})...), 8, 0, 2},
+		{pods(7, 2, 0), 8, 0, 3},
+		{pods(1, 0.5, 0), 8, 0, 1},
+		{pods(14, 0.5, 0), 8, 0, 1},
+		{pods(15, 0.5, 0), 8, 0, 2},
+		{pods(2, 9, 0), 8, 0, 0},
+		{pods(2, 7.9, 0), 8, 0, 2},
+		{pods(2, 0, 4), 8, 2, 0},
+		{pods(4, 0, 1), 8, 2, 2},
+		{pods(4, 7, 1), 8, 2, 4},
+		{pods(3, 0, 0), 8, 0, 3},
+		{pods(3, 2, 0), 0, 0, 3},
+		{append(pods(3, 2, 0), pods(3, 2, 0)...), 8, 0, 2},
 	} {
 		if got := nodesFor(test.all, test.cpus, test.gpus); got != test.want {
 			t.Errorf("%+v on nodes of %d CPUs and %d GPUs: %d nodes, want %d", test.all, test.cpus, test.gpus, got,
@@ -260,6 +268,63 @@ func TestOver(t *testing.T) {
 	if e.Most() != 1.335 || !strings.HasPrefix(got, "the stack may cost up to 975 $ a month (costMost, 1.33 $/h, for "+
 		"730 hours), and budget.monthly is 974") {
 		t.Errorf("%v: %s", e.Most(), got)
+	}
+}
+
+// Nodes without a known price are next to each sum that lacks them, and a warning of the
+// budget names them.
+func TestUnpriced(t *testing.T) {
+	b200 := map[string]any{"name": "b", "machineType": "a4-highgpu-8g", "accelerator": "nvidia-b200", "gpus": 8,
+		"maxNodes": 2, "diskGb": 200}
+	onGKE := func(fields map[string]any) Estimate {
+		return Of(stack(t, "gke", func(c map[string]any) {
+			pool := maps.Clone(b200)
+			maps.Copy(pool, fields)
+			c["elasticdl:gke"].(map[string]any)["pools"] = []any{pool}
+		}))
+	}
+	shipped := Of(stack(t, "gke", nil))
+	for name, test := range map[string]struct {
+		e    Estimate
+		want string
+		most string
+	}{
+		"at most": {onGKE(nil), "$/h with this job, at most ", " and 2 nodes of pool b"},
+		"always": {onGKE(map[string]any{"minNodes": 1}), " and 1 node of pool b idle, ",
+			" and 2 nodes of pool b"},
+		"with a fallback": {onGKE(map[string]any{"spot": true, "onDemand": true}), "$/h with this job, at most ",
+			" and 2 nodes of pool b and 2 nodes of pool b-on-demand"},
+		"on EKS": {Of(stack(t, "eks", func(c map[string]any) {
+			eks := c["elasticdl:eks"].(map[string]any)
+			eks["pools"] = append(eks["pools"].([]any), map[string]any{"name": "new",
+				"instanceTypes": []any{"p9.48xlarge"}, "gpus": 8, "maxNodes": 1, "diskGb": 200})
+		})), "no price is known of: node of pool new, p9.48xlarge)", " and 1 node of pool new"},
+		"nodes of Amazon's": {Of(stack(t, "eks", func(c map[string]any) {
+			c["elasticdl:eks"].(map[string]any)["efs"] = map[string]any{"throughputMode": "elastic"}
+		})), " and 1 node of Amazon's pool system idle, ", " and 1 node of Amazon's pool system"},
+	} {
+		text := test.e.String()
+		if !strings.Contains(text, test.want) || !strings.Contains(text, test.most+", without traffic") {
+			t.Errorf("%s: %s", name, text)
+		}
+		all := test.e.Lacks()
+		if len(all) != len(test.e.Unpriced)+len(test.e.Unknown) || all[0] != test.e.Unpriced[0].Name {
+			t.Errorf("%s: the sums lack %v, and say %q", name, test.e.Unpriced, all)
+		}
+		for _, budget := range []int{1, 1e9} {
+			over := test.e.Over(budget)
+			named := strings.Contains(over, test.most) && strings.Contains(over, "budget.monthly")
+			if !named || strings.Contains(over, "up to") {
+				t.Errorf("%s: with %d: %s", name, budget, over)
+			}
+		}
+	}
+	if shipped.Over(1e9) != "" || strings.Contains(shipped.String(), "no price is known") {
+		t.Errorf("the shipped stack: %s, %s", shipped.Over(1e9), shipped)
+	}
+	const row = "| node of pool b, a4-highgpu-8g | not in the sums | 0 | 0 | 2 |"
+	if table := onGKE(nil).Markdown(); !strings.Contains(table, row) {
+		t.Error(table)
 	}
 }
 
@@ -287,6 +352,10 @@ func TestOfPools(t *testing.T) {
 		"twenty workers": {func(_, config map[string]any) {
 			config["elasticdl:job"].(map[string]any)["numWorkers"] = 20
 		}, 0.15, 0.15 + 8*auto, 0.15 + 10*auto},
+		"pods that fit the second type": {func(eks, config map[string]any) {
+			eks["pools"].([]any)[0].(map[string]any)["instanceTypes"] = []any{"m6i.large", "m6i.xlarge"}
+			config["elasticdl:job"].(map[string]any)["worker"] = map[string]any{"request": map[string]any{"cpu": 3}}
+		}, 0.15, 0.15 + auto + 2*(auto+node*fee), 0.15 + 3*auto + 7*(auto+node*fee)},
 		"karpenter": {func(eks, _ map[string]any) {
 			eks["nodes"] = "karpenter"
 			eks["systemGroup"] = map[string]any{"instanceTypes": []any{"m6i.large"}, "minNodes": 1, "desiredNodes": 1,

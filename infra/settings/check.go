@@ -38,7 +38,7 @@ func (s *Settings) check(in Input, p *Problems) {
 		s.Data.check(s, in, p)
 	}
 	if s.Job != nil {
-		s.checkJob(p)
+		s.checkJob(in, p)
 	}
 	s.checkLabels(p)
 	d, err := time.ParseDuration(s.Wait)
@@ -223,17 +223,40 @@ func (s *Settings) checkLabels(p *Problems) {
 	}
 }
 
-// checkNodeLabels checks Kubernetes labels on nodes. Labels that the cluster sets itself are
-// refused.
+// reserved has the domains and keys of labels, or of taints, that clusters and stacks set on nodes
+// themselves.
+type reserved struct {
+	kind    string
+	domains []string
+	// on nodes with GPUs
+	gpu string
+	// on others
+	keys []string
+}
+
+var (
+	reservedLabels = reserved{kind: "labels", domains: []string{"kubernetes.io", "k8s.io", "cloud.google.com",
+		"eks.amazonaws.com", "karpenter.sh", "karpenter.k8s.aws", "elasticdl.org"}, gpu: "nvidia.com/gpu.present"}
+	reservedTaints = reserved{kind: "taints", domains: []string{"node.kubernetes.io", "karpenter.sh", "elasticdl.org"},
+		gpu: gpu, keys: []string{"kubernetes.io/arch", "cloud.google.com/compute-class"}}
+)
+
+// check refuses a key that the cluster or the stack sets itself.
+func (r reserved) check(at, key string, p *Problems) {
+	domain, _, _ := strings.Cut(key, "/")
+	p.Check(!slices.ContainsFunc(r.domains, func(d string) bool {
+		return domain == d && domain != key || strings.HasSuffix(domain, "."+d)
+	}), at, "%s of %s are the cluster's own", r.kind, domain)
+	p.Check(!slices.Contains(r.keys, key), at, "%s: the cluster sets it on nodes: remove it", key)
+	p.Check(key != r.gpu, at, "%s: the stack sets it on nodes with GPUs: remove it", key)
+}
+
+// checkNodeLabels checks Kubernetes labels on nodes.
 func checkNodeLabels(path string, labels map[string]string, p *Problems) {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		at, value := Join(path, key), labels[key]
-		domain, _, _ := strings.Cut(key, "/")
 		p.Check(valid(validation.IsQualifiedName(key)), at, "expected the key of a label, as pool or example.com/pool")
-		p.Check(!slices.ContainsFunc([]string{"kubernetes.io", "k8s.io", "cloud.google.com",
-			"eks.amazonaws.com", "karpenter.sh", "karpenter.k8s.aws", "elasticdl.org"}, func(d string) bool {
-			return domain == d && domain != key || strings.HasSuffix(domain, "."+d)
-		}), at, "labels of %s are the cluster's own", domain)
+		reservedLabels.check(at, key, p)
 		p.Check(valid(validation.IsValidLabelValue(value)), at,
 			"%s: expected at most 63 letters, digits, '-', '_' and '.'", value)
 	}

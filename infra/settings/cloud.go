@@ -33,6 +33,9 @@ type GKE struct {
 	// a repository of images that exists already, in the region of the cluster, or
 	// projects/PROJECT/locations/LOCATION/repositories/NAME; "" = the stack makes one
 	Registry string `json:"registry,omitempty"`
+	// address of a service account of the nodes that exists already, of the project:
+	// "nodes@PROJECT.iam.gserviceaccount.com"; "" = the stack makes one
+	NodeAccount string `json:"nodeAccount,omitempty"`
 	// key of Cloud KMS that encrypts all that the stack makes:
 	// projects/PROJECT/locations/LOCATION/keyRings/RING/cryptoKeys/KEY; "" = Google's own keys
 	KMSKey string `json:"kmsKey,omitempty"`

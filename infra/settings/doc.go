@@ -1,9 +1,9 @@
 // Package settings is the configuration of a stack: its fields, their defaults, and everything that
 // may be wrong with it.
 //
-//	stacks/Pulumi.<stack>.yaml ──> engine ──> infra.Load ──> Input ──> Parse ──┐
-//	       *Settings, with Notes, or every problem at once <────────────────────┤
-//	                                             others' checks: Check ────────┘
+//	stacks/Pulumi.<stack>.yaml ──> engine ──> load ──> Input ──> Parse ──┐
+//	       *Settings, with Notes, or every problem at once <───────────────┤
+//	                                        others' checks: Check ────────┘
 //
 //	    decode     fields by their JSON names; others are problems               decode.go
 //	    default    values of settings that a file leaves out                    default.go

@@ -159,10 +159,15 @@ func (e *EKS) checkPools(s *Settings, p *Problems) {
 		p.Check(!g.Arm() || !core, g.Path+".instanceTypes", "%s is for masters and parameter servers: expected no Arm",
 			CorePool)
 	}
-	if e.Nodes == NodesAuto {
-		s.note("eks.nodes: auto: Amazon replaces each node of Auto Mode within 21 days; a master comes back on " +
-			"another, and for a parameter server the training returns to the newest checkpoint")
+}
+
+// NodeNotes returns lines for the user about the nodes of the settings, before there are any.
+func (e *EKS) NodeNotes() []string {
+	if e.Nodes != NodesAuto {
+		return nil
 	}
+	return []string{"eks.nodes: auto: Amazon replaces each node of Auto Mode within 21 days; a master comes back on " +
+		"another, and for a parameter server the training returns to the newest checkpoint"}
 }
 
 // checkCore refuses settings of the core pool that another one makes ineffective. Given reports

@@ -56,20 +56,29 @@ func (e *EKS) Quotas() []CloudQuota {
 			// EKS starts up to two more per zone and group while it replaces nodes in place
 			nodes.rolled += 2 * max(len(e.VPC.Zones), len(e.VPC.PrivateSubnets))
 		}
-		// the greatest number of vCPUs of a node, by the ID of the quota
-		largest := map[string]int{}
-		for _, t := range g.InstanceTypes {
-			q, n := all.of(quotaOf(t, g.Spot), g.Path), AmazonCPUs(t)
-			if n == 0 || q.ID == "" {
-				q.Unknown = append(q.Unknown, t)
-			}
-			largest[q.ID] = max(largest[q.ID], n)
-		}
-		for id, n := range largest {
-			all.of(CloudQuota{ID: id}, g.Path).add(n, nodes)
+		all.addAmazon(g, g.Spot, nodes)
+		if g.Spot && g.OnDemand {
+			// where there are no spot nodes
+			all.addAmazon(g, false, nodes)
 		}
 	}
 	return all
+}
+
+// addAmazon adds the needs of spot nodes of a group, or of those on demand.
+func (all *cloudQuotas) addAmazon(g NamedGroup, spot bool, nodes nodeCount) {
+	// the greatest number of vCPUs of a node, by the ID of the quota
+	largest := map[string]int{}
+	for _, t := range g.InstanceTypes {
+		q, n := all.of(quotaOf(t, spot), g.Path), AmazonCPUs(t)
+		if (n == 0 || q.ID == "") && !slices.Contains(q.Unknown, t) {
+			q.Unknown = append(q.Unknown, t)
+		}
+		largest[q.ID] = max(largest[q.ID], n)
+	}
+	for id, n := range largest {
+		all.of(CloudQuota{ID: id}, g.Path).add(n, nodes)
+	}
 }
 
 // QuotaNotes returns lines for the user: how much of each quota is needed.
@@ -118,9 +127,15 @@ func (o *EKSGroup) MaxCPUs() int {
 
 var sized = regexp.MustCompile(`\.([0-9]*)(xlarge|large)$`)
 
+// moreCPUs has the number of vCPUs of types that have more than their size says.
+var moreCPUs = map[string]int{"c1.xlarge": 8, "c4.8xlarge": 36, "d2.8xlarge": 36}
+
 // AmazonCPUs returns the number of vCPUs of a type by its size: a large has two, an xlarge four. It
 // returns 0 for an unknown size.
 func AmazonCPUs(instanceType string) int {
+	if n := moreCPUs[instanceType]; n > 0 {
+		return n
+	}
 	at := sized.FindStringSubmatch(instanceType)
 	switch {
 	case at == nil || at[2] == "large" && at[1] != "":

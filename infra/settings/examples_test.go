@@ -3,6 +3,7 @@ package settings
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -24,6 +25,12 @@ func TestExamples(t *testing.T) {
 			}
 			if s.Job == nil || !s.Job.Elastic() && s.Job.NumWorkers > 1 {
 				t.Errorf("no elastic job: %+v", s.Job)
+			}
+			for _, note := range s.Notes {
+				// the directory need not exist
+				if !strings.HasPrefix(note, "elasticdl:minikube.data: no directory ") {
+					t.Errorf("says %s", note)
+				}
 			}
 			if _, err := os.Stat(filepath.Join(filepath.Dir(path), "README.md")); err != nil {
 				t.Error(err)

@@ -13,6 +13,7 @@ import (
 var (
 	isGoogleProject = regexp.MustCompile(`^([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]$`)
 	isGoogleRegion  = regexp.MustCompile(`^[a-z]+-[a-z]+[0-9]+$`)
+	isGoogleAccount = regexp.MustCompile(`^[a-z][-a-z0-9]{4,28}[a-z0-9]$`)
 	isMachineType   = regexp.MustCompile(`^[a-z][a-z0-9]+(-[a-z0-9]+)+$`)
 	isGoogleRole    = regexp.MustCompile(`^(roles|projects/[^/]+/roles|organizations/[0-9]+/roles)/[A-Za-z0-9_.]+$`)
 	isShare         = regexp.MustCompile(`^[a-z][a-z0-9_]{0,15}$`)
@@ -23,7 +24,7 @@ func (g *GKE) check(s *Settings, p *Problems) {
 	p.Check(g.Project != "", keyProject, "missing: pulumi config set %s PROJECT", keyProject)
 	p.Check(g.Project == "" || isGoogleProject.MatchString(g.Project), keyProject,
 		"%s: expected the ID of a project: 6 to 30 lower-case letters, digits and '-'", g.Project)
-	g.checkPlace(s, p)
+	g.checkPlace(p)
 	p.oneOf(at+"releaseChannel", g.ReleaseChannel, "RAPID", "REGULAR", "STABLE")
 	checkAuthorized("gke", g.AuthorizedNetworks, 100, p, false)
 	g.checkPools(s, p)
@@ -44,6 +45,9 @@ func (g *GKE) check(s *Settings, p *Problems) {
 	p.Check(g.Registry == "" || isGoogleName.MatchString(name) &&
 		(project == g.Project || isGoogleProject.MatchString(project)), at+"registry", "%s: expected the name of a "+
 		"repository in %s, or projects/PROJECT/locations/%[2]s/repositories/NAME", g.Registry, region)
+	p.Check(g.NodeAccount == "" || isGoogleAccount.MatchString(strings.TrimSuffix(g.NodeAccount, g.accounts())) &&
+		strings.HasSuffix(g.NodeAccount, g.accounts()), at+"nodeAccount", "%s: expected the address of a service "+
+		"account of the project, NAME%s", g.NodeAccount, g.accounts())
 	if g.Maintenance != nil {
 		g.Maintenance.check(s, p)
 	}
@@ -53,6 +57,15 @@ func (g *GKE) check(s *Settings, p *Problems) {
 		p.Check(!slices.Contains([]string{"roles/owner", "roles/editor", "roles/viewer"}, role), path,
 			"%s: which everything in the project has: name what the job needs", role)
 	}
+}
+
+// accounts returns how the addresses of service accounts of the project end.
+func (g *GKE) accounts() string {
+	name := g.Project
+	if domain, of, ok := strings.Cut(g.Project, ":"); ok {
+		name = of + "." + domain
+	}
+	return "@" + name + ".iam.gserviceaccount.com"
 }
 
 // regionZones is the number of zones with nodes of a regional cluster, unless zones are set.
@@ -66,9 +79,8 @@ func (g *GKE) Zones() int {
 	return cmp.Or(len(g.NodeZones), regionZones)
 }
 
-// checkPlace checks the location of the cluster. For a region it adds a note that the nodes are
-// spread over its zones.
-func (g *GKE) checkPlace(s *Settings, p *Problems) {
+// checkPlace checks the location of the cluster.
+func (g *GKE) checkPlace(p *Problems) {
 	r, zone := Region(g.Location)
 	p.Check(g.Location != "", "gke.location", "missing: a zone, as us-central1-c, or a region")
 	p.Check(g.Location == "" || isGoogleRegion.MatchString(r), "gke.location",
@@ -81,10 +93,21 @@ func (g *GKE) checkPlace(s *Settings, p *Problems) {
 		p.Check(ok && in == r, path, "%s: expected a zone of %s", z, r)
 		p.Check(!slices.Contains(g.NodeZones[:i], z), path, "%s occurs twice", z)
 	}
-	if !zone && r != "" {
-		s.note("gke.location: %s is a region: nodes are spread over its zones, %d to %d of them in "+
-			"all; a disk or card is in the zone of its node", r, g.nodes(min0), g.nodes(max0))
+}
+
+// NodeNotes returns lines for the user about the nodes of the settings, before there are any.
+func (g *GKE) NodeNotes() (notes []string) {
+	if g.NodeAccount != "" && g.Registry != "" {
+		project, location, name := g.RegistryPlace()
+		notes = append(notes, fmt.Sprintf("gke.nodeAccount: it has to be able to read gke.registry, which is not "+
+			"looked up: gcloud artifacts repositories add-iam-policy-binding %s --project=%s --location=%s "+
+			"--member=serviceAccount:%s --role=roles/artifactregistry.reader", name, project, location, g.NodeAccount))
 	}
+	if _, zone := Region(g.Location); zone {
+		return notes
+	}
+	return append(notes, fmt.Sprintf("gke.location: %s is a region: nodes are spread over its zones, %d to %d of "+
+		"them in all; a disk or card is in the zone of its node", g.Location, g.nodes(min0), g.nodes(max0)))
 }
 
 func min0(p PoolOfGKE) int { return p.MinNodes }

@@ -46,6 +46,16 @@ func (o PoolOfGKE) Most() int {
 	return o.MaxNodes
 }
 
+// Fallback returns the pool of the on-demand nodes of a pool of spot nodes; nil = it has none.
+func (o PoolOfGKE) Fallback() *GKEPool {
+	if !o.OnDemand {
+		return nil
+	}
+	onDemand := *o.GKEPool
+	onDemand.Spot, onDemand.MinNodes = false, 0
+	return &onDemand
+}
+
 // Arm reports whether the nodes have Arm processors.
 func (o *GKEPool) Arm() bool {
 	return slices.Contains([]string{"t2a", "c4a", "n4a", "a4x"}, family(o.MachineType))

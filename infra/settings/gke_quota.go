@@ -39,33 +39,9 @@ func (o *GKEPool) DiskType() string {
 func (g *GKE) Quotas() []CloudQuota {
 	var all cloudQuotas
 	for _, pool := range g.AllPools() {
-		cpus, disks := GoogleCPUs(pool.MachineType), "SSD_TOTAL_GB"
-		if pool.DiskType() != "pd-balanced" {
-			disks = "HDB_TOTAL_GB"
-		}
-		gpus, addresses := 0, 0
-		if pool.Accelerator != "" {
-			gpus = pool.GPUs
-		}
-		if !g.PrivateNodes {
-			addresses = 1
-		}
-		for _, row := range []struct {
-			metric  string
-			project bool
-			each    int
-		}{
-			{cpuMetric(pool.MachineType), false, cpus},
-			{"CPUS_ALL_REGIONS", true, cpus},
-			{disks, false, cmp.Or(pool.DiskGB, 100)},
-			{gpuMetric(pool.GKEPool), false, gpus},
-			{"GPUS_ALL_REGIONS", true, gpus},
-			{"IN_USE_ADDRESSES", false, addresses},
-		} {
-			if nodes := pool.Most(); row.each*nodes > 0 {
-				all.of(CloudQuota{ID: row.metric, Project: row.project}, pool.Path).
-					add(row.each, nodeCount{pool.MinNodes, nodes, nodes})
-			}
+		all.addGoogle(g, pool.Path, pool.GKEPool)
+		if onDemand := pool.Fallback(); onDemand != nil {
+			all.addGoogle(g, pool.Path, onDemand)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b CloudQuota) int {
@@ -73,6 +49,38 @@ func (g *GKE) Quotas() []CloudQuota {
 		return rank[a.Project] - rank[b.Project]
 	})
 	return all
+}
+
+// addGoogle adds the needs of nodes of one kind.
+func (all *cloudQuotas) addGoogle(g *GKE, path string, pool *GKEPool) {
+	cpus, disks := GoogleCPUs(pool.MachineType), "SSD_TOTAL_GB"
+	if pool.DiskType() != "pd-balanced" {
+		disks = "HDB_TOTAL_GB"
+	}
+	gpus, addresses := 0, 0
+	if pool.Accelerator != "" {
+		gpus = pool.GPUs
+	}
+	if !g.PrivateNodes {
+		addresses = 1
+	}
+	for _, row := range []struct {
+		metric  string
+		project bool
+		each    int
+	}{
+		{cpuMetric(pool.MachineType), false, cpus},
+		{"CPUS_ALL_REGIONS", true, cpus},
+		{disks, false, cmp.Or(pool.DiskGB, 100)},
+		{gpuMetric(pool), false, gpus},
+		{"GPUS_ALL_REGIONS", true, gpus},
+		{"IN_USE_ADDRESSES", false, addresses},
+	} {
+		if nodes := pool.MaxNodes; row.each*nodes > 0 {
+			all.of(CloudQuota{ID: row.metric, Project: row.project}, path).
+				add(row.each, nodeCount{pool.MinNodes, nodes, nodes})
+		}
+	}
 }
 
 func gpuMetric(pool *GKEPool) string {

@@ -94,7 +94,7 @@ func TestGoogleQuotas(t *testing.T) {
 		{"addresses", map[string]string{"gke.privateNodes": "false"},
 			"CPUS 28, SSD_TOTAL_GB 250, IN_USE_ADDRESSES 5; CPUS_ALL_REGIONS 28"},
 		{"one pool, and shared cores",
-			map[string]string{"gke.workerPool": "",
+			map[string]string{"gke.workerPool": "", "job": "", "data": "",
 				"gke.systemPool": "{machineType: e2-medium, maxNodes: 1, diskGb: 30}"},
 			"CPUS 2, SSD_TOTAL_GB 30; CPUS_ALL_REGIONS 2"},
 	} {

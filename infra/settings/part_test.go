@@ -27,6 +27,12 @@ var partMistakes = []mistake{
 	{cloud: "gke", path: "gke.bucket.location", value: "eu", at: "gke.bucket.kmsKey",
 		also: map[string]string{"gke.kmsKey": keyThere, "gke.filestore.tier": "ZONAL"},
 		want: "missing: gke.kmsKey is a key in us-central1, and the bucket is in eu: give a key in eu for it"},
+	{cloud: "gke", path: "gke.nodeAccount", value: "nodes-of-all", want: "nodes-of-all: expected the address of a " +
+		"service account of the project, NAME@"},
+	{cloud: "gke", path: "gke.nodeAccount", value: "nodes-of-all@another.iam.gserviceaccount.com",
+		want: "expected the address of a service account of the project, NAME@"},
+	{cloud: "gke", path: "gke.nodeAccount", value: "123456789012-compute@developer.gserviceaccount.com",
+		want: "expected the address of a service account of the project, NAME@"},
 	{cloud: "eks", path: "eks.nodeRole", value: "nodes", want: "nodes: expected the ARN of a role"},
 	{cloud: "eks", path: "eks.nodeRole", value: "arn:aws:iam::123456789012:user/ann",
 		want: "expected the ARN of a role, as arn:aws:iam::123456789012:role/nodes"},

@@ -55,28 +55,45 @@ func (s *Settings) takePool(tree map[string]any, p *Problems) {
 
 // pool has what a job must know of the nodes of a pool.
 type pool struct {
-	name string
-	gpus int
+	name, path string
+	gpus       int
 	// it is for workers: masters and parameter servers are elsewhere
 	workers bool
 	arm     bool
+	// workers may choose it by name
+	named bool
+	// the largest type of its nodes, and its number of CPUs; 0 = that of a type is not known
+	machine string
+	cpus    int
+	// the greatest number of its nodes
+	nodes int
 }
 
 // pools returns the pools that workers may choose by name.
-func (s *Settings) pools() (all []pool) {
+func (s *Settings) pools() []pool {
+	return slices.DeleteFunc(s.allPools(), func(of pool) bool { return !of.named })
+}
+
+// allPools returns all pools and groups of the stack.
+func (s *Settings) allPools() (all []pool) {
 	if s.GKE != nil {
 		for _, o := range s.GKE.AllPools() {
+			of := pool{name: o.Name, path: o.Path, gpus: o.GPUs, workers: o.Listed || o.Spot, arm: o.Arm(),
+				nodes: o.Most()}
 			// nodes of the other two have no label by which they could be chosen, as GKE has it
-			if o.Listed || o.Name == GPUPool || o.Spot {
-				all = append(all, pool{o.Name, o.GPUs, o.Listed || o.Spot, o.Arm()})
-			}
+			of.named = o.Listed || o.Name == GPUPool || o.Spot
+			of.machine, of.cpus = largest([]string{o.MachineType}, GoogleCPUs)
+			all = append(all, of)
 		}
 	}
 	if s.EKS == nil {
 		return all
 	}
 	for _, g := range slices.Concat(s.EKS.Groups(), s.EKS.NodePools()) {
-		all = append(all, pool{g.Name, g.GPUs, g.ForWorkers(s.EKS.Follow()), g.Arm()})
+		of := pool{name: g.Name, path: g.Path, gpus: g.GPUs, workers: g.ForWorkers(s.EKS.Follow()), arm: g.Arm(),
+			named: true, nodes: g.MaxNodes}
+		of.machine, of.cpus = largest(g.InstanceTypes, AmazonCPUs)
+		all = append(all, of)
 	}
 	return all
 }
@@ -112,19 +129,9 @@ func (s *Settings) cardsAnywhere() bool {
 	return s.GKE != nil && s.GKE.GPUPool != nil || s.EKS != nil && !s.EKS.Follow() && s.EKS.GPUGroup != nil
 }
 
-// mostGPUs returns the path or name of the pool with the most GPUs per node, and their number. The
-// section is the one that a stack without GPUs may add.
-func (s *Settings) mostGPUs(section string) (path string, gpus int) {
-	path = section + ", and no pool with GPUs"
-	for _, of := range s.pools() {
-		if of.gpus <= gpus {
-			continue
-		}
-		if path, gpus = section, of.gpus; of.name != GPUPool {
-			path = "pool " + of.name
-		}
-	}
-	return path, gpus
+// hasGPUs reports whether any pool of the stack has GPUs.
+func (s *Settings) hasGPUs() bool {
+	return slices.ContainsFunc(s.pools(), func(of pool) bool { return of.gpus > 0 })
 }
 
 // AsksForGPUs reports whether the job's workers request GPUs.
@@ -167,6 +174,7 @@ func checkTaints(path string, all []Taint, p *Problems) {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		p.Check(valid(validation.IsQualifiedName(t.Key)), at+".key",
 			"%s: expected the key of a taint, as team or example.com/team", orMissing(t.Key))
+		reservedTaints.check(at+".key", t.Key, p)
 		p.Check(valid(validation.IsValidLabelValue(t.Value)), at+".value",
 			"%s: expected at most 63 letters, digits, '-', '_' and '.'", t.Value)
 		p.oneOf(at+".effect", t.Effect, "NoSchedule", "PreferNoSchedule", "NoExecute")

@@ -24,9 +24,13 @@ var auto = map[string]string{"eks.nodes": "auto", "eks.workerGroup": "", "eks.sy
 // alone has no settings of the core pool.
 var alone = map[string]string{"eks.nodes": "auto", "eks.workerGroup": "", "eks.systemGroup": ""}
 
-// autoWith returns the settings of Auto Mode, and one more.
-func autoWith(path, value string) map[string]string {
-	return merged(auto, map[string]string{path: value})
+// autoWith returns the settings of Auto Mode, and more: paths, each with its value.
+func autoWith(more ...string) map[string]string {
+	with := merged(auto)
+	for pair := range slices.Chunk(more, 2) {
+		with[pair[0]] = pair[1]
+	}
+	return with
 }
 
 // groups has the value of eks.nodes that a file without it has.
@@ -96,8 +100,56 @@ var poolMistakes = []mistake{
 		at: `eks.pools[0].labels["karpenter.sh/x"]`, want: "labels of karpenter.sh are the cluster's own"},
 	{cloud: "eks", path: "eks.pools", value: with(eksPool, "labels: {elasticdl.org/pool: a}"), also: auto,
 		at: `eks.pools[0].labels["elasticdl.org/pool"]`, want: "labels of elasticdl.org are the cluster's own"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "taints: [{key: elasticdl.org/pool, value: cheap}]"),
+		also: auto, at: "eks.pools[0].taints[0].key", want: "taints of elasticdl.org are the cluster's own"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "taints: [{key: team}, {key: karpenter.sh/disrupted}]"),
+		also: auto, at: "eks.pools[0].taints[1].key", want: "taints of karpenter.sh are the cluster's own"},
+	{cloud: "eks", path: "eks.pools", value: with(eksCards, "taints: [{key: nvidia.com/gpu, value: present}]"),
+		also: auto, at: "eks.pools[0].taints[0].key", want: "nvidia.com/gpu: the stack sets it on nodes with GPUs"},
+	{cloud: "eks", path: "eks.pools", value: with(eksPool, "labels: {nvidia.com/gpu.present: 'true'}"), also: auto,
+		at:   `eks.pools[0].labels["nvidia.com/gpu.present"]`,
+		want: "nvidia.com/gpu.present: the stack sets it on nodes with GPUs"},
+	{cloud: "gke", path: "gke.pools", value: "[{name: cards, machineType: g2-standard-8, accelerator: nvidia-l4, " +
+		"gpus: 1, maxNodes: 1, taints: [{key: nvidia.com/gpu, effect: NoExecute}]}]",
+		at: "gke.pools[0].taints[0].key", want: "nvidia.com/gpu: the stack sets it on nodes with GPUs"},
+	{cloud: "gke", path: "gke.pools", value: with(gkePool, "spot: true, onDemand: true, "+
+		"taints: [{key: cloud.google.com/compute-class, value: cheap}]"), at: "gke.pools[0].taints[0].key",
+		want: "cloud.google.com/compute-class: the cluster sets it on nodes: remove it"},
+	{cloud: "gke", path: "gke.pools", value: with(gkePool, "taints: [{key: node.kubernetes.io/unschedulable}]"),
+		at: "gke.pools[0].taints[0].key", want: "taints of node.kubernetes.io are the cluster's own"},
 	{cloud: "eks", path: "eks.pools", value: with(eksCards, "reservation: cr-0123456789abcdef0, capacityBlock: true"),
 		also: groups, at: "eks.pools[0].zones", want: "0 zones: a capacity block is in one"},
+	{cloud: "eks", path: "job.worker.pool", value: "'*'", also: autoWith("eks.pools", "["+eksPool+"]"),
+		want: "*: expected a pool of the stack: core or cheap"},
+	// A pod that no node has room for.
+	{cloud: "eks", path: "job.worker.request", value: "{cpu: 8, memory: 64Gi}", at: "job.worker.request.cpu",
+		want: "8: no node has room for it: m6i.large of eks.systemGroup, the largest on which it may be, has 2 CPUs, " +
+			"of which pods may request 1930m"},
+	{cloud: "eks", path: "job.master.request", value: "{cpu: 8}", at: "job.master.request.cpu", also: auto,
+		want: "8: no node has room for it"},
+	{cloud: "eks", path: "job.worker.limit", value: "{cpu: 2}", at: "job.worker.limit.cpu",
+		also: autoWith("job.worker.request", "{memory: 1Gi}"), want: "2: no node has room for it"},
+	{cloud: "eks", path: "job.worker.request.cpu", value: "5", also: autoWith("eks.pools", "["+eksPool+"]"),
+		want: "5: no node has room for it: m6i.large of eks.pools[0]"},
+	{cloud: "eks", path: "job.master.request.cpu", value: "6", also: merged(auto, map[string]string{
+		"eks.pools": "[{name: big, instanceTypes: [m6i.8xlarge], maxNodes: 3}]", "job.worker.request.cpu": "6"}),
+		want: "6: no node has room for it: m6i.large of eks.systemGroup"},
+	{cloud: "eks", path: "job.worker.limit", value: "{nvidia.com/gpu: 8}",
+		at: `job.worker.limit["nvidia.com/gpu"]`, want: "8: a node of eks.pools[1] has 4",
+		also: autoWith("eks.pools", "["+eksCards+", {name: a10g, instanceTypes: [g5.12xlarge], gpus: 4, "+
+			"maxNodes: 2, diskGb: 200}]", "job.worker.pool", "a10g")},
+	{cloud: "gke", path: "job.worker.request", value: "{cpu: 64}", at: "job.worker.request.cpu",
+		also: map[string]string{"job.worker.limit": ""},
+		want: "64: no node has room for it: n1-standard-8 of gke.workerPool, the largest on which it may be, has 8"},
+	{cloud: "gke", path: "job.ps.request.cpu", value: "7950m", also: map[string]string{"job.ps.limit": ""},
+		want: "7950m: no node has room for it"},
+	{cloud: "gke", path: "job.worker.request.cpu", value: "7", also: map[string]string{"job.worker.limit": "",
+		"gke.pools": "[" + gkePool + "]", "job.worker.pool": "cheap"},
+		want: "7: no node has room for it: n2-standard-4 of gke.pools[0]"},
+	{cloud: "gke", path: "job.clusterSpecJSON",
+		value: `'{"worker_pod_spec": {"resources": {"requests": {"cpu": "12"}}}}'`,
+		want:  "12: no node has room for it", also: map[string]string{"job.worker.limit": ""}},
+
 	{cloud: "minikube", path: "job.worker.pool", value: "cheap",
 		want: "cheap: a stack on minikube has no pools: remove it"},
 
@@ -182,25 +234,68 @@ func TestPools(t *testing.T) {
 	}
 }
 
-// A pool with a fallback may have its greatest number of nodes twice: of each kind.
+// A pool with a fallback counts once of each kind: of spot nodes and of nodes on demand.
 func TestFallbackCounts(t *testing.T) {
-	quotas := func(onDemand string) map[string]int {
-		config := stack(t, CloudGKE)
-		set(t, config, "gke.pools", with(gkePool, "spot: true, onDemand: "+onDemand))
-		s, err := parsed(t, config)
-		if err != nil {
-			t.Fatal(err)
+	const (
+		g6    = "{name: cards, instanceTypes: [g6.xlarge], gpus: 1, maxNodes: 3, diskGb: 200}"
+		h100  = "{name: cards, instanceTypes: [p5.48xlarge], gpus: 8, maxNodes: 2, diskGb: 200}"
+		x2    = "{name: other, instanceTypes: [x2iedn.xlarge], maxNodes: 2}"
+		l4    = "{name: cards, machineType: g2-standard-8, accelerator: nvidia-l4, gpus: 1, maxNodes: 2}"
+		b200  = "{name: cards, machineType: a4-highgpu-8g, accelerator: nvidia-b200, gpus: 8, maxNodes: 1}"
+		spots = "spot: true, onDemand: "
+	)
+	for _, test := range []struct {
+		cloud, pool string
+		// of a pool without a fallback and with one, by ID
+		one, two map[string]int
+	}{
+		{"eks", eksPool, map[string]int{"L-34B43A08": 40}, map[string]int{"L-34B43A08": 40, "L-1216C47A": 40}},
+		{"eks", g6, map[string]int{"L-3819A6DF": 12}, map[string]int{"L-3819A6DF": 12, "L-DB2E81BA": 12}},
+		{"eks", h100, map[string]int{"": 384}, map[string]int{"": 384, "L-417A185B": 384}},
+		{"eks", x2, map[string]int{"": 8}, map[string]int{"": 16}},
+		{"gke", gkePool, map[string]int{"N2_CPUS": 80, "SSD_TOTAL_GB": 2000}, map[string]int{"N2_CPUS": 160,
+			"SSD_TOTAL_GB": 4000}},
+		{"gke", l4, map[string]int{"PREEMPTIBLE_NVIDIA_L4_GPUS": 2, "NVIDIA_L4_GPUS": 0, "GPUS_ALL_REGIONS": 2},
+			map[string]int{"PREEMPTIBLE_NVIDIA_L4_GPUS": 2, "NVIDIA_L4_GPUS": 2, "GPUS_ALL_REGIONS": 4}},
+		{"gke", b200, map[string]int{"PREEMPTIBLE_NVIDIA_B200_GPUS": 8, "NVIDIA_B200_GPUS": 0},
+			map[string]int{"PREEMPTIBLE_NVIDIA_B200_GPUS": 8, "NVIDIA_B200_GPUS": 8, "HDB_TOTAL_GB": 200}},
+	} {
+		without := quotasWith(t, test.cloud, "")
+		for onDemand, want := range map[string]map[string]int{"false": test.one, "true": test.two} {
+			all := quotasWith(t, test.cloud, with(test.pool, spots+onDemand))
+			for id, n := range want {
+				if got := all[id].Most - without[id].Most; got != n || len(all[id].Unknown) > 1 {
+					t.Errorf("%s with onDemand: %s needs %d of %q more, want %d: %+v", test.pool, onDemand, got,
+						id, n, all)
+				}
+			}
 		}
-		all := map[string]int{}
-		for _, q := range s.GKE.Quotas() {
-			all[q.ID] = q.Most
-		}
-		return all
 	}
-	one, two := quotas("false"), quotas("true")
-	if one["N2_CPUS"] != 80 || two["N2_CPUS"] != 160 || two["SSD_TOTAL_GB"]-one["SSD_TOTAL_GB"] != 2000 {
-		t.Errorf("%v and %v", one, two)
+}
+
+// quotasWith returns the needs of a stack with pools, by ID.
+func quotasWith(t *testing.T, cloud, pools string) map[string]CloudQuota {
+	t.Helper()
+	config := stack(t, cloud)
+	if cloud == CloudEKS {
+		setAll(t, config, auto)
 	}
+	set(t, config, cloud+".pools", pools)
+	s, err := parsed(t, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var quotas []CloudQuota
+	if s.GKE != nil {
+		quotas = s.GKE.Quotas()
+	} else {
+		quotas = s.EKS.Quotas()
+	}
+	all := map[string]CloudQuota{}
+	for _, q := range quotas {
+		all[q.ID] = q
+	}
+	return all
 }
 
 // No pool of a list has the name of a pool with settings of its own, but for the core pool.

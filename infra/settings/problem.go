@@ -42,6 +42,14 @@ func (p *Problems) has(path string) bool {
 	})
 }
 
+// in reports whether a section, or anything below it, has a problem.
+func (p *Problems) in(section string) bool {
+	return slices.ContainsFunc(p.all, func(o problem) bool {
+		below, ok := strings.CutPrefix(o.path, section)
+		return ok && (below == "" || below[0] == '.' || below[0] == '[')
+	})
+}
+
 // Err returns an error with all problems, one a line, in the order of the settings in a stack's
 // file.
 func (p *Problems) Err() error {

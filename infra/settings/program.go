@@ -24,16 +24,24 @@ func Cluster(in Input, of *Settings) (*Settings, error) {
 	return Parse(in)
 }
 
+// PoolUnknown stands for a pool of workers that is not known yet. It is the name of no pool.
+const PoolUnknown = "*"
+
 // Complete returns a job that a Go program describes, beginning with [job.Default], with the values
 // that follow from others, and notes on it, or the problems that it has on a cluster of these
-// settings. Its workers are on the pool of that name; "" = by what they request.
+// settings. Its workers are on the pool of that name; "" = by what they request; [PoolUnknown] = it
+// is not known yet, and not whether they fit its nodes.
 func (s *Settings) Complete(j *job.Job, pool, arch string) (is *job.Job, notes []string, err error) {
+	unknown := pool == PoolUnknown
+	if unknown {
+		pool = ""
+	}
 	config, err := configOf(s.Project, s, &jobOn{j, pool})
 	if err != nil {
 		return nil, nil, err
 	}
 	of, err := Parse(Input{Project: s.Project, Stack: s.Stack, Base: s.Base, Root: s.Root, Now: s.Now, Arch: arch,
-		Config: config})
+		Config: config, poolUnknown: unknown})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -55,8 +63,11 @@ type jobOn struct {
 func configOf(project string, of *Settings, with *jobOn) (map[string]string, error) {
 	of = new(*of)
 	of.Job = nil // what differs from a job's own defaults
-	tree := said(reflect.ValueOf(*of), false).(map[string]any)
+	tree := written(reflect.ValueOf(*of), false).(map[string]any)
 	if with != nil {
+		// the settings are complete: without classes there are none
+		classes := reflect.ValueOf(of.Platform.PriorityClasses)
+		tree["platform"].(map[string]any)["priorityClasses"] = written(classes, true)
 		fields := differences(reflect.ValueOf(*with.Job), reflect.ValueOf(*job.DefaultOf(with.Type)))
 		fields["type"] = string(with.Type)
 		if with.pool != "" {
@@ -89,11 +100,11 @@ func configOf(project string, of *Settings, with *jobOn) (map[string]string, err
 	return config, nil
 }
 
-// said returns a value as a file has it, without what is not set; nil = it is not set. Of a struct
-// those are zero fields, except for false where a file may have another default: its tag has no
-// omitempty. Elements of maps and lists, and values behind pointers, are set, zeros included, and
-// so is an empty map or list.
-func said(v reflect.Value, zeros bool) any {
+// written returns a value as a file has it, without what is not set; nil = it is not set. Of a
+// struct those are zero fields, except for false where a file may have another default: its tag has
+// no omitempty. Elements of maps and lists, and values behind pointers, are set, zeros included,
+// and so is an empty map or list.
+func written(v reflect.Value, zeros bool) any {
 	_, text := v.Interface().(encoding.TextMarshaler)
 	switch kind := v.Kind(); {
 	case v.IsZero() && (kind == reflect.Pointer || !zeros && (kind != reflect.Struct || text)):
@@ -101,27 +112,27 @@ func said(v reflect.Value, zeros bool) any {
 	case text:
 		return v.Interface()
 	case kind == reflect.Pointer:
-		return said(v.Elem(), true)
+		return written(v.Elem(), true)
 	case kind == reflect.Struct:
 		section := map[string]any{}
 		for f := range fields(v.Type()) {
 			at := v.FieldByIndex(f.of.Index)
 			always := at.Kind() == reflect.Bool && !strings.Contains(f.of.Tag.Get("json"), ",omitempty")
-			if value := said(at, always); value != nil {
+			if value := written(at, always); value != nil {
 				section[f.name] = value
 			}
 		}
 		return section
 	case kind == reflect.Map:
-		section := map[string]any{}
+		section := map[string]any{} // also of nil
 		for key, value := range v.Seq2() {
-			section[key.String()] = said(value, true)
+			section[key.String()] = written(value, true)
 		}
 		return section
 	case kind == reflect.Slice:
 		all := []any{}
 		for _, value := range v.Seq2() {
-			all = append(all, said(value, true))
+			all = append(all, written(value, true))
 		}
 		return all
 	}

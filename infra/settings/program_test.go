@@ -148,6 +148,16 @@ func TestZerosOfAProgram(t *testing.T) {
 	if len(usual) == 0 || len(with(map[string]int32{})) != 0 {
 		t.Errorf("without classes there are %v, with none %v", usual, with(map[string]int32{}))
 	}
+	s, err := cluster(t, func(s *Settings) { s.Platform.PriorityClasses = map[string]int32{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := job.Default()
+	j.Name, j.Image, j.ModelDef, j.TrainingData = "digits", "r/mnist:1", "mnist.mnist_mlp.custom_model", "/data"
+	j.Worker.Priority = job.Priority{Class: "high"}
+	if _, _, err := s.Complete(j, "", "amd64"); err == nil || !strings.Contains(err.Error(), "high") {
+		t.Errorf("a class that the cluster does not have: %v", err)
+	}
 	if got := with(map[string]int32{"low": 0, "high": 5}); len(got) != 2 || got["high"] != 5 {
 		t.Errorf("classes %v", got)
 	}
@@ -185,6 +195,25 @@ func TestKeptData(t *testing.T) {
 		err := s.Verify((&Data{Path: path}).CheckKept)
 		if (err != nil) != (want != "") || err != nil && !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// A job whose pool is not known yet is not compared with the nodes of another one.
+func TestPoolUnknown(t *testing.T) {
+	s, err := cluster(t, func(s *Settings) {
+		s.EKS.Pools = append(s.EKS.Pools, EKSPool{Name: "big", EKSGroup: EKSGroup{
+			InstanceTypes: []string{"m6i.8xlarge"}, MaxNodes: 3}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := job.Default()
+	j.Name, j.Image, j.ModelDef, j.TrainingData = "digits", "r/mnist:1", "mnist.mnist_mlp.custom_model", "/data"
+	j.Worker.Request = job.Resources{"cpu": "16"}
+	for pool, fits := range map[string]bool{PoolUnknown: true, "big": true, "cheap": false, "": false} {
+		if _, _, err := s.Complete(j, pool, "amd64"); (err == nil) != fits {
+			t.Errorf("on pool %q: %v", pool, err)
 		}
 	}
 }

@@ -206,6 +206,9 @@ type Input struct {
 	// Stat reports whether a path is a directory, and returns an error if it does not exist; nil =
 	// all that is named exists.
 	Stat func(path string) (directory bool, err error)
+
+	// the pool of the job's workers is not known yet
+	poolUnknown bool
 }
 
 // Check reports problems of settings that this package cannot know. The settings may have problems

@@ -49,7 +49,8 @@ func TestSettled(t *testing.T) {
 			"protectStorage": "false"}, func(s *Settings) bool {
 			return !s.GKE.PrivateNodes && !s.ProtectStorage
 		}},
-		{"optional sections", "gke", map[string]string{"gke.workerPool": ""}, func(s *Settings) bool {
+		{"optional sections", "gke", map[string]string{"gke.workerPool": "",
+			"job.worker.request.cpu": "500m"}, func(s *Settings) bool {
 			return s.GKE.GPUPool == nil && s.GKE.WorkerPool == nil
 		}},
 		{"maps are whole", "gke", map[string]string{"platform.priorityClasses": "{high: 5, low: 4, " +
@@ -231,6 +232,41 @@ func TestSettled(t *testing.T) {
 	}
 }
 
+// Facts about nodes are for those who create them, and no notes of each run.
+func TestNodeNotes(t *testing.T) {
+	for _, test := range []struct {
+		cloud string
+		with  map[string]string
+		want  string
+	}{
+		{"gke", inRegion, "gke.location: us-central1 is a region: nodes are spread over its zones, 1 to 6 of them"},
+		{"gke", nil, ""},
+		{"gke", map[string]string{"gke.nodeAccount": "nodes-of-all@my-project.iam.gserviceaccount.com"}, ""},
+		{"gke", map[string]string{"gke.nodeAccount": "nodes-of-all@my-project.iam.gserviceaccount.com",
+			"gke.registry": "team"}, "gke.nodeAccount: it has to be able to read gke.registry"},
+		{"eks", auto, "eks.nodes: auto: Amazon replaces each node of Auto Mode within 21 days"},
+		{"eks", map[string]string{"eks.nodes": "karpenter", "eks.workerGroup": ""}, ""},
+		{"eks", groups, ""},
+	} {
+		config := stack(t, test.cloud)
+		setAll(t, config, test.with)
+		s, err := parsed(t, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var notes []string
+		if s.GKE != nil {
+			notes = s.GKE.NodeNotes()
+		} else {
+			notes = s.EKS.NodeNotes()
+		}
+		text := strings.Join(notes, "\n")
+		if !strings.HasPrefix(text, test.want) || (text != "") != (test.want != "") || len(s.Notes) > 0 {
+			t.Errorf("%s with %v: %q, and %q in each run", test.cloud, test.with, text, s.Notes)
+		}
+	}
+}
+
 // Notes about valid settings are reported, by path.
 func TestNotes(t *testing.T) {
 	for _, test := range []struct {
@@ -238,8 +274,6 @@ func TestNotes(t *testing.T) {
 		with  map[string]string
 		want  string
 	}{
-		{"gke", inRegion, "elasticdl:gke.location: us-central1 is a region: nodes are spread over " +
-			"its zones, 1 to 6 of them in all"},
 		{"gke", map[string]string{"gke.gpuPool": "{machineType: a5-highgpu-8g, accelerator: nvidia-b300, gpus: 8, " +
 			"maxNodes: 1}"}, "elasticdl:gke.gpuPool.accelerator: nvidia-b300 is not known here: whether it goes " +
 			"with a5-highgpu-8g is not checked"},

@@ -71,7 +71,7 @@ func load(stack string) (s *settings.Settings, wrong, err error) {
 	return s, wrong, nil
 }
 
-// run returns the output of a program; its error has the last line of the program's errors.
+// run returns the output of a program; its error has the last line of those of the program.
 func run(program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -82,9 +82,8 @@ func run(program string, args ...string) (string, error) {
 	if ctx.Err() != nil {
 		return out.String(), fmt.Errorf("%s gave no answer in %v", program, patience)
 	}
-	lines := strings.Split(strings.TrimSpace(problems.String()), "\n")
-	if last := lines[len(lines)-1]; err != nil && last != "" {
-		err = errors.New(last)
+	if why := doctor.Cause(problems.String()); err != nil && why != "" {
+		err = errors.New(why)
 	}
 	return out.String(), err
 }

@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -15,15 +14,19 @@ const projectNumber = "123456789012"
 func googleFunctions() map[string]func(Props) (Props, error) {
 	return map[string]func(Props) (Props, error){
 		"gcp:organizations/getProject:getProject": func(a Props) (Props, error) {
-			project := cmp.Or(text(a, "projectId"), GoogleProject) // of the provider
-			return Props{"id": "projects/" + project, "projectId": project, "number": projectNumber,
-				"name": project}, nil
+			return Props{"id": "projects/" + text(a, "projectId"), "projectId": a["projectId"],
+				"number": projectNumber, "name": a["projectId"]}, nil
+		},
+		"gcp:organizations/getClientConfig:getClientConfig": func(Props) (Props, error) {
+			return Props{"id": "projects/" + GoogleProject, "project": GoogleProject}, nil
 		},
 		"gcp:storage/getBucket:getBucket":                  getGoogleBucket,
 		"gcp:kms/getKMSCryptoKey:getKMSCryptoKey":          getGoogleKey,
 		"gcp:compute/getSubnetwork:getSubnetwork":          getSubnetwork,
 		"gcp:artifactregistry/getRepository:getRepository": getArtifacts,
 		"gcp:filestore/getInstance:getInstance":            getFilestore,
+		"gcp:serviceaccount/getAccount:getAccount":         getAccount,
+		"gcp:projects/getIamPolicy:getIamPolicy":           getGooglePolicy,
 	}
 }
 

@@ -24,6 +24,9 @@ const (
 	ExistingImages = "projects/images-of-all/locations/us/repositories/team"
 	// ExistingNodeRole is a role of Amazon with the policies that nodes need.
 	ExistingNodeRole = "arn:aws:iam::" + AmazonAccount + ":role/nodes-of-the-team"
+	// ExistingNodeAccount is a service account of Google that has the roles of nodes by a folder,
+	// and may read ExistingImages.
+	ExistingNodeAccount = "nodes-of-the-team@" + GoogleProject + ".iam.gserviceaccount.com"
 	// ExistingKey is a key of Amazon. Another has this name and "-2".
 	ExistingKey = "arn:aws:kms:" + AmazonRegion + ":" + AmazonAccount + ":key/0a1b2c3d"
 	// ExistingGoogleKey is a key of Google, which all of its services may use. Another has this
@@ -115,6 +118,20 @@ func getArtifacts(args Props) (Props, error) {
 		return nil, fmt.Errorf("googleapi: Error 404: Requested entity was not found: %s", id)
 	}
 	return Props{"id": id, "format": "DOCKER", "mode": "STANDARD_REPOSITORY"}, nil
+}
+
+func getAccount(args Props) (Props, error) {
+	address := text(args, "accountId")
+	if address != ExistingNodeAccount {
+		return nil, fmt.Errorf("googleapi: Error 404: Unknown service account: %s", address)
+	}
+	return Props{"id": "projects/" + GoogleProject + "/serviceAccounts/" + address, "accountId": address,
+		"email": address, "member": "serviceAccount:" + address}, nil
+}
+
+func getGooglePolicy(args Props) (Props, error) {
+	return Props{"id": args["project"], "project": args["project"], "etag": "BwYx",
+		"policyData": `{"bindings":[{"role":"roles/owner","members":["user:ann@example.com"]}]}`}, nil
 }
 
 func getECR(args Props) (Props, error) {

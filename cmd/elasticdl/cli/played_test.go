@@ -88,6 +88,9 @@ var played = []play{
 	{page: "docs/your-code-on-the-cluster.md", section: "Your own image", by: "test/e2e TestProgramAsItStands"},
 	{page: "docs/your-code-on-the-cluster.md", section: "A URL", by: "test/e2e TestProgramCode"},
 	{page: "docs/infrastructure/", by: "stacks TestPages, stacks TestPageOfAccounts"},
+	{page: "docs/infrastructure/", begins: "gcloud storage buckets create gs://PROJECT-pulumi ",
+		by: "stacks TestStateInABucket"},
+	{page: "docs/infrastructure/", begins: "aws s3api create-bucket --bucket BUCKET ", by: "stacks TestStateInABucket"},
 
 	{page: "docs/stuck.md", by: "test/hang TestHangs, test/hang TestHangTimeout"},
 
@@ -103,10 +106,10 @@ var played = []play{
 		excused: "it asks for an account of Amazon; TestGKETutorial brings a data set to a claim"},
 	{page: "docs/tutorials/gpus.md", begins: "BUCKET=gs:",
 		excused: "it asks for an account of Google; TestGKETutorial brings a data set to a claim"},
-	{page: "docs/tutorials/gpus.md", section: "The job", by: "stacks TestRealCluster"},
+	{page: "docs/tutorials/gpus.md", section: "The job", by: "stacks TestExamples, stacks TestRealCluster"},
 	{page: "docs/tutorials/gpus.md", begins: "elasticdl scale imagenet", by: "test/e2e TestProgramAsItStands"},
 	{page: "docs/tutorials/gpus.md", section: "A cluster that you have", by: "test/e2e TestProgramCode"},
-	{page: "docs/tutorials/gpus.md", section: "The end", by: "stacks TestPages"},
+	{page: "docs/tutorials/gpus.md", section: "The end", by: "stacks TestExamples"},
 	{page: "docs/tutorials/elastic-scheduling.md", by: "test/e2e TestElasticScheduling, test/e2e TestTwoJobs"},
 
 	{page: "tools/README.md", section: "Kueue", by: "test/e2e TestQueueReclaims"},
@@ -120,8 +123,8 @@ var played = []play{
 	{page: "examples/personal-computer/", by: "stacks TestExamples, test/e2e TestMinikubeTutorial"},
 	{page: "examples/torchelastic/", by: "stacks TestExamples, stacks TestRealCluster, test/e2e TestGKETutorial"},
 	{page: "examples/torchelastic/", section: "Elasticity",
-		by: "stacks TestRealCluster, test/e2e TestProgramAsItStands"},
-	{page: "examples/", section: "The end", by: "stacks TestPages"},
+		by: "stacks TestExamples, stacks TestRealCluster, test/e2e TestProgramAsItStands"},
+	{page: "examples/", section: "The end", by: "stacks TestExamples"},
 	{page: "examples/pytorch/", section: "On this machine", by: byTorch},
 	{page: "examples/pytorch/", section: "On a cluster", by: "test/e2e TestProgramCode, test/e2e TestGKETutorial"},
 }

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"github.com/elasticdl/elasticdl/infra/eks"
 	"github.com/elasticdl/elasticdl/infra/karpenter"
 	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
@@ -39,6 +40,9 @@ const (
 	labelPool     = "karpenter.sh/nodepool"
 	labelCapacity = "karpenter.sh/capacity-type"
 )
+
+// idleAfter is the time for which an empty node stays.
+const idleAfter = 30 * time.Second
 
 // onPools places the pods of a job on the pools of the test.
 const onPools = `--cluster_spec_json={
@@ -87,9 +91,18 @@ func TestNodesFollow(t *testing.T) {
 	s.scale(job, fewWorkers)
 	s.whole(job, fewWorkers)
 	k.figure("%d workers are left after the scale-down", began, fewWorkers)
+	var stayed time.Duration
 	s.until("deletion of the empty nodes", 5*time.Minute, func() bool {
-		return len(k.nodes("workers")) <= fewWorkers && k.claims("workers") <= fewWorkers
+		n := k.claims("workers")
+		if n < manyWorkers && stayed == 0 {
+			stayed = time.Since(began)
+		}
+		return n <= fewWorkers && len(k.nodes("workers")) <= fewWorkers
 	})
+	// a wait that is promised: a job that grows again meanwhile has its nodes
+	if stayed < idleAfter {
+		t.Errorf("a node went %v after the scale-down, and stays for %v", stayed, idleAfter)
+	}
 	k.figure("%d nodes of workers are left after the scale-down (consolidateAfter: 30s)", began, fewWorkers)
 	s.checkPlaces(job, k)
 	still := watch()
@@ -123,20 +136,29 @@ type provisioner struct {
 	client dynamic.Interface
 }
 
-// pools returns the pools of a stack on EKS, by the same code, for the simulated cloud. A node
-// takes 5 s to boot.
+// follows returns the settings of a stack on EKS whose nodes follow its pods.
+func follows() (*settings.Settings, error) {
+	short := idleAfter.String()
+	return settings.Cluster(settings.Input{Project: "nodes", Stack: "e2e", Base: "e2e", Arch: "amd64"},
+		&settings.Settings{Cloud: settings.CloudEKS, Platform: settings.Platform{Namespace: "nodes"},
+			EKS: &settings.EKS{Region: "us-west-2", Nodes: settings.NodesAuto,
+				VPC:         settings.VPC{Zones: []string{"us-west-2a", "us-west-2b"}},
+				SystemGroup: settings.EKSGroup{InstanceTypes: []string{"m7i.2xlarge"}, MaxNodes: 2, IdleAfter: short},
+				Pools: []settings.EKSPool{{Name: "workers", EKSGroup: settings.EKSGroup{
+					InstanceTypes: []string{"m7i.large"}, MaxNodes: 30, Spot: true, OnDemand: true,
+					IdleAfter: short}}}}})
+}
+
+// pools returns the NodePools of that stack, by its own code, with the class of nodes of the
+// simulated cloud. A node takes 5 s to boot.
 func pools() ([]byte, error) {
+	s, err := follows()
+	if err != nil {
+		return nil, err
+	}
 	kwok := karpenter.Kind{Group: "karpenter.kwok.sh", Version: "v1alpha1", Kind: "KWOKNodeClass"}
-	first := karpenter.Pool{Name: "core", Class: kwok, Types: []string{"m7i.2xlarge"}, Arch: "amd64",
-		Capacity: []string{"on-demand"}, Limit: 2, Labels: map[string]string{settings.LabelPool: "core"},
-		IdleAfter: 30 * time.Second, Core: true}
-	workers := karpenter.Pool{Name: "workers", Class: kwok, Types: []string{"m7i.large"}, Arch: "amd64",
-		Capacity: []string{"spot", "on-demand"}, Limit: 30, CPUs: 60,
-		Labels:    map[string]string{settings.LabelPool: "workers"},
-		Taints:    []karpenter.Taint{{Key: settings.LabelPool, Value: "workers", Effect: "NoSchedule"}},
-		IdleAfter: 30 * time.Second}
 	var all []byte
-	for _, p := range []karpenter.Pool{first, workers} {
+	for _, p := range eks.NodePools(s.EKS, kwok) {
 		class := map[string]any{"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass",
 			"metadata": map[string]any{"name": p.Name}, "spec": map[string]any{"nodeRegistrationDelay": "5s"}}
 		for _, o := range []any{class, karpenter.NodePool(p)} {

@@ -3,9 +3,11 @@ package cluster
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -174,11 +176,24 @@ func (s *state) scheduler() proc.Command {
 	return s.command("scheduler", "kube", args...)
 }
 
-// freeAddresses returns n addresses of 127.0.0.1 with free ports.
+// leastPort is the lowest port that a component gets.
+const leastPort = 10_000
+
+// freeAddresses returns n addresses of 127.0.0.1 with free ports. These are below the ports that
+// the kernel gives to connections, and to those who listen on any: so it gives nobody the port of a
+// component that has ended, before that is started again.
 func freeAddresses(n int) ([]string, error) {
+	most := firstEphemeral()
 	var addresses []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for tries := 0; len(addresses) < n; tries++ {
+		port := 0
+		if most >= leastPort+1000 { // else there are none below
+			port = leastPort + rand.IntN(most-leastPort)
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil && tries < 1000 {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -187,4 +202,18 @@ func freeAddresses(n int) ([]string, error) {
 		addresses = append(addresses, l.Addr().String())
 	}
 	return addresses, nil
+}
+
+// firstEphemeral returns the first port of those that the kernel gives.
+func firstEphemeral() int {
+	const usual = 32768
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		return usual
+	}
+	first, err := strconv.Atoi(strings.Fields(string(text) + " -")[0])
+	if err != nil {
+		return usual
+	}
+	return first
 }

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -315,9 +317,17 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
+// Addresses differ, and no connection of another program gets one, so that a component can end and
+// start again.
 func TestFreeAddresses(t *testing.T) {
 	addresses, err := freeAddresses(3)
 	if err != nil || len(addresses) != 3 || addresses[0] == addresses[1] || addresses[1] == addresses[2] {
 		t.Errorf("%v, %v", addresses, err)
+	}
+	for _, address := range addresses {
+		_, port, _ := net.SplitHostPort(address)
+		if n, err := strconv.Atoi(port); err != nil || n < leastPort || n >= firstEphemeral() {
+			t.Errorf("%s, and the kernel gives ports from %d", address, firstEphemeral())
+		}
 	}
 }

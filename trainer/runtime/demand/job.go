@@ -105,7 +105,7 @@ func Needs(roles []Role, number func(Role) int, of func(*core.PodSpec) core.Reso
 				sums[name] = &Need{Name: name}
 			}
 			sums[name].Total.Add(amount)
-			sums[name].Parts = append(sums[name].Parts, fmt.Sprintf("%d %s: %s", n, words(r.Name, n), amount.String()))
+			sums[name].Parts = append(sums[name].Parts, fmt.Sprintf("%s: %s", Words(r.Name, n), amount.String()))
 		}
 	}
 	var all []Need
@@ -131,12 +131,13 @@ func Counted(roles []Role, name string) (need Need, needed bool) {
 	return all[i], true
 }
 
-func words(role string, n int) string {
+// Words returns a number of pods of a role: "1 master", "2 parameter servers".
+func Words(role string, n int) string {
 	if role == pod.PS.String() {
 		role = "parameter server"
 	}
-	if n == 1 {
-		return role
+	if n != 1 {
+		role += "s"
 	}
-	return role + "s"
+	return fmt.Sprintf("%d %s", n, role)
 }

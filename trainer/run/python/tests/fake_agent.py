@@ -17,6 +17,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 #: How long a test waits for what must come, in seconds: a busy machine may take that long.
 LIMIT = 180
+#: How long after its end a process may still have messages that are not read, in seconds.
+UNREAD = 5
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -39,7 +41,7 @@ class Forker:
                 self._live[m["pid"]] = Forked(m["pid"])
                 self._started.put(self._live[m["pid"]])
             else:
-                self._live.pop(m["exit"]).code = m["code"]
+                self._live.pop(m["exit"]).end(m["code"])
 
     def start(self, argv: List[str], env: Dict[str, str], log: str) -> "Forked":
         message = json.dumps(dict(argv=argv, env=env, log=log)).encode() + b"\n"
@@ -58,6 +60,11 @@ class Forked:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.code: Optional[int] = None  # None if it runs; a signal is negative
+        self.ended = 0.0
+
+    def end(self, code: int) -> None:
+        self.ended = time.time()
+        self.code = code
 
     def wait(self) -> Optional[int]:
         """Wait until the process has ended, and return its exit code; None if it runs too long."""
@@ -81,10 +88,17 @@ class Process:
         self.waits: List[Tuple[int, List[str]]] = []
         self.heard: List[Dict[str, Any]] = []
         self.leaves = self.left = False  # was asked to leave, and is released
+        self.read = False  # all that it has sent
 
     def code(self) -> Optional[int]:
-        """Return the exit code of the process, None if it runs; a signal is negative."""
-        return self._forked.code
+        """Return the exit code of the process, None if it runs; a signal is negative.
+
+        It is known when all is read that the process has sent. A child may keep the socket open.
+        """
+        code = self._forked.code
+        if code is None or code < 0 or self.read or time.time() > self._forked.ended + UNREAD:
+            return code
+        return None
 
     def send(self, **m: Any) -> None:
         try:
@@ -319,6 +333,9 @@ class Agent:
                         self._take(p, m)
         except (OSError, ValueError):
             pass
+        finally:
+            if p is not None:
+                p.read = True
 
     def _take(self, p: Process, m: Dict[str, Any]) -> None:
         op = m["op"]

@@ -1,4 +1,4 @@
-package infra
+package main
 
 import (
 	"encoding/json"
@@ -31,9 +31,9 @@ func projectDirectory(said string) (string, error) {
 	}
 }
 
-// Load reads the configuration of a stack by [settings.Parse], and adds the name of the stack to
+// load reads the configuration of a stack by [settings.Parse], and adds the name of the stack to
 // its error. It logs the settings' notes as warnings. Dates in the settings are compared with now.
-func Load(ctx *pulumi.Context, now time.Time, others ...settings.Check) (*settings.Settings, error) {
+func load(ctx *pulumi.Context, now time.Time, others ...settings.Check) (*settings.Settings, error) {
 	root, err := projectDirectory(ctx.RootDirectory())
 	if err != nil {
 		return nil, fmt.Errorf("find the project's directory: %w", err)

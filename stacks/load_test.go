@@ -1,4 +1,6 @@
-package infra
+//go:build !e2e
+
+package main
 
 import (
 	"encoding/json"
@@ -19,7 +21,7 @@ import (
 // knows, as the engine passes it to a program: sections are JSON.
 func engineConfig(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("../stacks/Pulumi.gke.yaml")
+	text, err := os.ReadFile("stacks/Pulumi.gke.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,12 +47,12 @@ func engineConfig(t *testing.T) map[string]string {
 	return config
 }
 
-// Load reads what the engine passes, and finds misspelt keys in the environment that the CLI sets.
+// load reads what the engine passes, and finds misspelt keys in the environment that the CLI sets.
 func TestLoad(t *testing.T) {
 	config := engineConfig(t)
-	load := func(config map[string]string) (s *settings.Settings, err error) {
+	read := func(config map[string]string) (s *settings.Settings, err error) {
 		all, e := graph.Record(graph.Cloud{Config: config}, func(ctx *pulumi.Context) error {
-			s, err = Load(ctx, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
+			s, err = load(ctx, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 			return nil
 		})
 		if e != nil || len(all) > 0 {
@@ -59,8 +61,8 @@ func TestLoad(t *testing.T) {
 		return s, err
 	}
 	// where older language hosts run the program; Pulumi.yaml is one directory above
-	t.Chdir("../stacks")
-	s, err := load(config)
+	t.Chdir("stacks")
+	s, err := read(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,13 +70,13 @@ func TestLoad(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	t.Setenv(pulumi.EnvConfig, `{"elasticdl:platfrom": "{}", "gcp:zone": "us-central1-c"}`)
-	if _, err := load(config); err == nil ||
+	if _, err := read(config); err == nil ||
 		err.Error() != "the configuration of stack test cannot be used:\nelasticdl:platfrom: "+
 			"unknown field; did you mean platform?" {
 		t.Errorf("a misspelt key: %v", err)
 	}
 	delete(config, "elasticdl:cloud")
-	if _, err := load(config); err == nil ||
+	if _, err := read(config); err == nil ||
 		!strings.Contains(err.Error(), "elasticdl:cloud: missing: expected gke, eks, minikube or existing") {
 		t.Errorf("no cloud: %v", err)
 	}
