@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -124,6 +125,21 @@ func TestDifferences(t *testing.T) {
 	lines := strings.Join(was.Differences(other), "\n")
 	if strings.Count(lines, "aws:secretKey: [secret sha256:") != 2 {
 		t.Errorf("another secret:\n%s", lines)
+	}
+}
+
+// Whatever users name themselves counts; only keys of Pulumi's own bookkeeping in inputs do not.
+func TestKeysThatCount(t *testing.T) {
+	const create = `, "newState": {"inputs": {"__defaults": ["a"], "_a": 1, "in": [{"__defaults": [], "b": 2}]}}`
+	p, err := Read("gke", false, []byte("config: {'elasticdl:job': {envs: {_A: 3, __B: 4}}}"),
+		shown(one("create", "a:b:C", "c", create)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Part{{"settings", []string{"elasticdl:job.envs._A: 3", "elasticdl:job.envs.__B: 4"}},
+		{"create a:b:C c", []string{"_a: 1", "in[0].b: 2"}}}
+	if !reflect.DeepEqual(p.Parts, want) {
+		t.Errorf("%q, want %q", p.Parts, want)
 	}
 }
 

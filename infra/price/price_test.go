@@ -166,6 +166,8 @@ func TestOf(t *testing.T) {
 			delete(c, "elasticdl:data")
 			delete(c, "elasticdl:image")
 		}, 0, shipped.Idle() - shipped.Now(), 0, byUse},
+		"a suspended job": {func(c map[string]any) { section(c, "job")["suspend"] = true },
+			0, shipped.Idle() - shipped.Now(), 0, byUse},
 		"a file system": {withFiles, 0.281, 0.281, 0.281, byUse},
 		"no bucket": {func(c map[string]any) {
 			delete(section(c, "gke"), "bucket")
@@ -325,6 +327,21 @@ func TestUnpriced(t *testing.T) {
 	const row = "| node of pool b, a4-highgpu-8g | not in the sums | 0 | 0 | 2 |"
 	if table := onGKE(nil).Markdown(); !strings.Contains(table, row) {
 		t.Error(table)
+	}
+}
+
+// Spot nodes of several types cost at most what the dearest costs, whatever its place in the list.
+func TestSpotOfTypes(t *testing.T) {
+	most := func(types ...any) float64 {
+		return Of(stack(t, "eks", func(c map[string]any) {
+			pool := c["elasticdl:eks"].(map[string]any)["pools"].([]any)[0].(map[string]any)
+			pool["instanceTypes"], pool["spot"] = types, true
+		})).Most()
+	}
+	small, large := most("m6i.xlarge"), most("m6i.2xlarge")
+	first, last := most("m6i.2xlarge", "m6i.xlarge"), most("m6i.xlarge", "m6i.2xlarge")
+	if small >= large || first != large || last != large {
+		t.Errorf("%.2f and %.2f: together %.2f or %.2f", small, large, first, last)
 	}
 }
 

@@ -72,6 +72,8 @@ var mistakes = []mistake{
 	{cloud: "gke", path: "gke.ranges.nodes", value: "10.0.0.1/20",
 		want: "10.0.0.1/20: expected the first address of the network, as 10.0.0.0/20"},
 	{cloud: "gke", path: "gke.ranges.nodes", value: "8.8.0.0/20", want: "8.8.0.0/20: expected a part of 10.0.0.0/8"},
+	{cloud: "gke", path: "gke.ranges.pods", value: "192.168.0.0/15",
+		want: "192.168.0.0/15: expected a part of 10.0.0.0/8"},
 	{cloud: "gke", path: "gke.ranges.nodes", value: "10.0.0.0/30", want: "10.0.0.0/30: expected a /8 to a /29"},
 	{cloud: "gke", path: "gke.ranges.nodes", value: "10.0.0.0/29",
 		want: "10.0.0.0/29: room for 4 nodes, and there may be 6"},
