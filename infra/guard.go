@@ -242,11 +242,16 @@ func (g *Guard) get(kind schema.GroupVersionKind, namespace, name string) (*unst
 	return g.getFrom(kubeconfig, kind, namespace, name)
 }
 
-// getFrom returns an object of the cluster that a kubeconfig names. With "" it uses this machine's
-// kubeconfig, which has the contexts of adopted clusters.
+// getFrom returns an object of the cluster that a kubeconfig names by its current context: that of
+// another cluster does not know the context of this one. With "" it uses this machine's kubeconfig,
+// which has the contexts of adopted clusters.
 func (g *Guard) getFrom(kubeconfig string, kind schema.GroupVersionKind,
 	namespace, name string) (*unstructured.Unstructured, error) {
-	is, err := g.live.Get(g.ctx.Context(), kubeconfig, g.cluster.Context, kind, namespace, name)
+	of := g.cluster.Context
+	if kubeconfig != "" {
+		of = ""
+	}
+	is, err := g.live.Get(g.ctx.Context(), kubeconfig, of, kind, namespace, name)
 	if err != nil || is == nil {
 		return nil, err
 	}

@@ -86,10 +86,12 @@ func TestForeign(t *testing.T) {
 type one struct {
 	object map[string]any
 	asked  string
+	by     string // context
 }
 
-func (o *one) Get(_ context.Context, _, _ string, kind schema.GroupVersionKind,
+func (o *one) Get(_ context.Context, _, by string, kind schema.GroupVersionKind,
 	namespace, name string) (map[string]any, error) {
+	o.by = by
 	o.asked = kind.GroupVersion().String() + "/" + kind.Kind + " " + namespace + "/" + name
 	return o.object, nil
 }
@@ -121,13 +123,16 @@ func TestRunningIn(t *testing.T) {
 		_, err := graph.Record(graph.Cloud{}, func(ctx *pulumi.Context) error {
 			live := &one{object: test.object}
 			of := &settings.Settings{Now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
-			g := &Guard{ctx: ctx, live: live, cluster: &Cluster{Settings: of},
+			g := &Guard{ctx: ctx, live: live, cluster: &Cluster{Settings: of, Context: "this"},
 				of: Scope{Jobs: []*job.Job{{Name: "test", Namespace: "training"}}}}
 			if got := g.RunningIn("a kubeconfig"); got != test.want {
 				t.Errorf("%s: %q, want %q", test.name, got, test.want)
 			}
 			if want := "batch/v1/Job training/elasticdl-test-master"; live.asked != want {
 				t.Errorf("%s: asked for %s, want %s", test.name, live.asked, want)
+			}
+			if live.by != "" {
+				t.Errorf("%s: asked by the context %s, which another cluster's kubeconfig has not", test.name, live.by)
 			}
 			return nil
 		})
