@@ -250,3 +250,71 @@ func TestMarks(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// kinds simulates a cluster with one object of each kind.
+type kinds map[string]map[string]any
+
+func (k kinds) Get(_ context.Context, _, _ string, kind schema.GroupVersionKind,
+	_, _ string) (map[string]any, error) {
+	return k[kind.Kind], nil
+}
+
+// An object without a mark belongs to a stack of an older version only if it is in the stack's own
+// namespace, and that has no mark either. All other objects belong to others.
+func TestObjectsWithoutMark(t *testing.T) {
+	own := settings.Platform{Namespace: "training"}
+	shared := settings.Platform{Namespace: "training", ShareNamespace: true}
+	unmarked := map[string]any{"metadata": map[string]any{"name": "n"}}
+	marked := map[string]any{"metadata": map[string]any{"annotations": map[string]any{AnnotationStack: "dev.1234"}}}
+	for name, test := range map[string]struct {
+		of                settings.Platform
+		object, namespace map[string]any
+		in                string
+		refused           bool
+	}{
+		"an older version":          {own, unmarked, unmarked, "training", false},
+		"a shared namespace":        {shared, unmarked, unmarked, "training", true},
+		"another namespace":         {own, unmarked, unmarked, "research", true},
+		"no namespace":              {own, unmarked, unmarked, "", true},
+		"a namespace with a mark":   {own, unmarked, marked, "training", true},
+		"a namespace that is not":   {own, unmarked, nil, "training", true},
+		"the mark of another stack": {own, marked, unmarked, "training", true},
+		"no object":                 {own, nil, unmarked, "training", false},
+	} {
+		_, err := graph.Record(graph.Cloud{}, func(ctx *pulumi.Context) error {
+			g := &Guard{ctx: ctx, live: kinds{"ConfigMap": test.object, "Namespace": test.namespace},
+				of:      Scope{Platform: test.of},
+				cluster: &Cluster{Settings: &settings.Settings{}, ID: pulumi.String("c")}}
+			err := g.beforeCreate(resource.NewPropertyMapFromMap(map[string]any{"apiVersion": "v1",
+				"kind": "ConfigMap", "metadata": map[string]any{"name": "n", "namespace": test.in}}))
+			if (err != nil) != test.refused {
+				t.Errorf("%s: refused: %v, want %t", name, err, test.refused)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A preview looks at an adopted cluster although it does not know its kubeconfig yet: this machine
+// has one. Of a cluster that does not exist yet it looks up nothing.
+func TestClusterThatIsNotKnown(t *testing.T) {
+	for _, adopted := range []bool{true, false} {
+		_, err := graph.Record(graph.Cloud{Preview: true}, func(ctx *pulumi.Context) error {
+			unknown := pulumi.UnsafeUnknownOutput(nil).ApplyT(func(any) string { return "" }).(pulumi.StringOutput)
+			live := &one{object: map[string]any{"kind": "Namespace"}}
+			g := &Guard{ctx: ctx, live: live, hooks: &pulumi.ResourceHookBinding{},
+				cluster: &Cluster{Kubeconfig: unknown, ID: pulumi.String("c"), Adopted: adopted}}
+			is, err := g.get(KindNamespace, "", "n")
+			if err != nil || (is != nil) != adopted || (live.asked != "") != adopted {
+				t.Errorf("adopted %t: %v, %v, asked for %q", adopted, is, err, live.asked)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

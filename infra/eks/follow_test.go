@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
@@ -122,7 +123,8 @@ func TestAutoMode(t *testing.T) {
 	}
 }
 
-// Other tags would replace all nodes of a pool: they are kept, unless the user wants them.
+// Nodes are named by their pool. Other tags would replace all nodes of a pool: they are kept,
+// unless the user wants them.
 func TestTagsOfPools(t *testing.T) {
 	for _, how := range []string{settings.NodesAuto, settings.NodesKarpenter} {
 		for _, labelled := range []bool{false, true} {
@@ -135,6 +137,11 @@ func TestTagsOfPools(t *testing.T) {
 			for _, o := range v.cluster.Nodes {
 				if !strings.HasPrefix(o.Name, "class-") {
 					continue
+				}
+				class := o.Object.(*unstructured.Unstructured).Object
+				name, _, _ := unstructured.NestedString(class, "spec", "tags", "Name")
+				if want := "elasticdl-test-" + strings.TrimPrefix(o.Name, "class-"); name != want {
+					t.Errorf("%s: nodes of %s are named %q, want %s", how, o.Name, name, want)
 				}
 				if classes++; slices.Contains(o.Kept, "spec.tags") == labelled {
 					t.Errorf("%s, labelNodes %t: %s keeps %v", how, labelled, o.Name, o.Kept)

@@ -166,6 +166,8 @@ func TestRefused(t *testing.T) {
 		"no step": {"digest " + sum("stack a\nrefresh false\n    x\n") + "\nstack a\nrefresh false\n    x\n",
 			"no step"},
 		"another order": {"digest " + sum(body+"b\na\n") + "\n" + body + "b\na\n", "not as `make plan`"},
+		"another order of lines": {"digest " + sum(body+"    b\n    a\n") + "\n" + body + "    b\n    a\n",
+			"not as `make plan`"},
 		"truth": {"digest " + sum("stack a\nrefresh maybe\n") + "\nstack a\nrefresh maybe\n",
 			"not as `make plan`"},
 	} {

@@ -378,6 +378,13 @@ func TestOfPools(t *testing.T) {
 			eks["systemGroup"] = map[string]any{"instanceTypes": []any{"m6i.large"}, "minNodes": 1, "desiredNodes": 1,
 				"maxNodes": 1}
 		}, 0.15 + node + disk, 0.15 + 2*(node+disk), 0.15 + 18*(node+disk)},
+		"Kueue and Karpenter": {func(eks, config map[string]any) {
+			eks["nodes"] = "karpenter"
+			eks["systemGroup"] = map[string]any{"instanceTypes": []any{"m6i.large"}, "minNodes": 1, "desiredNodes": 1,
+				"maxNodes": 1}
+			config["elasticdl:platform"].(map[string]any)["queue"] = map[string]any{"quotas": map[string]any{
+				"cpu": 20, "memory": "80Gi"}}
+		}, 0.15 + node + disk, 0.15 + 2*(node+disk), 0.15 + 18*(node+disk)},
 	} {
 		e := of(test.change)
 		for name, pair := range map[string][2]float64{"idle": {e.Idle(), test.idle}, "now": {e.Now(), test.now},
