@@ -89,7 +89,10 @@ func TestNoticeOfTheCloud(t *testing.T) {
 		t.Errorf("%d workers run on the node that will be taken away", n)
 	}
 	// a pod counts as replaced when it has ended, which its node reports later
-	j.awaits("both to be replaced", patience, func() bool { return j.tells().Relaunched >= 2 })
+	j.awaits("both to be replaced", patience, func() bool {
+		s := j.status()
+		return s != nil && s.Relaunched >= 2
+	})
 	setSlots(t, ns.nodes[0], 4)
 	j.awaits("4 workers", patience, func() bool { return len(j.on(ns.nodes[0], (*object).running)) == 4 })
 	if now := j.uids("master", "ps-0", "ps-1"); !slices.Equal(now, kept) {
