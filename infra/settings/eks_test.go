@@ -226,3 +226,15 @@ func TestMaxCPUs(t *testing.T) {
 		}
 	}
 }
+
+// A new account may have a few vCPUs of common machines, and none with GPUs. Source: Amazon's page
+// on the quotas of instances.
+func TestNewAccount(t *testing.T) {
+	for _, spot := range []bool{false, true} {
+		for kind, want := range map[string]int{"m6i.large": 5, "g5.xlarge": 0, "p3.2xlarge": 0} {
+			if q := quotaOf(kind, spot); q.NewAccount != want {
+				t.Errorf("%s, spot %v: %d vCPUs, want %d", kind, spot, q.NewAccount, want)
+			}
+		}
+	}
+}
