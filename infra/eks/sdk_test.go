@@ -9,8 +9,8 @@ import (
 )
 
 // Amazon's SDK knows every input, at any depth, also those of resources that are registered without
-// its types; and every resource that can have tags has the stack's labels
-// and a name.
+// its types; and every resource that can have tags has the stack's labels and
+// a name.
 func TestInputsOfTheSDK(t *testing.T) {
 	source := sdk.Of(t, "github.com/pulumi/pulumi-aws/sdk/v6", "go/aws")
 	if version != source.Version {

@@ -124,7 +124,8 @@ func TestPoolNamesItsClass(t *testing.T) {
 		of := worker
 		of.Class = kind
 		class, pool := NodeClass(Class{Name: of.Name, Kind: kind}), NodePool(of)
-		for u, want := range map[*unstructured.Unstructured]string{class: want, pool: "karpenter.sh/v1 NodePool cheap"} {
+		for u, want := range map[*unstructured.Unstructured]string{class: want,
+			pool: "karpenter.sh/v1 NodePool cheap"} {
 			if got := fmt.Sprint(u.GetAPIVersion(), " ", u.GetKind(), " ", u.GetName()); got != want {
 				t.Errorf("%s, want %s", got, want)
 			}
@@ -137,9 +138,9 @@ func TestPoolNamesItsClass(t *testing.T) {
 	}
 }
 
-// Pods do not reach the credentials of a node, and its disk is encrypted, by the key of the settings
-// if they name one, and ends with it; nodes of Auto Mode are so without a setting. A class has no
-// field of the other kind: Kubernetes would refuse the object.
+// Pods do not reach the credentials of a node, and its disk is encrypted, by the key of the
+// settings if they name one, and ends with it; nodes of Auto Mode are so without a setting. A class
+// has no field of the other kind: Kubernetes would refuse the object.
 func TestClassOfNodes(t *testing.T) {
 	both := map[string]string{"subnetSelectorTerms": "[map[id:a] map[id:b]]", "tags": "map[team:ml]",
 		"securityGroupSelectorTerms": "[map[id:sg]]"}
