@@ -120,6 +120,23 @@ var wholeLaws = []law{
 		}
 		return wrong
 	}, func(v *view) { v.cluster.Volume.CapacityGB = 0 }},
+
+	{"E33 the network is in one VPC, and S3 is reached within the region", func(v *view) (wrong []string) {
+		vpc := "network-id"
+		if v.s.EKS.VPC.ID != "" {
+			vpc = v.s.EKS.VPC.ID
+		}
+		for _, kind := range []string{subnetType, sgType, "aws:ec2/routeTable:RouteTable",
+			"aws:ec2/internetGateway:InternetGateway", "aws:ec2/vpcEndpoint:VpcEndpoint"} {
+			for _, r := range v.of(kind) {
+				wrong = append(wrong, is(r, "vpcId", vpc)...)
+			}
+		}
+		for _, r := range v.of("aws:ec2/vpcEndpoint:VpcEndpoint") {
+			wrong = append(wrong, is(r, "serviceName", "com.amazonaws.us-west-2.s3")...)
+		}
+		return wrong
+	}, func(v *view) { unset(v.named(subnetType, "private-us-west-2a")[0], "vpcId") }},
 }
 
 // Storage that the settings do not protect is deleted with the stack, also if it is full.
@@ -163,6 +180,9 @@ func TestObjectsOfNodes(t *testing.T) {
 				continue
 			}
 			pools++
+			if len(o.Options) != 1 || o.Options[0] == nil {
+				t.Errorf("%s: %s does not warn of quotas before it is made", how, o.Name)
+			}
 			if want := []string{"spec.template.spec.nodeClassRef.group",
 				"spec.template.spec.nodeClassRef.kind"}; !slices.Equal(o.Fixed, want) {
 				t.Errorf("%s: %s is replaced when %v change, not %v", how, o.Name, o.Fixed, want)
@@ -174,7 +194,8 @@ func TestObjectsOfNodes(t *testing.T) {
 	}
 }
 
-// Nodes of a pool have the processors of its instance types.
+// Nodes of a pool have the processors of its instance types, and those of the core pool are not
+// moved.
 func TestArchOfPools(t *testing.T) {
 	for _, of := range NodePools(following(settings.NodesKarpenter).EKS, karpenter.EC2) {
 		want := "amd64"
@@ -183,6 +204,9 @@ func TestArchOfPools(t *testing.T) {
 		}
 		if of.Arch != want {
 			t.Errorf("%s is %s, want %s", of.Name, of.Arch, want)
+		}
+		if of.Core != (of.Name == settings.CorePool) {
+			t.Errorf("%s is core: %t", of.Name, of.Core)
 		}
 	}
 }
