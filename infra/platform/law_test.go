@@ -195,6 +195,17 @@ func TestTwoPlatforms(t *testing.T) {
 	}
 }
 
+// A program of one job needs no name before what a hook says.
+func TestHookOfTheOnlyJob(t *testing.T) {
+	_, p, err := record(t, configured(settings.CloudMinikube), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.Hook("digits", "starts"); got != "starts" {
+		t.Errorf("the hook is %q", got)
+	}
+}
+
 // What the API refuses to change is replaced; a claim with data is replaced for these only.
 func TestReplaced(t *testing.T) {
 	for _, test := range []struct {
@@ -259,7 +270,7 @@ func TestOneDevicePlugin(t *testing.T) {
 	const directory = "/var/lib/kubelet/device-plugins"
 	p := devicePlugin("", nil).Spec.Template.Spec
 	mounts := p.Containers[0].VolumeMounts
-	if len(mounts) != 1 || mounts[0].MountPath != directory || len(p.Volumes) != 1 ||
+	if p.Containers[0].Name == "" || len(mounts) != 1 || mounts[0].MountPath != directory || len(p.Volumes) != 1 ||
 		mounts[0].Name != p.Volumes[0].Name || p.Volumes[0].HostPath.Path != directory {
 		t.Errorf("it mounts %+v of %+v", mounts, p.Volumes)
 	}
