@@ -43,7 +43,8 @@ func TestOfProgram(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if s.ProtectStorage == yes || s.Platform.Namespace != "training" || s.Platform.PriorityClasses["night"] != 1 ||
+			if s.ProtectStorage == yes || s.Platform.Namespace != "training" ||
+				s.Platform.PriorityClasses["night"] != 1 ||
 				strings.HasSuffix(s.Base, "-blue") == yes {
 				t.Errorf("%+v of %+v", s, a)
 			}

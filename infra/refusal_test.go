@@ -35,8 +35,8 @@ func named(kind, in, name string) *unstructured.Unstructured {
 	return o
 }
 
-// What is refused because it is of others comes with the setting by which the user gets on, and with
-// the whole command that gives it to the stack, if a state was lost.
+// A refusal of an object of others names the setting that helps, and the whole command that gives
+// the object to the stack if its state was lost.
 func TestChoices(t *testing.T) {
 	classes := map[string]int32{"night": 1, "low": 5}
 	for name, test := range map[string]struct {
@@ -93,8 +93,13 @@ func TestMarked(t *testing.T) {
 			if _, err := g.First(nil); err != nil {
 				return err
 			}
-			_, err = Register(ctx, g, Object{Name: "n", Object: &core.Namespace{TypeMeta: meta.TypeMeta{APIVersion: "v1",
-				Kind: "Namespace"}, ObjectMeta: meta.ObjectMeta{Name: "n", Annotations: own}}})
+			blue := &Guard{ctx: ctx, of: Scope{Names: NewNames("blue", false)}}
+			if want := blue.markOf("c"); g.markOf("c") != want {
+				t.Errorf("the platform blue marks by %s, want %s", g.markOf("c"), want)
+			}
+			o := &core.Namespace{TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+				ObjectMeta: meta.ObjectMeta{Name: "n", Annotations: own}}
+			_, err = Register(ctx, g, Object{Name: "n", Object: o})
 			return err
 		})
 		of := all[0].Inputs["metadata"].ObjectValue()["annotations"].ObjectValue()
@@ -102,6 +107,20 @@ func TestMarked(t *testing.T) {
 			len(of) != len(own)+1 || len(own) > 0 && of["a"].V != "b" {
 			t.Errorf("with %v it has %v", own, of)
 		}
+	}
+}
+
+// Without a guard nothing is looked up, and nothing fails.
+func TestNoGuard(t *testing.T) {
+	var g *Guard
+	if _, err := g.First(nil); err != nil {
+		t.Error(err)
+	}
+	if is, err := g.Find(KindNamespace, "", "n"); is != nil || err != nil {
+		t.Errorf("%v, %v", is, err)
+	}
+	if hook, err := g.Hook("h", nil); hook != nil || err != nil {
+		t.Errorf("%v, %v", hook, err)
 	}
 }
 
@@ -133,7 +152,7 @@ func TestMarkOfReplaced(t *testing.T) {
 	}
 }
 
-// An object is the stack's own by its mark only, and is not there if the cluster says so.
+// An object is the stack's own by its mark only, and is missing if the cluster does not have it.
 func TestFind(t *testing.T) {
 	marked := func(mark string) map[string]any {
 		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{AnnotationStack: mark}}}

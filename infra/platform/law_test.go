@@ -88,8 +88,8 @@ func TestSameCluster(t *testing.T) {
 	}
 }
 
-// A stack that uses the Kueue of others says which of its objects are not there, and lets go of none
-// of its own.
+// A stack that uses the Kueue of others names the objects that are missing, and gives up none of its
+// own.
 func TestKueueOfOthers(t *testing.T) {
 	there, own, none := &infra.Found{Object: map[string]any{}}, &infra.Found{Object: map[string]any{}, Own: true},
 		&infra.Found{}
@@ -206,7 +206,7 @@ func TestHookOfTheOnlyJob(t *testing.T) {
 	}
 }
 
-// What the API refuses to change is replaced; a claim with data is replaced for these only.
+// An object is replaced for changes that the API refuses; a claim with data for no others.
 func TestReplaced(t *testing.T) {
 	for _, test := range []struct {
 		cloud, kind, name string
@@ -285,7 +285,7 @@ func TestFlavor(t *testing.T) {
 	}
 }
 
-// Kueue's manager asks for less CPU than the chart does, which small nodes have not, and for all the
+// Kueue's manager requests less CPU than in the chart, which small nodes do not have, and all the
 // memory that it may use, so that no other pod takes it.
 func TestKueueFits(t *testing.T) {
 	manager := kueueRelease("research", &settings.Queue{}).Values["controllerManager"].(map[string]any)["manager"]

@@ -17,7 +17,8 @@ import (
 
 // plain returns arguments of a job on a cluster.
 func plain(t *testing.T, c *infra.Cluster) *Args {
-	return &Args{Platform: &platform.Platform{Cluster: c}, Job: mnist(t, "--worker_resource_request=cpu=1,memory=1Gi")}
+	return &Args{Platform: &platform.Platform{Cluster: c},
+		Job: mnist(t, "--worker_resource_request=cpu=1,memory=1Gi")}
 }
 
 // The outputs name the job, and are commands that a user may copy.
@@ -102,7 +103,7 @@ func TestSuspends(t *testing.T) {
 	}
 }
 
-// An update waits for a job that it has created, and no longer than it is told. A preview, and an
+// An update waits for a job that it has created, and no longer than the setting. A preview, and an
 // update that changes no job, wait for nothing.
 func TestAwait(t *testing.T) {
 	for name, test := range map[string]struct {
