@@ -88,8 +88,8 @@ func TestSameCluster(t *testing.T) {
 	}
 }
 
-// A stack that uses the Kueue of others names the objects that are missing, and gives up none of its
-// own.
+// A stack that uses the Kueue of others names the objects that are missing, and gives up none of
+// its own.
 func TestKueueOfOthers(t *testing.T) {
 	there, own, none := &infra.Found{Object: map[string]any{}}, &infra.Found{Object: map[string]any{}, Own: true},
 		&infra.Found{}

@@ -29,7 +29,8 @@ func TestOutputs(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		ctx.Export("all", pulumi.All(made.Master, made.Dashboard, made.Logs, made.Status).ApplyT(func(all []any) string {
+		all := pulumi.All(made.Master, made.Dashboard, made.Logs, made.Status)
+		ctx.Export("all", all.ApplyT(func(all []any) string {
 			got = all
 			return ""
 		}))
