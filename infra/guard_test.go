@@ -224,7 +224,7 @@ func TestKinds(t *testing.T) {
 	}
 	for want, object := range map[schema.GroupVersionKind]runtime.Object{
 		KindNamespace: &core.Namespace{}, KindConfigMap: &core.ConfigMap{}, KindClaim: &core.PersistentVolumeClaim{},
-		KindJob: &batch.Job{}, KindPriorityClass: &scheduling.PriorityClass{},
+		KindJob: &batch.Job{}, KindPod: &core.Pod{}, KindPriorityClass: &scheduling.PriorityClass{},
 	} {
 		if kinds, _, err := known.ObjectKinds(object); err != nil || !slices.Contains(kinds, want) {
 			t.Errorf("%v: the API has %v: %v", want, kinds, err)

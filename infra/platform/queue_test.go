@@ -204,7 +204,8 @@ func TestChart(t *testing.T) {
 		return c
 	}
 	ours, theirs := config(set), config(values)
-	for _, key := range []string{"apiVersion", "kind", "health", "metrics", "webhook", "leaderElection"} {
+	for _, key := range []string{"apiVersion", "kind", "health", "metrics", "webhook", "leaderElection",
+		"controller", "clientConnection"} {
 		if !reflect.DeepEqual(ours[key], theirs[key]) {
 			t.Errorf("%s of the manager is %v, and in the chart %v", key, ours[key], theirs[key])
 		}
