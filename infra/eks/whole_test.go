@@ -298,3 +298,40 @@ func TestPoliciesThatNodesNeed(t *testing.T) {
 		}
 	}
 }
+
+// Nodes of a group are spot nodes, which may be taken back, only if the settings have it.
+func TestSpotGroup(t *testing.T) {
+	for spot, want := range map[bool]string{true: "SPOT", false: "ON_DEMAND"} {
+		s := own()
+		s.EKS.WorkerGroup.Spot = spot
+		v, err := record(s, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, wrong := range is(v.named(groupType, settings.WorkerGroup)[0], "capacityType", want) {
+			t.Error(wrong)
+		}
+	}
+}
+
+// Auto Mode ends each node within 21 days, so its pools drain them in time; Karpenter has no such
+// limit, and nodes of the pools end when they are empty only.
+func TestAgeOfNodes(t *testing.T) {
+	for how, want := range map[string]string{settings.NodesAuto: "480h",
+		settings.NodesKarpenter: "Never"} {
+		v, err := record(following(how), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := objects(t, v)
+		pools := strings.Count(text, "kind: NodePool")
+		if n := strings.Count(text, "expireAfter: "); pools == 0 || n != pools {
+			t.Errorf("%s: %d pools, and %d say when nodes expire", how, pools, n)
+		}
+		for line := range strings.Lines(text) {
+			if _, age, ok := strings.Cut(strings.TrimSpace(line), "expireAfter: "); ok && age != want {
+				t.Errorf("%s: nodes expire after %s, want %s", how, age, want)
+			}
+		}
+	}
+}
