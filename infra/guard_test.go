@@ -298,6 +298,27 @@ func TestObjectsWithoutMark(t *testing.T) {
 	}
 }
 
+// The guard's own cluster is asked by its own context, as its provider is: the current one of a
+// kubeconfig may be of another cluster.
+func TestOwnContext(t *testing.T) {
+	in(t, false, func(ctx *pulumi.Context) error {
+		live := &one{object: map[string]any{}}
+		g := &Guard{ctx: ctx, live: live, cluster: &Cluster{Settings: &settings.Settings{}, Context: "this",
+			Kubeconfig: pulumi.String("with several contexts").ToStringOutput()},
+			of: Scope{Jobs: []*job.Job{{Name: "test", Namespace: "training"}}}}
+		for name, ask := range map[string]func(){
+			"an object": func() { _, _ = g.get(KindNamespace, "", "n") },
+			"jobs":      func() { g.Running() },
+		} {
+			live.asked, live.by = "", ""
+			if ask(); live.asked == "" || live.by != "this" {
+				t.Errorf("%s: asked for %q by the context %q", name, live.asked, live.by)
+			}
+		}
+		return nil
+	})
+}
+
 // A preview looks at an adopted cluster although it does not know its kubeconfig yet: this machine
 // has one. Of a cluster that does not exist yet it looks up nothing.
 func TestClusterThatIsNotKnown(t *testing.T) {
