@@ -62,8 +62,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Look-ups are made by the provider that a component is given, or else by that of its parent: any
-// other is one of another account.
+// Look-ups are made by the provider that a component is given, or else by that of its parent:
+// others may be of another account.
 func TestInvokeOptions(t *testing.T) {
 	in(t, false, func(ctx *pulumi.Context) error {
 		given, err := kubernetes.NewProvider(ctx, "given", &kubernetes.ProviderArgs{})

@@ -168,8 +168,8 @@ func TestUnprotected(t *testing.T) {
 	}
 }
 
-// Every object that makes nodes has a version, a kind and a name. A NodePool is replaced if its
-// class is of another kind, as the kind of a class cannot change.
+// Every object that makes nodes has a version, a kind and a name. A NodePool whose class changes
+// its kind is replaced, as Karpenter refuses that change.
 func TestObjectsOfNodes(t *testing.T) {
 	for _, how := range []string{settings.NodesAuto, settings.NodesKarpenter} {
 		s := following(how)

@@ -79,7 +79,7 @@ func load(stack string) (s *settings.Settings, wrong, err error) {
 	return s, wrong, nil
 }
 
-// run returns the output of a program; its error has the last line of those of the program.
+// run returns the output of a program; its error says the cause that the program gives.
 func run(program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -212,14 +212,14 @@ func makePool(_ context.Context, r *Resource, op Op) (Props, error) {
 		return nil, errors.New("nodes without addresses have no NAT to go out by")
 	}
 	node := "serviceAccount:" + text(r.In, "nodeConfig", "serviceAccount")
-	// what an account that exists already has by its owners: roles of nodes, and their images
-	_, err := getAccount(Props{"accountId": text(r.In, "nodeConfig", "serviceAccount")})
-	theirs, images := err == nil, r.cloud.first("gcp:artifactregistry/repository:Repository") == nil
+	// the owners of an account that exists already gave it the roles of nodes, and their images
+	theirs := text(r.In, "nodeConfig", "serviceAccount") == ExistingNodeAccount
+	own := r.cloud.first("gcp:artifactregistry/repository:Repository") != nil
 	for _, need := range []struct{ kind, role string }{
 		{"gcp:projects/iAMMember:IAMMember", "roles/logging.logWriter"},
 		{"gcp:artifactregistry/repositoryIamMember:RepositoryIamMember", "roles/artifactregistry.reader"},
 	} {
-		has := theirs && (images || need.role == "roles/logging.logWriter")
+		has := theirs && (!own || need.role == "roles/logging.logWriter")
 		for m := range r.cloud.all(need.kind) {
 			has = has || m.In["member"] == node && m.In["role"] == need.role
 		}
