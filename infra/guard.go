@@ -239,14 +239,20 @@ func (g *Guard) get(kind schema.GroupVersionKind, namespace, name string) (*unst
 	if !known && !g.cluster.Adopted {
 		return nil, nil
 	}
-	return g.getFrom(kubeconfig, kind, namespace, name)
+	return g.getFrom(g.own(kubeconfig), kind, namespace, name)
 }
 
-// getFrom returns an object of the cluster that a kubeconfig names. With "" it uses this machine's
-// kubeconfig, which has the contexts of adopted clusters.
-func (g *Guard) getFrom(kubeconfig string, kind schema.GroupVersionKind,
+// place names a cluster: a context of a kubeconfig. Without a kubeconfig it is one of this
+// machine's, which has the contexts of adopted clusters; without a context it is the current one.
+type place struct{ kubeconfig, context string }
+
+// own returns the place of the guard's own cluster, as its provider gets it.
+func (g *Guard) own(kubeconfig string) place { return place{kubeconfig, g.cluster.Context} }
+
+// getFrom returns an object of a cluster, or nil if it does not exist.
+func (g *Guard) getFrom(of place, kind schema.GroupVersionKind,
 	namespace, name string) (*unstructured.Unstructured, error) {
-	is, err := g.live.Get(g.ctx.Context(), kubeconfig, g.cluster.Context, kind, namespace, name)
+	is, err := g.live.Get(g.ctx.Context(), of.kubeconfig, of.context, kind, namespace, name)
 	if err != nil || is == nil {
 		return nil, err
 	}

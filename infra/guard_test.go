@@ -86,10 +86,12 @@ func TestForeign(t *testing.T) {
 type one struct {
 	object map[string]any
 	asked  string
+	by     string // context
 }
 
-func (o *one) Get(_ context.Context, _, _ string, kind schema.GroupVersionKind,
+func (o *one) Get(_ context.Context, _, by string, kind schema.GroupVersionKind,
 	namespace, name string) (map[string]any, error) {
+	o.by = by
 	o.asked = kind.GroupVersion().String() + "/" + kind.Kind + " " + namespace + "/" + name
 	return o.object, nil
 }
@@ -121,13 +123,16 @@ func TestRunningIn(t *testing.T) {
 		_, err := graph.Record(graph.Cloud{}, func(ctx *pulumi.Context) error {
 			live := &one{object: test.object}
 			of := &settings.Settings{Now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
-			g := &Guard{ctx: ctx, live: live, cluster: &Cluster{Settings: of},
+			g := &Guard{ctx: ctx, live: live, cluster: &Cluster{Settings: of, Context: "this"},
 				of: Scope{Jobs: []*job.Job{{Name: "test", Namespace: "training"}}}}
 			if got := g.RunningIn("a kubeconfig"); got != test.want {
 				t.Errorf("%s: %q, want %q", test.name, got, test.want)
 			}
 			if want := "batch/v1/Job training/elasticdl-test-master"; live.asked != want {
 				t.Errorf("%s: asked for %s, want %s", test.name, live.asked, want)
+			}
+			if live.by != "" {
+				t.Errorf("%s: asked by the context %s, which another cluster's kubeconfig has not", test.name, live.by)
 			}
 			return nil
 		})
@@ -219,7 +224,7 @@ func TestKinds(t *testing.T) {
 	}
 	for want, object := range map[schema.GroupVersionKind]runtime.Object{
 		KindNamespace: &core.Namespace{}, KindConfigMap: &core.ConfigMap{}, KindClaim: &core.PersistentVolumeClaim{},
-		KindJob: &batch.Job{}, KindPriorityClass: &scheduling.PriorityClass{},
+		KindJob: &batch.Job{}, KindPod: &core.Pod{}, KindPriorityClass: &scheduling.PriorityClass{},
 	} {
 		if kinds, _, err := known.ObjectKinds(object); err != nil || !slices.Contains(kinds, want) {
 			t.Errorf("%v: the API has %v: %v", want, kinds, err)
@@ -243,5 +248,94 @@ func TestMarks(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// kinds simulates a cluster with one object of each kind.
+type kinds map[string]map[string]any
+
+func (k kinds) Get(_ context.Context, _, _ string, kind schema.GroupVersionKind,
+	_, _ string) (map[string]any, error) {
+	return k[kind.Kind], nil
+}
+
+// An object without a mark belongs to a stack of an older version only if it is in the stack's own
+// namespace, and that has no mark either. All other objects belong to others.
+func TestObjectsWithoutMark(t *testing.T) {
+	own := settings.Platform{Namespace: "training"}
+	shared := settings.Platform{Namespace: "training", ShareNamespace: true}
+	unmarked := map[string]any{"metadata": map[string]any{"name": "n"}}
+	marked := map[string]any{"metadata": map[string]any{"annotations": map[string]any{AnnotationStack: "dev.1234"}}}
+	for name, test := range map[string]struct {
+		of                settings.Platform
+		object, namespace map[string]any
+		in                string
+		refused           bool
+	}{
+		"an older version":          {own, unmarked, unmarked, "training", false},
+		"a shared namespace":        {shared, unmarked, unmarked, "training", true},
+		"another namespace":         {own, unmarked, unmarked, "research", true},
+		"no namespace":              {own, unmarked, unmarked, "", true},
+		"a namespace with a mark":   {own, unmarked, marked, "training", true},
+		"a namespace that is not":   {own, unmarked, nil, "training", true},
+		"the mark of another stack": {own, marked, unmarked, "training", true},
+		"no object":                 {own, nil, unmarked, "training", false},
+	} {
+		_, err := graph.Record(graph.Cloud{}, func(ctx *pulumi.Context) error {
+			g := &Guard{ctx: ctx, live: kinds{"ConfigMap": test.object, "Namespace": test.namespace},
+				of:      Scope{Platform: test.of},
+				cluster: &Cluster{Settings: &settings.Settings{}, ID: pulumi.String("c")}}
+			err := g.beforeCreate(resource.NewPropertyMapFromMap(map[string]any{"apiVersion": "v1",
+				"kind": "ConfigMap", "metadata": map[string]any{"name": "n", "namespace": test.in}}))
+			if (err != nil) != test.refused {
+				t.Errorf("%s: refused: %v, want %t", name, err, test.refused)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The guard's own cluster is asked by its own context, as its provider is: the current one of a
+// kubeconfig may be of another cluster.
+func TestOwnContext(t *testing.T) {
+	in(t, false, func(ctx *pulumi.Context) error {
+		live := &one{object: map[string]any{}}
+		g := &Guard{ctx: ctx, live: live, cluster: &Cluster{Settings: &settings.Settings{}, Context: "this",
+			Kubeconfig: pulumi.String("with several contexts").ToStringOutput()},
+			of: Scope{Jobs: []*job.Job{{Name: "test", Namespace: "training"}}}}
+		for name, ask := range map[string]func(){
+			"an object": func() { _, _ = g.get(KindNamespace, "", "n") },
+			"jobs":      func() { g.Running() },
+		} {
+			live.asked, live.by = "", ""
+			if ask(); live.asked == "" || live.by != "this" {
+				t.Errorf("%s: asked for %q by the context %q", name, live.asked, live.by)
+			}
+		}
+		return nil
+	})
+}
+
+// A preview looks at an adopted cluster although it does not know its kubeconfig yet: this machine
+// has one. Of a cluster that does not exist yet it looks up nothing.
+func TestClusterThatIsNotKnown(t *testing.T) {
+	for _, adopted := range []bool{true, false} {
+		_, err := graph.Record(graph.Cloud{Preview: true}, func(ctx *pulumi.Context) error {
+			unknown := pulumi.UnsafeUnknownOutput(nil).ApplyT(func(any) string { return "" }).(pulumi.StringOutput)
+			live := &one{object: map[string]any{"kind": "Namespace"}}
+			g := &Guard{ctx: ctx, live: live, hooks: &pulumi.ResourceHookBinding{},
+				cluster: &Cluster{Kubeconfig: unknown, ID: pulumi.String("c"), Adopted: adopted}}
+			is, err := g.get(KindNamespace, "", "n")
+			if err != nil || (is != nil) != adopted || (live.asked != "") != adopted {
+				t.Errorf("adopted %t: %v, %v, asked for %q", adopted, is, err, live.asked)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -23,20 +23,22 @@ func (g *Guard) RunningOf(job string) string {
 	if !known && !g.cluster.Adopted {
 		return ""
 	}
-	return g.running(kubeconfig, job)
+	return g.running(g.own(kubeconfig), job)
 }
 
 // RunningIn returns the same as Running for the cluster of another kubeconfig, such as the cluster
-// that is replaced.
-func (g *Guard) RunningIn(kubeconfig string) string { return g.running(kubeconfig, "") }
+// that is replaced. That kubeconfig need not have the context of this cluster.
+func (g *Guard) RunningIn(kubeconfig string) string {
+	return g.running(place{kubeconfig: kubeconfig}, "")
+}
 
-func (g *Guard) running(kubeconfig, job string) string {
+func (g *Guard) running(in place, job string) string {
 	var all []string
 	for _, j := range g.of.Jobs {
 		if job != "" && job != j.Name {
 			continue
 		}
-		if text := g.runs(kubeconfig, j); text != "" {
+		if text := g.runs(in, j); text != "" {
 			all = append(all, text)
 		}
 	}
@@ -44,8 +46,8 @@ func (g *Guard) running(kubeconfig, job string) string {
 }
 
 // runs returns a description of a job if it runs, or "".
-func (g *Guard) runs(kubeconfig string, j *job.Job) string {
-	is, err := g.getFrom(kubeconfig, KindJob, j.Namespace, manifest.MasterName(j.Name))
+func (g *Guard) runs(in place, j *job.Job) string {
+	is, err := g.getFrom(in, KindJob, j.Namespace, manifest.MasterName(j.Name))
 	if err != nil || is == nil || !Active(is.Object) {
 		return ""
 	}
@@ -75,11 +77,11 @@ func Active(job map[string]any) bool {
 	return true
 }
 
-// Answers reports whether the cluster of a kubeconfig answers.
+// Answers reports whether the cluster of another kubeconfig answers.
 func (g *Guard) Answers(kubeconfig string) bool {
 	if kubeconfig == "" {
 		return false
 	}
-	is, err := g.getFrom(kubeconfig, KindNamespace, "", g.of.Platform.Namespace)
+	is, err := g.getFrom(place{kubeconfig: kubeconfig}, KindNamespace, "", g.of.Platform.Namespace)
 	return err == nil && is != nil
 }

@@ -276,12 +276,16 @@ func (e *engine) tryUp() (steps, error) {
 		return shown, fmt.Errorf("preview: %w", err)
 	}
 	previewed := time.Now()
-	did, err := of(func(events chan<- events.EngineEvent) error {
-		_, err := e.stack.Up(e.Context(), optup.EventStreams(events), optup.SuppressProgress())
-		return err
-	})
+	did, err := e.update(shown)
 	e.Logf("up: %d steps in %v, after a preview of %v", len(did),
 		time.Since(previewed).Round(10*time.Millisecond), previewed.Sub(began).Round(10*time.Millisecond))
+	return did, err
+}
+
+// update makes the update that a preview has shown. The test fails if the update takes other steps.
+func (e *engine) update(shown steps) (steps, error) {
+	e.Helper()
+	did, err := e.updateUnseen()
 	if err != nil {
 		return did, err
 	}
@@ -296,6 +300,14 @@ func (e *engine) tryUp() (steps, error) {
 			"shown:\n%s", missing, more)
 	}
 	return did, nil
+}
+
+// updateUnseen updates the stack without a preview.
+func (e *engine) updateUnseen() (steps, error) {
+	return of(func(events chan<- events.EngineEvent) error {
+		_, err := e.stack.Up(e.Context(), optup.EventStreams(events), optup.SuppressProgress())
+		return err
+	})
 }
 
 // without returns the steps that are not among others. It compares operation and resource, and not

@@ -77,6 +77,10 @@ func TestLife(t *testing.T) {
 				e.up()
 			}
 			e.unchanged("nothing has changed")
+			if name == "minikube" {
+				e.set("elasticdl:job.imagePullPolicy", nil)
+				e.unchanged("an image that is loaded into minikube is never pulled, whatever the file says")
+			}
 			e.keepsSecrets()
 			e.usesItsProvider()
 			e.scales()

@@ -106,13 +106,16 @@ func TestReadmeCloud(t *testing.T) {
 	r.run("once", script(promised(all), map[string]string{"PROJECT": provider.GoogleProject, login: loginTo(t)}))
 }
 
+// logins are those of a reader who has an account of each cloud.
+var logins = step{"the test", 0, "gcloud auth login --update-adc && aws configure\n"}
+
 // The page on pull requests sets up accounts, which are not simulated: a shell accepts its
 // commands, stand-ins know each of them, and its JSON can be parsed. The test replaces the place of
 // the state and its key.
 func TestPageOfAccounts(t *testing.T) {
 	t.Parallel()
-	all := []step{{"the test", 0, "REPO=owner/name BUCKET=a-bucket PROJECT=a-project HOST=a-host; export " +
-		"PULUMI_CONFIG_PASSPHRASE=…\n"}}
+	all := []step{logins, {"the test", 0, "REPO=owner/name BUCKET=a-bucket PROJECT=a-project HOST=a-host; " +
+		"export PULUMI_CONFIG_PASSPHRASE=…\n"}}
 	for _, b := range blocksOf(t, guide+"ci.md") {
 		if b.play(t).on == accounts {
 			all = append(all, b.steps(t)...)
@@ -165,7 +168,7 @@ func TestStateInABucket(t *testing.T) {
 		for i := range all {
 			all[i].command = replaced.Replace(all[i].command)
 		}
-		all = append([]step{{"the test", 0, "export PULUMI_CONFIG_PASSPHRASE=…\n"}}, append(all,
+		all = append([]step{logins, {"the test", 0, "export PULUMI_CONFIG_PASSPHRASE=…\n"}}, append(all,
 			step{"the test", 0, "pulumi stack rm " + tour.stack + " --preserve-config --yes\n"})...)
 		simulated(t, tour.stack).run("once", script(all, nil))
 	}
@@ -175,19 +178,20 @@ func TestStateInABucket(t *testing.T) {
 }
 
 // simulated returns a reader whose clouds are simulated, and whose commands are those of tools.sh.
+// Clouds and commands refuse to work until the reader has logged in.
 func simulated(t *testing.T, stack string) *reader {
 	t.Helper()
 	bin, cloud := t.TempDir(), provider.Start(t)
+	cloud.Home = t.TempDir()
 	for _, tool := range []string{"aws", "curl", "docker", "elasticdl", "gcloud", "gh", "git",
 		"gke-gcloud-auth-plugin", "kubectl", "make", "minikube"} {
 		link(t, "stacks/testdata/page/tools.sh", filepath.Join(bin, tool))
 	}
 	objects := httptest.NewServer(serveObjects(cloud))
 	t.Cleanup(objects.Close)
-	r := newReader(t, ".", stack, bin, t.TempDir(), cloud, map[string]string{remoteURL: objects.URL,
+	r := newReader(t, ".", stack, bin, cloud.Home, cloud, map[string]string{remoteURL: objects.URL,
 		"KUBECONFIG": os.Getenv("KUBECONFIG")})
 	r.happens(bin)
-	cloud.LoggedOut.Store(true)
 	if err := os.CopyFS(filepath.Join(r.dir, "cmd", "elasticdl"), os.DirFS("stacks/testdata/model")); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +213,6 @@ func (r *reader) happens(bin string) {
 			}
 			return r.cloud.DeleteMinikube("elasticdl-minikube")
 		},
-		"gcloud auth login":    func() error { r.cloud.LoggedOut.Store(false); return nil },
 		"the job is stopped":   func() error { return r.cloud.Kubernetes.Remove(jobObject, specObject, stateOf) },
 		"unreachable: deleted": func() error { r.cloud.Kubernetes.DeleteUnreachable.Store(true); return nil },
 		"unreachable: fail":    func() error { r.cloud.Kubernetes.DeleteUnreachable.Store(false); return nil },

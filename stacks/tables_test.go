@@ -44,7 +44,8 @@ func (b base) try(changes ...change) (all []trial) {
 
 // TestTables compares what the pages say of changes with what the engine would do. The words in
 // bold are checked: each outcome in a cell must be that of one of the changes below, and there must
-// be no other.
+// be no other. Each change that the preview accepts is made and undone: see [engine.makes]. At the
+// end each stack is destroyed, and nothing is left.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	for stack, settings := range map[string]map[string][]trial{"gke": gkeChanges, "eks": eksChanges,
@@ -75,19 +76,24 @@ func TestTables(t *testing.T) {
 				for of, b := range bases {
 					t.Run(of, func(t *testing.T) {
 						t.Parallel()
-						e := start(t, stack)
-						e.setAll(b.set)
-						e.up()
+						e := b.start(t, stack)
 						for _, name := range slices.Sorted(maps.Keys(settings)) {
 							for _, tried := range settings[name] {
-								if tried.on.name == of {
-									f := e.find(tried.change)
-									mu.Lock()
-									found[name] = append(found[name], f)
-									mu.Unlock()
+								if tried.on.name != of {
+									continue
 								}
+								f := e.find(tried.change)
+								if f.accepted != nil && !e.makes(tried.change, f, rows[name].oneWay()) {
+									e.setAll(tried.change)
+									e.end()
+									e = b.start(t, stack)
+								}
+								mu.Lock()
+								found[name] = append(found[name], f)
+								mu.Unlock()
 							}
 						}
+						e.end()
 					})
 				}
 			})
@@ -99,7 +105,11 @@ func TestTables(t *testing.T) {
 }
 
 // finding is the engine's plan for a change: the outcome in the pages' words, and details.
-type finding struct{ outcome, detail string }
+type finding struct {
+	outcome, detail string
+	// the steps of the preview; nil = the preview refuses the change
+	accepted steps
+}
 
 // setAll changes settings, a section before its fields.
 func (e *engine) setAll(c change) {
@@ -108,24 +118,38 @@ func (e *engine) setAll(c change) {
 	}
 }
 
-// find previews a change, and undoes it.
-func (e *engine) find(c change) finding {
+// pathsOf returns the paths of a change, for messages.
+func pathsOf(c change) string { return strings.Join(slices.Sorted(maps.Keys(c)), ", ") }
+
+// with does something with changed settings, and sets them back.
+func (e *engine) with(c change, do func()) {
 	e.Helper()
 	was, err := os.ReadFile(e.file)
 	if err != nil {
 		e.Fatal(err)
 	}
 	e.setAll(c)
-	did, failed := e.tryPreview()
+	do()
 	if err := os.WriteFile(e.file, was, 0o600); err != nil {
 		e.Fatal(err)
 	}
-	why := did.String()
-	if failed != nil {
-		why = lastOf(failed.Error(), 12)
-	}
-	outcome := outcomeOf(did, failed)
-	return finding{outcome, outcome + ": " + strings.Join(slices.Sorted(maps.Keys(c)), ", ") + "\n" + why}
+}
+
+// find previews a change.
+func (e *engine) find(c change) (f finding) {
+	e.Helper()
+	e.with(c, func() {
+		did, failed := e.tryPreview()
+		why := did.String()
+		if failed != nil {
+			why = lastOf(failed.Error(), 12)
+		} else {
+			f.accepted = append(steps{}, did...)
+		}
+		f.outcome = outcomeOf(did, failed)
+		f.detail = f.outcome + ": " + pathsOf(c) + "\n" + why
+	})
+	return f
 }
 
 // row is a row of a page's table, about a change of a setting.

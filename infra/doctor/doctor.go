@@ -183,13 +183,13 @@ func (e *examination) pulumi(stack string) {
 	}
 }
 
-// mark begins a line with an error of a program: "ERROR: (gcloud.projects.describe) ".
-var mark = regexp.MustCompile(`^(?i:error: *)?(\(gcloud[-.a-z]*\) *)?`)
+// errorMark begins a line with an error of a program: "ERROR: (gcloud.projects.describe) ".
+var errorMark = regexp.MustCompile(`^(?i:error: *)?(\(gcloud[-.a-z]*\) *)?`)
 
 // Cause returns the last line of a program's errors, without what marks it as one.
 func Cause(stderr string) string {
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
-	return mark.ReplaceAllString(strings.TrimSpace(lines[len(lines)-1]), "")
+	return errorMark.ReplaceAllString(strings.TrimSpace(lines[len(lines)-1]), "")
 }
 
 // older reports whether a version is older than another.

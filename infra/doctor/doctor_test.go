@@ -233,14 +233,68 @@ func TestRightsThatAreUsed(t *testing.T) {
 	all := &settings.EKS{Nodes: settings.NodesKarpenter, Bucket: &settings.Bucket{}, EFS: &settings.EFS{},
 		KMSKey: "arn"}
 	got := amazonActions(&settings.Settings{EKS: all, Budget: &settings.Budget{}})
-	for _, want := range []string{"ec2:CreateVpc", "eks:CreateNodegroup", "sqs:CreateQueue", "ecr:CreateRepository",
-		"elasticfilesystem:CreateFileSystem", "s3:CreateBucket", "kms:CreateGrant", "budgets:ModifyBudget"} {
-		if !slices.Contains(got, want) {
-			t.Errorf("%s is not asked for: %v", want, got)
-		}
+	want := []string{"budgets:ModifyBudget", "ec2:CreateLaunchTemplate", "ec2:CreateNatGateway", "ec2:CreateVpc",
+		"ecr:CreateRepository", "eks:CreateCluster", "eks:CreateNodegroup", "elasticfilesystem:CreateFileSystem",
+		"events:PutRule", "iam:CreateInstanceProfile", "iam:CreateRole", "iam:PassRole", "kms:CreateGrant",
+		"kms:DescribeKey", "logs:CreateLogGroup", "s3:CreateBucket", "sqs:CreateQueue"}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("asked for are %v, want %v", got, want)
 	}
 	if slices.Contains(googleRoles(inGoogle), "roles/file.editor") {
 		t.Error("a role for Filestore is asked for, and the stack has none")
+	}
+}
+
+// Each kind of object that a stack creates in a cluster takes a right that is asked for.
+func TestRightsInCluster(t *testing.T) {
+	of := *inCluster
+	for name, test := range map[string]struct {
+		platform settings.Platform
+		none     []string
+	}{
+		"its own": {settings.Platform{Namespace: "ml", Queue: &settings.Queue{}}, nil},
+		"shared": {settings.Platform{Namespace: "ml", ShareNamespace: true, SharePriorityClasses: []string{"a", "b"},
+			Queue: &settings.Queue{ClusterQueue: "theirs"}}, []string{"namespaces",
+			"priorityclasses.scheduling.k8s.io", "clusterqueues.kueue.x-k8s.io"}},
+	} {
+		of.Platform = test.platform
+		asked := map[string]bool{}
+		m := machine(cluster, tools...)
+		m.Run = func(program string, args ...string) (string, error) {
+			if program == "kubectl" && len(args) > 3 && args[0] == "auth" {
+				asked[args[3]] = true
+				return "yes", nil
+			}
+			return "ok", nil
+		}
+		Examine(m, "existing", &of, nil)
+		for _, kind := range append([]string{"namespaces", "priorityclasses.scheduling.k8s.io",
+			"clusterqueues.kueue.x-k8s.io", "localqueues.kueue.x-k8s.io", "poddisruptionbudgets.policy"}, kinds...) {
+			if want := !slices.Contains(test.none, kind); asked[kind] != want {
+				t.Errorf("%s: asked for %s: %v, want %v", name, kind, asked[kind], want)
+			}
+		}
+	}
+}
+
+// Too little free memory is reported; where the system does not tell, nothing is.
+func TestMemory(t *testing.T) {
+	for free, want := range map[float64]bool{0: false, needGB - 0.5: true, needGB: false} {
+		m := machine(google, ofGoogle...)
+		m.MemoryGB = free
+		found := slices.ContainsFunc(Examine(m, "gke", inGoogle, nil), func(f Finding) bool {
+			return f.Name == "memory" && f.State == Missing
+		})
+		if found != want {
+			t.Errorf("%v GiB are too little: %v", free, found)
+		}
+	}
+}
+
+// Only an object that does not exist is missing: nobody knows of others.
+func TestAbsent(t *testing.T) {
+	if absent(errors.New("Error from server (NotFound): x")) != Missing || absent(errors.New("timeout")) != Unknown {
+		t.Error("an object that was not looked up is missing")
 	}
 }
 

@@ -239,6 +239,8 @@ func outputs(r graph.Resource) resource.PropertyMap {
 		}
 	case "aws:sqs/queue:Queue":
 		return props("arn", "arn:aws:sqs:us-west-2:"+account+":"+r.Inputs["name"].StringValue())
+	case "aws:cloudwatch/eventRule:EventRule":
+		return props("arn", "arn:aws:events:us-west-2:"+account+":rule/"+r.Inputs["name"].StringValue())
 	case "aws:s3/bucketV2:BucketV2":
 		return props("arn", "arn:aws:s3:::"+r.Inputs["bucket"].StringValue())
 	}

@@ -94,7 +94,6 @@ func (p *parts) lookUpFiles(expect infra.Expect) error {
 			p.doors = append(p.doors, t.SecurityGroups[0])
 		}
 	}
-	slices.Sort(p.doors)
 	for _, s := range p.existing {
 		if !slices.Contains(zones, s.zone) {
 			without = append(without, s.zone)

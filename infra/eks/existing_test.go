@@ -130,6 +130,44 @@ func TestExistingNodeRole(t *testing.T) {
 	}
 }
 
+// Only nodes that are not of Auto Mode need all four rights.
+func TestRightsOfNodes(t *testing.T) {
+	for _, how := range []string{settings.NodesGroups, settings.NodesAuto, settings.NodesKarpenter} {
+		for i, n := range nodesNeed {
+			s := following(how)
+			s.EKS.NodeRole = "arn:aws:iam::" + account + ":role/nodes"
+			_, err := record(s, true, func(token string, _, result resource.PropertyMap) {
+				if token != "aws:iam/getPrincipalPolicySimulation:getPrincipalPolicySimulation" {
+					return
+				}
+				for _, r := range result["results"].ArrayValue() {
+					if is := r.ObjectValue(); is["actionName"].StringValue() == n.action {
+						is["allowed"] = resource.NewProperty(false)
+					}
+				}
+			})
+			refused := err != nil && strings.Contains(err.Error(), "it may not "+n.action+": aws iam attach")
+			if want := i < 2 || how != settings.NodesAuto; refused != want {
+				t.Errorf("%s without %s: refused %t, want %t: %v", how, n.action, refused, want, err)
+			}
+		}
+	}
+}
+
+// A stack that builds no image takes a repository whose tags stay.
+func TestRegistryWithoutImage(t *testing.T) {
+	s := withParts()
+	s.Image = nil
+	v, err := record(s, true, func(token string, _, result resource.PropertyMap) {
+		if token == "aws:ecr/getRepository:getRepository" {
+			result["imageTagMutability"] = resource.NewProperty("IMMUTABLE")
+		}
+	})
+	if err != nil || len(v.of(clusterType)) != 1 {
+		t.Errorf("%v", err)
+	}
+}
+
 // Parts that do not fit are refused before any resource is requested, with all reasons.
 func TestPartsThatDoNotFit(t *testing.T) {
 	for name, test := range map[string]struct {

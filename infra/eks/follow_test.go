@@ -7,10 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 
+	"github.com/elasticdl/elasticdl/infra/karpenter"
 	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/infra/trainingjob"
 	"github.com/elasticdl/elasticdl/test/graph"
@@ -121,6 +123,56 @@ func TestAutoMode(t *testing.T) {
 	}
 }
 
+// Nodes are named by their pool. Other tags would replace all nodes of a pool: they are kept,
+// unless the user wants them.
+func TestTagsOfPools(t *testing.T) {
+	for _, how := range []string{settings.NodesAuto, settings.NodesKarpenter} {
+		for _, labelled := range []bool{false, true} {
+			s, classes := following(how), 0
+			s.EKS.LabelNodes = labelled
+			v, err := record(s, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range v.cluster.Nodes {
+				if !strings.HasPrefix(o.Name, "class-") {
+					continue
+				}
+				class := o.Object.(*unstructured.Unstructured).Object
+				name, _, _ := unstructured.NestedString(class, "spec", "tags", "Name")
+				if want := "elasticdl-test-" + strings.TrimPrefix(o.Name, "class-"); name != want {
+					t.Errorf("%s: nodes of %s are named %q, want %s", how, o.Name, name, want)
+				}
+				if classes++; slices.Contains(o.Kept, "spec.tags") == labelled {
+					t.Errorf("%s, labelNodes %t: %s keeps %v", how, labelled, o.Name, o.Kept)
+				}
+			}
+			if classes != len(s.EKS.NodePools()) {
+				t.Errorf("%s: %d classes of %d pools", how, classes, len(s.EKS.NodePools()))
+			}
+		}
+	}
+}
+
+// Nodes of a pool have the capacity that its settings name, those of a reservation no other.
+func TestCapacity(t *testing.T) {
+	s := following(settings.NodesKarpenter)
+	spot := s.EKS.Pools[0]
+	spot.Name, spot.OnDemand = "spot", false
+	s.EKS.Pools = append(s.EKS.Pools, spot)
+	want := map[string]string{"core": "[on-demand]", "cheap": "[spot on-demand]", "h200": "[reserved]",
+		"arm": "[on-demand]", "spot": "[spot]"}
+	for _, of := range NodePools(s.EKS, karpenter.EC2) {
+		if fmt.Sprint(of.Capacity) != want[of.Name] {
+			t.Errorf("%s has %v, want %s", of.Name, of.Capacity, want[of.Name])
+		}
+		delete(want, of.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("there is no pool of %v", want)
+	}
+}
+
 // waitIf returns what is wrong if r does not wait for on, where it should.
 func (v *view) waitIf(should bool, r, on *graph.Resource) []string {
 	if !should {
@@ -151,6 +203,11 @@ func TestKarpenterRights(t *testing.T) {
 		all := slices.ContainsFunc(s.Resource, func(r string) bool { return strings.HasSuffix(r, "*") })
 		condition, _ := json.Marshal(s.Condition)
 		switch {
+		case slices.Contains(s.Action, "iam:PassRole"): // to instances only
+			if fmt.Sprint(s.Resource) != "[arn:aws:iam::"+account+":role/elasticdl-test-node]" ||
+				string(condition) != `{"StringEquals":{"iam:PassedToService":"ec2.amazonaws.com"}}` {
+				t.Errorf("%v on %v with %s", s.Action, s.Resource, condition)
+			}
 		case reads || !all:
 		case slices.Equal(s.Action, []string{"iam:CreateServiceLinkedRole"}):
 			if string(condition) != `{"StringEquals":{"iam:AWSServiceName":"spot.amazonaws.com"}}` {
@@ -165,6 +222,10 @@ func TestKarpenterRights(t *testing.T) {
 				fmt.Sprint(s.Action) != "[ec2:RunInstances ec2:CreateFleet]" {
 				t.Errorf("%v on %v without a condition", s.Action, s.Resource)
 			}
+		case slices.Contains(s.Action, "ec2:CreateTags") && !strings.Contains(string(condition),
+			`"ec2:CreateAction":["RunInstances","CreateFleet","CreateLaunchTemplate"]`) && !strings.Contains(
+			string(condition), `"aws:TagKeys":["eks:eks-cluster-name","karpenter.sh/nodeclaim","Name"]`):
+			t.Errorf("it may give its tag to what it has not made: %s", condition)
 		case !strings.Contains(string(condition), "kubernetes.io/cluster/elasticdl-test"):
 			t.Errorf("%v on %v without a condition on this cluster: %s", s.Action, s.Resource, condition)
 		}
@@ -180,6 +241,30 @@ func TestKarpenterRights(t *testing.T) {
 	}
 	for _, w := range slices.Concat(wrong, v.missing) {
 		t.Error(w)
+	}
+}
+
+// Karpenter hears of each node that Amazon takes back, and only from the rule of its own stack.
+func TestNotices(t *testing.T) {
+	v, err := record(following(settings.NodesKarpenter), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pattern := text(v.named("aws:cloudwatch/eventRule:EventRule", "notices")[0], "eventPattern")
+	for _, notice := range []string{"aws.ec2", "aws.health", "EC2 Spot Instance Interruption Warning",
+		"EC2 Instance Rebalance Recommendation", "EC2 Instance State-change Notification",
+		"EC2 Capacity Reservation Instance Interruption Warning", "AWS Health Event"} {
+		if !strings.Contains(pattern, `"`+notice+`"`) {
+			t.Errorf("it does not hear of %s: %s", notice, pattern)
+		}
+	}
+	const policy = `{"Version":"2012-10-17","Statement":[{"Effect":"Allow",` +
+		`"Principal":{"Service":"events.amazonaws.com"},"Action":["sqs:SendMessage"],` +
+		`"Resource":["arn:aws:sqs:us-west-2:` + account + `:elasticdl-test-notices"],"Condition":{"ArnEquals":` +
+		`{"aws:SourceArn":"arn:aws:events:us-west-2:` + account + `:rule/elasticdl-test-notices"}}}]}`
+	for _, problem := range slices.Concat(is(v.named("aws:sqs/queuePolicy:QueuePolicy", "notices")[0], "policy",
+		policy), v.missing) {
+		t.Error(problem)
 	}
 }
 

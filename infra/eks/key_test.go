@@ -132,7 +132,8 @@ var keyLaws = []law{
 	}},
 }
 
-// The laws of the key hold for every kind of nodes, with and without a key.
+// The laws of the key, and those of all resources of a kind, hold for every kind of nodes, with and
+// without a key.
 func TestKeyLaws(t *testing.T) {
 	for _, how := range []string{settings.NodesGroups, settings.NodesAuto, settings.NodesKarpenter} {
 		for _, key := range []string{"", ownKey} {
@@ -143,7 +144,7 @@ func TestKeyLaws(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, l := range keyLaws {
+				for _, l := range slices.Concat(keyLaws, wholeLaws) {
 					for _, wrong := range append(l.check(v), v.missing...) {
 						t.Errorf("%s, key %q, preview %v: %s: %s", how, key, preview, l.name, wrong)
 					}

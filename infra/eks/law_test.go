@@ -24,7 +24,7 @@ type law struct {
 }
 
 func TestLaws(t *testing.T) {
-	laws := slices.Concat(laws, moreLaws, budgetLaws)
+	laws := slices.Concat(laws, moreLaws, budgetLaws, wholeLaws)
 	for name, s := range map[string]func() *settings.Settings{"own": own, "existing": existing,
 		"auto":      func() *settings.Settings { return following(settings.NodesAuto) },
 		"karpenter": func() *settings.Settings { return following(settings.NodesKarpenter) }} {

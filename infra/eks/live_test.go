@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -219,5 +221,30 @@ func TestLookUps(t *testing.T) {
 	}
 	if len(v.all) > 0 {
 		t.Errorf("%d resources were asked for before", len(v.all))
+	}
+}
+
+// A zone that is missing or misplaced is reported once, although its subnet also has the range of
+// another zone.
+func TestZonesStay(t *testing.T) {
+	cidr := netip.MustParsePrefix("10.0.0.0/16")
+	is := &live{}
+	for i, zone := range []string{"a", "b"} {
+		private, public := subnetRange{zone, privateRange(cidr, i)}, subnetRange{zone, publicRange(cidr, i)}
+		is.control, is.nodes = append(is.control, private, public), append(is.nodes, private)
+	}
+	for zones, want := range map[string][]string{
+		"a b": nil, "a b c": nil,
+		"c b":   {"eks.vpc.zones: a is missing"},
+		"b a":   {"eks.vpc.zones[1]: a has the range", "eks.vpc.zones[0]: b has the range"},
+		"c a b": {"eks.vpc.zones[1]: a has the range", "eks.vpc.zones[2]: b has the range"},
+	} {
+		var got []string
+		if err := is.check(settings.VPC{CIDR: cidr.String(), Zones: strings.Fields(zones)}); err != nil {
+			got = strings.Split(err.Error(), "\n")
+		}
+		if !slices.EqualFunc(got, want, strings.HasPrefix) {
+			t.Errorf("%s: %q, want %q", zones, got, want)
+		}
 	}
 }

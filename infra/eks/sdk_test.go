@@ -9,7 +9,8 @@ import (
 )
 
 // Amazon's SDK knows every input, at any depth, also those of resources that are registered without
-// its types; and every resource that can have tags has the stack's labels.
+// its types; and every resource that can have tags has the stack's labels and
+// a name.
 func TestInputsOfTheSDK(t *testing.T) {
 	source := sdk.Of(t, "github.com/pulumi/pulumi-aws/sdk/v6", "go/aws")
 	if version != source.Version {
@@ -27,6 +28,9 @@ func TestInputsOfTheSDK(t *testing.T) {
 			}
 			types[r.Type] = true
 			source.Check(t, r)
+			if source.Has(t, r.Type, "tags") && !strings.HasPrefix(text(&r, "tags.Name"), "elasticdl-test") {
+				t.Errorf("%s %s is named %s", r.Type, r.Name, text(&r, "tags.Name"))
+			}
 			for label, want := range s.Labels {
 				if got := text(&r, `tags["`+label+`"]`); source.Has(t, r.Type, "tags") && got != want {
 					t.Errorf("%s %s: tag %s is %s, not %s", r.Type, r.Name, label, got, want)

@@ -62,12 +62,13 @@ func TestSeveralClusters(t *testing.T) {
 }
 
 // A network of the program gets no VPC and no subnet of the cluster's own, and its subnets get the
-// nodes and the mount targets.
+// nodes and the mount targets; the control plane has the public ones, too.
 func TestNetworkOfTheProgram(t *testing.T) {
 	all := several(t, func(name string, args *ClusterArgs) {
 		args.VPC = settings.VPC{}
 		args.Network = &Network{VPC: pulumi.String("vpc-" + name), Private: []Subnet{
-			{"us-west-2a", pulumi.String(name + "-a")}, {"us-west-2b", pulumi.String(name + "-b")}}}
+			{"us-west-2a", pulumi.String(name + "-a")}, {"us-west-2b", pulumi.String(name + "-b")}},
+			Public: pulumi.StringArray{pulumi.String(name + "-p")}}
 		args.Key = pulumi.String("key-" + name).ToStringOutput()
 	})
 	for _, kind := range []string{"aws:ec2/vpc:Vpc", "aws:ec2/subnet:Subnet", "aws:ec2/natGateway:NatGateway"} {
@@ -83,6 +84,11 @@ func TestNetworkOfTheProgram(t *testing.T) {
 			if got := fmt.Sprint(graph.Find(all, kind, name+"-system").Inputs[path]); got != want {
 				t.Errorf("%s: subnets %s, want %s", name, got, want)
 			}
+		}
+		control := graph.Find(all, clusterType, name+"-cluster")
+		if want := "[{" + name + "-a} {" + name + "-b} {" + name + "-p}]"; len(is(control, "vpcConfig.subnetIds",
+			want)) > 0 {
+			t.Errorf("%s: %s has %v, want %s", name, control.Name, control.Inputs, want)
 		}
 		if got := graph.Find(all, fileType, name+"-data").Inputs["kmsKeyId"]; got.V != "key-"+name {
 			t.Errorf("%s: the files have the key %v", name, got)

@@ -138,6 +138,10 @@ func TestSettings(t *testing.T) {
 		*v.OnDemand != (infra.OnDemand{StorageClass: "nfs", AccessMode: "ReadWriteOnce", Protect: true}) {
 		t.Errorf("%+v", v)
 	}
+	c, _, err = found(t, kubeconfig, there, settings.Existing{Volume: &settings.Claim{Name: "data", CapacityGB: 10}})
+	if err != nil || !c.Volume.OnDemand.Protect {
+		t.Errorf("a claim of the default class is not protected: %+v, %v", c, err)
+	}
 	c, _, err = found(t, kubeconfig, there, settings.Existing{Volume: &settings.Claim{Name: "theirs"}})
 	if err != nil || !c.Volume.Shared || c.Volume.OnDemand != nil || c.Registry.OutputState != nil ||
 		c.Login != nil || c.WorkersOn != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/elasticdl/elasticdl/infra"
 )
 
-// nodesDo lists the roles of which each has all that [nodeRoles] have. The first is that which
-// Google advises for nodes.
-var nodesDo = []string{"roles/container.defaultNodeServiceAccount", "roles/container.nodeServiceAccount",
+// wholeNodeRoles lists roles of which each alone has the rights of all [nodeRoles]. The first is
+// the one that Google advises for nodes.
+var wholeNodeRoles = []string{"roles/container.defaultNodeServiceAccount", "roles/container.nodeServiceAccount",
 	"roles/editor", "roles/owner"}
 
 // lookUpNodeAccount expects a service account, and notes if the project does not let it write logs
@@ -43,7 +43,7 @@ func (p *parts) lookUpNodeAccount(infra.Expect) error {
 	p.notes = append(p.notes, fmt.Sprintf("gke.nodeAccount: %s: project %s does not give it %s: unless a folder, the "+
 		"organization or a group does, its nodes write no logs and metrics: gcloud projects add-iam-policy-binding "+
 		"%[2]s --condition=None --member=%[4]s --role=%[5]s", p.g.NodeAccount, p.g.Project,
-		strings.Join(missing, ", "), is.Member, nodesDo[0]))
+		strings.Join(missing, ", "), is.Member, wholeNodeRoles[0]))
 	return nil
 }
 
@@ -65,7 +65,7 @@ func nodesLack(policy, member string) ([]string, error) {
 		if b.Condition != nil || !slices.Contains(b.Members, member) {
 			continue
 		}
-		if slices.Contains(nodesDo, b.Role) {
+		if slices.Contains(wholeNodeRoles, b.Role) {
 			return nil, nil
 		}
 		lack = slices.DeleteFunc(lack, func(role string) bool { return role == b.Role })

@@ -35,6 +35,9 @@ func TestDrains(t *testing.T) {
 			"networkConfig": map[string]any{"enablePrivateNodes": private},
 		})
 	}
+	left := pool("n1-standard-8", 50, 0, true) // to Google
+	delete(left["nodeConfig"].ObjectValue(), "imageType")
+	delete(left, "networkConfig")
 	cluster := func(label string, zones ...any) resource.PropertyMap {
 		m := map[string]any{"resourceLabels": map[string]any{"team": label}}
 		if zones != nil {
@@ -54,6 +57,8 @@ func TestDrains(t *testing.T) {
 			"pool workers: machineType, diskSizeGb: Google makes its nodes again, one after the other"},
 		{"addresses", pool("n1-standard-8", 50, 0, true), pool("n1-standard-8", 50, 0, false),
 			"pool workers: enablePrivateNodes: Google makes its nodes again, one after the other"},
+		{"inputs that are left out", pool("n1-standard-8", 50, 0, true), left, ""},
+		{"inputs that are given", left, pool("n1-standard-8", 50, 0, true), ""},
 		{"labels", cluster("a", "x-a", "x-b"), cluster("b", "x-b", "x-a"), ""},
 		{"one more zone", cluster("a", "x-a"), cluster("a", "x-a", "x-b"), ""},
 		{"one zone fewer", cluster("a", "x-a", "x-b"), cluster("a", "x-a"),

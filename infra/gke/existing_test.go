@@ -254,6 +254,9 @@ func TestPartsThatDoNotFit(t *testing.T) {
 		"files elsewhere": {getFiles, map[string]any{"networks": []any{map[string]any{"network": "default",
 			"ipAddresses": []any{"10.30.0.2"}}}}, "it is in network default, and gke.subnet in " +
 			"projects/host-project/global/networks/shared: expected an instance in that network"},
+		"files in a network of the same name": {getFiles, map[string]any{"networks": []any{map[string]any{
+			"network": "shared", "ipAddresses": []any{"10.30.0.2"}}}}, "it is in network shared, and gke.subnet in " +
+			"projects/host-project/global/networks/shared: expected an instance in that network"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := graph.Cloud{Preview: true}

@@ -84,7 +84,10 @@ func TestCluster(t *testing.T) {
 		want(t, c, "datapathProvider=ADVANCED_DATAPATH", "networkPolicy", "addonsConfig.networkPolicyConfig")
 		want(t, c, "workloadIdentityConfig.workloadPool=acme.svc.id.goog") // G09
 		// G18
-		want(t, c, "addonsConfig.gcpFilestoreCsiDriverConfig.enabled=true", "addonsConfig.dnsCacheConfig.enabled=true")
+		want(t, c, "addonsConfig.gcpFilestoreCsiDriverConfig.enabled=true", "addonsConfig.dnsCacheConfig.enabled=true",
+			"addonsConfig.gcePersistentDiskCsiDriverConfig.enabled=true")
+		// the logs of a job's pods outlive them
+		want(t, c, "loggingConfig.enableComponents[0]=SYSTEM_COMPONENTS", "loggingConfig.enableComponents[1]=WORKLOADS")
 		// D12: false, the default, would replace the cluster once GKE turned it on
 		want(t, c, "enableL4IlbSubsetting=true")
 		want(t, c, "networkingMode=VPC_NATIVE", "enableShieldedNodes=true", "loggingService",

@@ -180,3 +180,18 @@ func shown(of *infra.Nodes) string {
 	}
 	return strings.Join(all, " ")
 }
+
+// Nodes of a pool of the list have its name as a label; nodes of the stack's own pools have none.
+func TestLabelsOfPools(t *testing.T) {
+	for of, s := range map[string]*settings.Settings{"own": configured(), "listed": listed()} {
+		for _, pool := range s.GKE.AllPools() {
+			want := ""
+			if of == "listed" && pool.Name != systemPool {
+				want = pool.Name
+			}
+			if got := labelsOf(pool)[settings.LabelPool]; got != want {
+				t.Errorf("%s: nodes of %s have the pool %q, want %q", of, pool.Name, got, want)
+			}
+		}
+	}
+}

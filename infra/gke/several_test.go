@@ -74,8 +74,9 @@ func TestWrongArguments(t *testing.T) {
 	keys.KMSKey = "b"
 	unfit := &ClusterArgs{GKE: *configured().GKE, Key: pulumi.String("a")}
 	unfit.Bucket = &settings.GKEBucket{Bucket: settings.Bucket{}, Location: "eu"}
-	for want, args := range map[string]*ClusterArgs{"blue:gke.subnet: ": twice, "blue:gke.kmsKey: ": keys,
-		"blue:gke.filestore.tier: ": unfit, "blue:gke.bucket.kmsKey: missing": unfit,
+	for want, args := range map[string]*ClusterArgs{"blue:gke.subnet: ": twice,
+		"blue:gke.kmsKey: the arguments have a Key, too": keys,
+		"blue:gke.filestore.tier: ":                      unfit, "blue:gke.bucket.kmsKey: missing": unfit,
 		"gcp:project: missing": nil} {
 		all, err := graph.Record(graph.Cloud{Call: call}, func(ctx *pulumi.Context) error {
 			_, err := NewCluster(ctx, "blue", args)

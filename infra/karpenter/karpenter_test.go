@@ -2,6 +2,9 @@ package karpenter
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,28 +80,100 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Pods do not reach the credentials of a node, and its disk is encrypted; nodes of Auto Mode are so
-// without a setting.
+// A node of a pool has what the settings of the pool allow, and the labels and taints by which its
+// pods select it. A list without values would allow no node at all: it is left out.
+func TestNodesOfPool(t *testing.T) {
+	all := worker
+	all.Zones, all.Capacity = []string{"us-west-2a", "us-west-2b"}, []string{"spot", "on-demand"}
+	all.Types, all.Labels = []string{"m6i.large", "m5.large"}, map[string]string{"tier": "cheap", "team": "ml"}
+	all.Taints = []Taint{{"team", "ml", "NoSchedule"}, {"tier", "cheap", "NoExecute"}}
+	for _, test := range []struct {
+		of                           Pool
+		requirements, taints, labels string
+	}{
+		{worker, "[karpenter.sh/capacity-type In [spot] kubernetes.io/arch In [amd64] " +
+			"node.kubernetes.io/instance-type In [m6i.large]]", "<nil>", "<nil>"},
+		{all, "[karpenter.sh/capacity-type In [spot on-demand] kubernetes.io/arch In [amd64] " +
+			"node.kubernetes.io/instance-type In [m6i.large m5.large] " +
+			"topology.kubernetes.io/zone In [us-west-2a us-west-2b]]",
+			"[map[effect:NoSchedule key:team value:ml] map[effect:NoExecute key:tier value:cheap]]",
+			"map[team:ml tier:cheap]"},
+	} {
+		u := NodePool(test.of)
+		var required []string
+		for _, r := range field(t, u, "spec", "template", "spec", "requirements").([]any) {
+			m := r.(map[string]any)
+			required = append(required, fmt.Sprint(m["key"], " ", m["operator"], " ", m["values"]))
+		}
+		slices.Sort(required)
+		for what, is := range map[string][2]any{"requirements": {required, test.requirements},
+			"taints": {field(t, u, "spec", "template", "spec", "taints"), test.taints},
+			"labels": {field(t, u, "spec", "template", "metadata", "labels"), test.labels}} {
+			if got := fmt.Sprint(is[0]); got != is[1] {
+				t.Errorf("%s are %s, want %s", what, got, is[1])
+			}
+		}
+	}
+}
+
+// A pool names the class of its nodes as that is made, of a group that Karpenter, or Auto Mode,
+// watches; no other controller makes nodes of it.
+func TestPoolNamesItsClass(t *testing.T) {
+	for kind, want := range map[Kind]string{Auto: "eks.amazonaws.com/v1 NodeClass cheap",
+		EC2: "karpenter.k8s.aws/v1 EC2NodeClass cheap"} {
+		of := worker
+		of.Class = kind
+		class, pool := NodeClass(Class{Name: of.Name, Kind: kind}), NodePool(of)
+		for u, want := range map[*unstructured.Unstructured]string{class: want,
+			pool: "karpenter.sh/v1 NodePool cheap"} {
+			if got := fmt.Sprint(u.GetAPIVersion(), " ", u.GetKind(), " ", u.GetName()); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		}
+		gvk := class.GroupVersionKind()
+		if ref, want := fmt.Sprint(field(t, pool, "spec", "template", "spec", "nodeClassRef")),
+			fmt.Sprintf("map[group:%s kind:%s name:%s]", gvk.Group, gvk.Kind, class.GetName()); ref != want {
+			t.Errorf("its class is %s, want %s", ref, want)
+		}
+	}
+}
+
+// Pods do not reach the credentials of a node, and its disk is encrypted, by the key of the
+// settings if they name one, and ends with it; nodes of Auto Mode are so without a setting. A class
+// has no field of the other kind: Kubernetes would refuse the object.
 func TestClassOfNodes(t *testing.T) {
-	c := Class{Name: "x", Kind: EC2, Identity: "profile", Subnets: []string{"a", "b"}, Group: "sg", DiskGB: 50,
-		Tags: map[string]string{"team": "ml"}, Image: "al2023@latest"}
-	u := NodeClass(c)
-	if got := fmt.Sprint(field(t, u, "spec",
-		"metadataOptions")); got != "map[httpEndpoint:enabled httpPutResponseHopLimit:1 httpTokens:required]" {
-		t.Error(got)
-	}
-	disk := field(t, u, "spec", "blockDeviceMappings").([]any)[0].(map[string]any)["ebs"].(map[string]any)
-	if disk["encrypted"] != true || disk["volumeSize"] != "50Gi" {
-		t.Error(disk)
-	}
-	c.Kind, c.Reservation = Auto, "cr-1"
-	u = NodeClass(c)
-	for path, want := range map[string]string{"role": "profile", "instanceProfile": "<nil>",
-		"amiSelectorTerms":                 "<nil>",
-		"capacityReservationSelectorTerms": "[map[id:cr-1]]", "subnetSelectorTerms": "[map[id:a] map[id:b]]",
-		"ephemeralStorage": "map[size:50Gi]"} {
-		if got := fmt.Sprint(field(t, u, "spec", path)); got != want {
-			t.Errorf("%s is %s, want %s", path, got, want)
+	both := map[string]string{"subnetSelectorTerms": "[map[id:a] map[id:b]]", "tags": "map[team:ml]",
+		"securityGroupSelectorTerms": "[map[id:sg]]"}
+	ec2 := map[string]string{"instanceProfile": "x",
+		"amiSelectorTerms": "[map[alias:al2023@latest]]",
+		"metadataOptions":  "map[httpEndpoint:enabled httpPutResponseHopLimit:1 httpTokens:required]",
+		"blockDeviceMappings": "[map[deviceName:/dev/xvda ebs:map[deleteOnTermination:true encrypted:true " +
+			"%svolumeSize:50Gi volumeType:gp3] rootVolume:true]]"}
+	auto := map[string]string{"role": "x", "ephemeralStorage": "map[%ssize:50Gi]"}
+	for _, reservation := range []string{"", "cr-1"} {
+		for _, key := range []string{"", "arn:k"} {
+			for kind, fields := range map[Kind]map[string]string{EC2: ec2, Auto: auto} {
+				want, of := maps.Clone(both), ""
+				if key != "" {
+					of = "kmsKeyID:" + key + " "
+				}
+				for name, text := range fields {
+					want[name] = strings.Replace(text, "%s", of, 1)
+				}
+				if reservation != "" {
+					want["capacityReservationSelectorTerms"] = "[map[id:" + reservation + "]]"
+				}
+				u := NodeClass(Class{Name: "x", Kind: kind, Identity: "x", Subnets: []string{"a", "b"}, Group: "sg",
+					DiskGB: 50, KMSKey: key, Tags: map[string]string{"team": "ml"}, Image: "al2023@latest",
+					Reservation: reservation})
+				got := map[string]string{}
+				for name, value := range field(t, u, "spec").(map[string]any) {
+					got[name] = fmt.Sprint(value)
+				}
+				if !maps.Equal(got, want) {
+					t.Errorf("%s, key %q: %v, want %v", kind.Kind, key, got, want)
+				}
+			}
 		}
 	}
 }

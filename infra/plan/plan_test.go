@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -127,6 +128,21 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
+// Whatever users name themselves counts; only keys of Pulumi's own bookkeeping in inputs do not.
+func TestKeysThatCount(t *testing.T) {
+	const create = `, "newState": {"inputs": {"__defaults": ["a"], "_a": 1, "in": [{"__defaults": [], "b": 2}]}}`
+	p, err := Read("gke", false, []byte("config: {'elasticdl:job': {envs: {_A: 3, __B: 4}}}"),
+		shown(one("create", "a:b:C", "c", create)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Part{{"settings", []string{"elasticdl:job.envs._A: 3", "elasticdl:job.envs.__B: 4"}},
+		{"create a:b:C c", []string{"_a: 1", "in[0].b: 2"}}}
+	if !reflect.DeepEqual(p.Parts, want) {
+		t.Errorf("%q, want %q", p.Parts, want)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	for _, tt := range []struct{ file, shown, want string }{
 		{file, `{"steps": [{"op": "create", "urn": "x"}]}`, "expected an operation of a resource"},
@@ -150,6 +166,8 @@ func TestRefused(t *testing.T) {
 		"no step": {"digest " + sum("stack a\nrefresh false\n    x\n") + "\nstack a\nrefresh false\n    x\n",
 			"no step"},
 		"another order": {"digest " + sum(body+"b\na\n") + "\n" + body + "b\na\n", "not as `make plan`"},
+		"another order of lines": {"digest " + sum(body+"    b\n    a\n") + "\n" + body + "    b\n    a\n",
+			"not as `make plan`"},
 		"truth": {"digest " + sum("stack a\nrefresh maybe\n") + "\nstack a\nrefresh maybe\n",
 			"not as `make plan`"},
 	} {

@@ -207,7 +207,7 @@ func (s step) lines() []string {
 	}
 	is := map[string]string{}
 	if s.New != nil {
-		flatten("", s.New.Inputs, is, text)
+		flatten("", own(s.New.Inputs), is, text)
 	}
 	switch {
 	case s.New == nil: // nothing is left
@@ -216,7 +216,7 @@ func (s step) lines() []string {
 		return assigned(is)
 	}
 	was := map[string]string{}
-	flatten("", s.Old.Inputs, was, quote)
+	flatten("", own(s.Old.Inputs), was, quote)
 	return s.changed(was, is)
 }
 
@@ -259,7 +259,28 @@ func assigned(values map[string]string) (lines []string) {
 	return lines
 }
 
-// flatten adds the values below a path. Keys of Pulumi's own bookkeeping are left out.
+// own returns inputs without the keys of Pulumi's own bookkeeping.
+func own(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		kept := map[string]any{}
+		for key, below := range v {
+			if !strings.HasPrefix(key, "__") {
+				kept[key] = own(below)
+			}
+		}
+		return kept
+	case []any:
+		kept := slices.Clone(v)
+		for i := range kept {
+			kept[i] = own(kept[i])
+		}
+		return kept
+	}
+	return v
+}
+
+// flatten adds the values below a path.
 func flatten(path string, v any, into map[string]string, text func(string) string) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -267,12 +288,7 @@ func flatten(path string, v any, into map[string]string, text func(string) strin
 			into[path] = "[secret " + sum(secure)[:len("sha256:")+16] + "]"
 			return
 		}
-		empty := true
 		for key, below := range v {
-			if strings.HasPrefix(key, "__") {
-				continue
-			}
-			empty = false
 			switch {
 			case !simple.MatchString(key):
 				key = path + "[" + quoted(key) + "]"
@@ -281,7 +297,7 @@ func flatten(path string, v any, into map[string]string, text func(string) strin
 			}
 			flatten(key, below, into, text)
 		}
-		if empty && path != "" {
+		if len(v) == 0 && path != "" {
 			into[path] = "{}"
 		}
 	case []any:

@@ -271,7 +271,7 @@ func objects(s *settings.Settings, jobs []*job.Job, cluster *infra.Cluster) ([]i
 	default:
 		all = append(all,
 			infra.Object{Name: nameVolume, Object: persistentVolume(of.Namespace, v), Holes: v.Holes,
-				Fixed: []string{"spec.csi", "spec.hostPath", "spec.nfs"}},
+				Fixed: []string{"spec.csi", "spec.hostPath"}},
 			infra.Object{Name: nameClaim, Object: persistentVolumeClaim(of.Namespace, v)})
 	}
 	if of.StorageClass != "" {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
@@ -351,6 +352,28 @@ func TestAdopted(t *testing.T) {
 	for _, r := range within(all) {
 		if r.Options.DeletedWith != "" {
 			t.Errorf("%s stays with %s", r.Name, r.Options.DeletedWith)
+		}
+	}
+}
+
+// A preview knows that another source replaces a volume, whatever the cloud: all sources are fixed.
+func TestSourcesAreFixed(t *testing.T) {
+	for cloud, change := range clusters {
+		c := &infra.Cluster{}
+		change(c, pulumi.String("10.0.0.2"))
+		all, err := objects(configured(cloud), nil, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(all, func(o infra.Object) bool { return o.Name == nameVolume })
+		source, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&c.Volume.Source)
+		if err != nil || len(source) != 1 {
+			t.Fatalf("%s: %v, %v", cloud, source, err)
+		}
+		for key := range source {
+			if !slices.Contains(all[i].Fixed, "spec."+key) {
+				t.Errorf("%s: spec.%s is not among %v", cloud, key, all[i].Fixed)
+			}
 		}
 	}
 }

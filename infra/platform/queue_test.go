@@ -138,6 +138,20 @@ func TestQueueQuantities(t *testing.T) {
 	}
 }
 
+// A queue is for its namespace only, takes back what it has lent, and never ends a pod of a higher
+// priority, or of the same one, for another of its own.
+func TestPreemption(t *testing.T) {
+	spec := clusterQueueSpec("research", "f", &settings.Queue{Quotas: map[string]string{"cpu": "20"}, Cohort: "all"})
+	delete(spec, "resourceGroups")
+	text, err := json.Marshal(spec)
+	if want := `{"cohortName":"all",` +
+		`"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"research"}},` +
+		`"preemption":{"reclaimWithinCohort":"Any","withinClusterQueue":"LowerPriority"}}`; err != nil ||
+		string(text) != want {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
 // Pulumi's SDK knows every input of the release.
 func TestReleaseOfTheSDK(t *testing.T) {
 	all, _, err := record(t, queued(installed()), true)
@@ -190,7 +204,8 @@ func TestChart(t *testing.T) {
 		return c
 	}
 	ours, theirs := config(set), config(values)
-	for _, key := range []string{"apiVersion", "kind", "health", "metrics", "webhook", "leaderElection"} {
+	for _, key := range []string{"apiVersion", "kind", "health", "metrics", "webhook", "leaderElection",
+		"controller", "clientConnection"} {
 		if !reflect.DeepEqual(ours[key], theirs[key]) {
 			t.Errorf("%s of the manager is %v, and in the chart %v", key, ours[key], theirs[key])
 		}

@@ -80,8 +80,7 @@ var ingress = map[string]struct {
 
 func openIngress(r Resource, _ []Resource) (problems []string) {
 	where, ok := ingress[r.Type]
-	if !ok || is(at(r.Inputs, "type"), "egress") || is(at(r.Inputs, "direction"), "EGRESS") ||
-		!at(r.Inputs, "denies").IsNull() {
+	if !ok || is(at(r.Inputs, "type"), "egress") || !at(r.Inputs, "denies").IsNull() {
 		return nil
 	}
 	rules := []resource.PropertyValue{resource.NewProperty(r.Inputs)}

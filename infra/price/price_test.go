@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -166,6 +167,8 @@ func TestOf(t *testing.T) {
 			delete(c, "elasticdl:data")
 			delete(c, "elasticdl:image")
 		}, 0, shipped.Idle() - shipped.Now(), 0, byUse},
+		"a suspended job": {func(c map[string]any) { section(c, "job")["suspend"] = true },
+			0, shipped.Idle() - shipped.Now(), 0, byUse},
 		"a file system": {withFiles, 0.281, 0.281, 0.281, byUse},
 		"no bucket": {func(c map[string]any) {
 			delete(section(c, "gke"), "bucket")
@@ -328,6 +331,21 @@ func TestUnpriced(t *testing.T) {
 	}
 }
 
+// Spot nodes of several types cost at most what the dearest costs, whatever its place in the list.
+func TestSpotOfTypes(t *testing.T) {
+	most := func(types ...any) float64 {
+		return Of(stack(t, "eks", func(c map[string]any) {
+			pool := c["elasticdl:eks"].(map[string]any)["pools"].([]any)[0].(map[string]any)
+			pool["instanceTypes"], pool["spot"] = types, true
+		})).Most()
+	}
+	small, large := most("m6i.xlarge"), most("m6i.2xlarge")
+	first, last := most("m6i.2xlarge", "m6i.xlarge"), most("m6i.xlarge", "m6i.2xlarge")
+	if small >= large || first != large || last != large {
+		t.Errorf("%.2f and %.2f: together %.2f or %.2f", small, large, first, last)
+	}
+}
+
 // Pools of Karpenter cost what their nodes cost: nothing without a job, but where Kueue keeps a
 // node; with Karpenter itself those of the system group. A fallback on Google costs nodes on
 // demand.
@@ -361,6 +379,13 @@ func TestOfPools(t *testing.T) {
 			eks["systemGroup"] = map[string]any{"instanceTypes": []any{"m6i.large"}, "minNodes": 1, "desiredNodes": 1,
 				"maxNodes": 1}
 		}, 0.15 + node + disk, 0.15 + 2*(node+disk), 0.15 + 18*(node+disk)},
+		"Kueue and Karpenter": {func(eks, config map[string]any) {
+			eks["nodes"] = "karpenter"
+			eks["systemGroup"] = map[string]any{"instanceTypes": []any{"m6i.large"}, "minNodes": 1, "desiredNodes": 1,
+				"maxNodes": 1}
+			config["elasticdl:platform"].(map[string]any)["queue"] = map[string]any{"quotas": map[string]any{
+				"cpu": 20, "memory": "80Gi"}}
+		}, 0.15 + node + disk, 0.15 + 2*(node+disk), 0.15 + 18*(node+disk)},
 	} {
 		e := of(test.change)
 		for name, pair := range map[string][2]float64{"idle": {e.Idle(), test.idle}, "now": {e.Now(), test.now},
@@ -382,5 +407,69 @@ func TestOfPools(t *testing.T) {
 	if d := b.Most() - a.Most(); a.Idle() != b.Idle() || a.Now() != b.Now() ||
 		math.Abs(d-3*(0.38+50*googleDisk+googleNATNode)) > 0.002 {
 		t.Errorf("a fallback costs %.4f more\n%s", d, b.Markdown())
+	}
+}
+
+// Things that are billed by use, or have no known price, are named; nodes that may be taken back
+// are marked, as their price is another.
+func TestNamed(t *testing.T) {
+	for what, test := range map[string]struct {
+		cloud  string
+		change func(section, config map[string]any)
+		// of all lines, and of the things without a price
+		row, lacks string
+	}{
+		"spot nodes of Google": {"gke", func(gke, _ map[string]any) {
+			gke["workerPool"].(map[string]any)["spot"] = true
+		}, "node of pool workers, n1-standard-8, spot", "bucket, by use"},
+		"spot nodes of Amazon": {"eks", func(eks, _ map[string]any) {
+			eks["pools"].([]any)[0].(map[string]any)["spot"] = true
+		}, "m6i.large or m5.large, spot: at most", "buckets, by use"},
+		"extended support": {"eks", func(eks, _ map[string]any) { eks["supportType"] = "EXTENDED" }, "control plane",
+			"a version in extended support, 0.60 $/h instead of 0.10, buckets, by use"},
+		"one bucket": {"eks", func(eks, _ map[string]any) { eks["codeBucket"] = false }, "control plane",
+			"bucket, by use"},
+		"no bucket": {"eks", func(eks, config map[string]any) {
+			eks["codeBucket"] = false
+			delete(eks, "bucket")
+			for _, section := range []string{"job", "data", "image"} {
+				delete(config, "elasticdl:"+section)
+			}
+		}, "control plane", ""},
+		"files": {"eks", func(eks, _ map[string]any) { eks["efs"] = map[string]any{"throughputMode": "elastic"} },
+			"control plane", "buckets, by use, EFS, by use"},
+	} {
+		e := Of(stack(t, test.cloud, func(config map[string]any) {
+			test.change(config["elasticdl:"+test.cloud].(map[string]any), config)
+		}))
+		if is := strings.Join(e.Unknown, ", "); is != test.lacks {
+			t.Errorf("%s: without a price are %s, want %s", what, is, test.lacks)
+		}
+		if !strings.Contains(e.Markdown(), test.row) {
+			t.Errorf("%s: there is no %s:\n%s", what, test.row, e.Markdown())
+		}
+	}
+}
+
+// Workers with GPUs need as many nodes as their GPUs do, on both clouds.
+func TestNodesWithGPUs(t *testing.T) {
+	for cloud, pool := range map[string]map[string]any{
+		"gke": {"name": "cards", "machineType": "g2-standard-24", "accelerator": "nvidia-l4", "gpus": 2, "maxNodes": 4},
+		"eks": {"name": "cards", "instanceTypes": []any{"g5.24xlarge"}, "gpus": 4, "maxNodes": 4}} {
+		e := Of(stack(t, cloud, func(config map[string]any) {
+			config["elasticdl:"+cloud].(map[string]any)["pools"] = []any{pool}
+			job := config["elasticdl:job"].(map[string]any)
+			job["numWorkers"] = 7
+			job["worker"] = map[string]any{"limit": map[string]any{"nvidia.com/gpu": 1}}
+		}))
+		want := float64((7 + pool["gpus"].(int) - 1) / pool["gpus"].(int))
+		for _, r := range slices.Concat(e.Rows, e.Unpriced) {
+			if strings.Contains(r.Name, "pool cards") && r.Now != want {
+				t.Errorf("%s: %v nodes, want %v", r.Name, r.Now, want)
+			}
+		}
+		if !strings.Contains(e.Markdown(), "pool cards") {
+			t.Errorf("%s: no nodes with GPUs:\n%s", cloud, e.Markdown())
+		}
 	}
 }

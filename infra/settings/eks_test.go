@@ -212,3 +212,29 @@ func TestCardsOfAmazon(t *testing.T) {
 		t.Errorf("types have\n%v, want\n%v", gpus, want)
 	}
 }
+
+// The limit of a pool is that of nodes of its largest type, and none if the size of any is unknown.
+func TestMaxCPUs(t *testing.T) {
+	for want, types := range map[int][][]string{
+		24: {{"m6i.2xlarge"}, {"m6i.2xlarge", "m6i.large"}, {"m6i.large", "m6i.2xlarge", "m6i.xlarge"}},
+		0:  {{"m6i.metal"}, {"m6i.2xlarge", "m6i.metal"}, {"m6i.metal", "m6i.2xlarge"}},
+	} {
+		for _, of := range types {
+			if got := (&EKSGroup{InstanceTypes: of, MaxNodes: 3}).MaxCPUs(); got != want {
+				t.Errorf("three of %v have %d CPUs, want %d", of, got, want)
+			}
+		}
+	}
+}
+
+// A new account may have a few vCPUs of common machines, and none with GPUs. Source: Amazon's page
+// on the quotas of instances.
+func TestNewAccount(t *testing.T) {
+	for _, spot := range []bool{false, true} {
+		for kind, want := range map[string]int{"m6i.large": 5, "g5.xlarge": 0, "p3.2xlarge": 0} {
+			if q := quotaOf(kind, spot); q.NewAccount != want {
+				t.Errorf("%s, spot %v: %d vCPUs, want %d", kind, spot, q.NewAccount, want)
+			}
+		}
+	}
+}

@@ -1,5 +1,7 @@
 package settings
 
+import "strings"
+
 var inSubnet = map[string]string{"gke.subnet": "{name: projects/host-project/regions/us-central1/subnetworks/nodes}",
 	"gke.ranges.nodes": "", "gke.ranges.pods": "", "gke.ranges.services": "",
 	"gke.filestore": "{name: files, location: us-central1-c}"}
@@ -33,6 +35,11 @@ var partMistakes = []mistake{
 		want: "expected the address of a service account of the project, NAME@"},
 	{cloud: "gke", path: "gke.nodeAccount", value: "123456789012-compute@developer.gserviceaccount.com",
 		want: "expected the address of a service account of the project, NAME@"},
+	{cloud: "gke", path: "gke.authorizedNetworks", value: "[" + strings.Repeat("{cidr: 192.0.2.1/32}, ", 101) + "]",
+		want: "101 networks: expected at most 100"},
+	{cloud: "eks", path: "eks.admins", at: "eks.admins[1]",
+		value: "[arn:aws:iam::123456789012:user/ann, arn:aws:iam::123456789012:user/ann]",
+		want:  "arn:aws:iam::123456789012:user/ann occurs twice"},
 	{cloud: "eks", path: "eks.nodeRole", value: "nodes", want: "nodes: expected the ARN of a role"},
 	{cloud: "eks", path: "eks.nodeRole", value: "arn:aws:iam::123456789012:user/ann",
 		want: "expected the ARN of a role, as arn:aws:iam::123456789012:role/nodes"},

@@ -126,7 +126,7 @@ func written(v reflect.Value, zeros bool) any {
 	case kind == reflect.Map:
 		section := map[string]any{} // also of nil
 		for key, value := range v.Seq2() {
-			section[key.String()] = written(value, true)
+			section[key.String()] = value.Interface() // a text or a number
 		}
 		return section
 	case kind == reflect.Slice:

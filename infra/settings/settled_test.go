@@ -102,6 +102,8 @@ func TestSettled(t *testing.T) {
 			"eks.authorizedNetworks": ""}, func(s *Settings) bool {
 			return !s.EKS.PublicAccess
 		}},
+		{"networks as wide as may be", "gke", map[string]string{"gke.authorizedNetworks": "[{cidr: 8.0.0.0/8}]"},
+			func(s *Settings) bool { return len(s.GKE.AuthorizedNetworks) == 1 }},
 		{"several types for spot", "eks",
 			map[string]string{"eks.gpuGroup": "{instanceTypes: [g4dn.xlarge, g5.xlarge, g6.xlarge], " +
 				"gpus: 1, maxNodes: 2, spot: true}"}, func(s *Settings) bool {
@@ -125,6 +127,10 @@ func TestSettled(t *testing.T) {
 		{"GPUs of this machine", "minikube", map[string]string{"minikube.gpus": "all",
 			"minikube.driver": "docker", "job.worker": "{request: {nvidia.com/gpu: 1}}"}, func(s *Settings) bool {
 			return s.Minikube.GPUs == "all"
+		}},
+		{"GPUs of minikube's own user", "minikube", map[string]string{"minikube.profile": "minikube",
+			"minikube.adopt": "true", "job.worker": "{request: {nvidia.com/gpu: 1}}"}, func(s *Settings) bool {
+			return s.Minikube.GPUs == "" && s.Job.Worker.Request["nvidia.com/gpu"] == "1"
 		}},
 		{"numbers for texts", "gke",
 			map[string]string{"platform.quota": "{pods: 50, requests.cpu: 16, " +

@@ -20,7 +20,7 @@ import (
 func TestPlaced(t *testing.T) {
 	on := &infra.Cluster{GPU: infra.GPU{NodeSelector: map[string]string{"pool": "gpu"}}}
 	cheap := &infra.Nodes{NodeSelector: map[string]string{"spot": "true"},
-		Tolerations: []job.Toleration{{Key: "spot", Operator: "Exists"}}}
+		Tolerations: []job.Toleration{{Key: "spot", Operator: "Exists"}, {Key: "team", Operator: "Exists"}}}
 	spot := &infra.Cluster{WorkersOn: func(pool string, gpus bool) *infra.Nodes {
 		switch {
 		case pool == "h200":
@@ -103,8 +103,8 @@ func TestPlaced(t *testing.T) {
 				})
 			}
 			isSpot, own := test.worker["spot"] != "", strings.Contains(before.ClusterSpecJSON, "own")
-			if tolerates(worker.Spec, "spot") != isSpot || tolerates(worker.Spec, "own") != own ||
-				tolerates(s.Job.Spec.Template.Spec, "spot") {
+			if tolerates(worker.Spec, "spot") != isSpot || tolerates(worker.Spec, "team") != isSpot ||
+				tolerates(worker.Spec, "own") != own || tolerates(s.Job.Spec.Template.Spec, "spot") {
 				t.Errorf("workers tolerate %v, the master %v", worker.Spec.Tolerations,
 					s.Job.Spec.Template.Spec.Tolerations)
 			}

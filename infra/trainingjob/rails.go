@@ -62,8 +62,16 @@ func differences(g *infra.Guard, s *manifest.Submission) string {
 	if json.Unmarshal([]byte(text), &was) != nil || json.Unmarshal([]byte(s.Spec.Data[manifest.KeyJob]), &now) != nil {
 		return "its settings"
 	}
+	return changes(was, now)
+}
+
+// changes returns the names and values of the settings in which two jobs differ.
+func changes(was, now map[string]any) string {
+	keys := map[string]any{}
+	maps.Copy(keys, was)
+	maps.Copy(keys, now)
 	var all []string
-	for _, key := range slices.Sorted(maps.Keys(merged(was, now))) {
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		built := key == "image" && now[key] == imageHole // unknown before the stack has built it
 		if !reflect.DeepEqual(was[key], now[key]) && !built && key != "numWorkers" {
 			all = append(all, fmt.Sprintf("job.%s (%s, was %s)", key, brief(now[key]), brief(was[key])))
@@ -73,12 +81,6 @@ func differences(g *infra.Guard, s *manifest.Submission) string {
 		return "its image"
 	}
 	return strings.Join(all, ", ")
-}
-
-func merged(a, b map[string]any) map[string]any {
-	all := maps.Clone(a)
-	maps.Copy(all, b)
-	return all
 }
 
 // brief returns a value as one short line.

@@ -154,9 +154,11 @@ func TestOptions(t *testing.T) {
 		if !master.Options.DeleteBeforeReplace || annotation(*master, deletionPropagation) != "background" {
 			t.Errorf("how the Job is replaced: %+v", master)
 		}
-		if state := graph.Find(all, kindConfigMap, "test-mnist-state"); state.Inputs.HasValue("data") ||
-			!slices.Contains(state.Options.IgnoreChanges, "data") {
-			t.Errorf("the state is the master's: %+v", state)
+		for _, written := range []*graph.Resource{graph.Find(all, kindConfigMap, "test-mnist-state"),
+			graph.Find(all, "kubernetes:core/v1:Secret", "test-mnist-identity")} {
+			if written.Inputs.HasValue("data") || !slices.Contains(written.Options.IgnoreChanges, "data") {
+				t.Errorf("its data is the master's: %+v", written)
+			}
 		}
 		if spec := graph.Find(all, kindConfigMap, "test-mnist"); annotation(*spec, patchForce) != "true" {
 			t.Errorf("the spec, which scale writes, too: %+v", spec)

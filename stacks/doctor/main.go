@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,17 +33,24 @@ func main() {
 	}
 	found := doctor.Examine(doctor.Machine{Find: exec.LookPath, Run: run, Env: os.Getenv, MemoryGB: freeGB()},
 		*stack, s, wrong)
+	if !show(os.Stdout, found) {
+		os.Exit(1)
+	}
+}
+
+// show prints the findings, and reports whether nothing is missing.
+func show(out io.Writer, found []doctor.Finding) bool {
 	missing := 0
 	for _, f := range found {
-		fmt.Println(f)
+		fmt.Fprintln(out, f)
 		if f.State == doctor.Missing {
 			missing++
 		}
 	}
 	if missing > 0 {
-		fmt.Printf("%d missing: `pulumi up` would fail\n", missing)
-		os.Exit(1)
+		fmt.Fprintf(out, "%d missing: `pulumi up` would fail\n", missing)
 	}
+	return missing == 0
 }
 
 // load returns the settings of a stack, or why they cannot be used.
@@ -71,7 +79,7 @@ func load(stack string) (s *settings.Settings, wrong, err error) {
 	return s, wrong, nil
 }
 
-// run returns the output of a program; its error has the last line of those of the program.
+// run returns the output of a program; its error says the cause that the program gives.
 func run(program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,8 +35,9 @@ type Cloud struct {
 	AccountWithoutGPUs bool
 	// LogsReturn makes EKS's own role create the log group of a cluster again after it is deleted.
 	LogsReturn bool
-	// LoggedOut: Google's provider finds no credentials.
-	LoggedOut atomic.Bool
+	// Home is the directory where the providers of Google and Amazon look for the credentials that
+	// a login command writes; "" = they have credentials.
+	Home string
 	// Now is the clock of the clouds; by it EKS ends the support of versions.
 	Now func() time.Time
 	// GKE does not turn on subsetting for internal load balancers on its own, as before 2025

@@ -207,21 +207,19 @@ func makePool(_ context.Context, r *Resource, op Op) (Props, error) {
 	if cluster == nil || text(r.In, "cluster") != cluster.ID && text(r.In, "cluster") != text(cluster.In, "name") {
 		return nil, fmt.Errorf("404: cluster %v", r.In["cluster"])
 	}
-	private := at(r.In, "networkConfig", "enablePrivateNodes") == true ||
-		at(cluster.In, "privateClusterConfig", "enablePrivateNodes") == true
 	shared := text(cluster.In, "network") == existingNetwork // which has a NAT
-	if private && !shared && r.cloud.first("gcp:compute/routerNat:RouterNat") == nil {
+	if private(r) && !shared && r.cloud.first("gcp:compute/routerNat:RouterNat") == nil {
 		return nil, errors.New("nodes without addresses have no NAT to go out by")
 	}
 	node := "serviceAccount:" + text(r.In, "nodeConfig", "serviceAccount")
-	// what an account that exists already has by its owners: roles of nodes, and their images
-	_, err := getAccount(Props{"accountId": text(r.In, "nodeConfig", "serviceAccount")})
-	theirs, images := err == nil, r.cloud.first("gcp:artifactregistry/repository:Repository") == nil
+	// the owners of an account that exists already gave it the roles of nodes, and their images
+	theirs := text(r.In, "nodeConfig", "serviceAccount") == ExistingNodeAccount
+	own := r.cloud.first("gcp:artifactregistry/repository:Repository") != nil
 	for _, need := range []struct{ kind, role string }{
 		{"gcp:projects/iAMMember:IAMMember", "roles/logging.logWriter"},
 		{"gcp:artifactregistry/repositoryIamMember:RepositoryIamMember", "roles/artifactregistry.reader"},
 	} {
-		has := theirs && (images || need.role == "roles/logging.logWriter")
+		has := theirs && (!own || need.role == "roles/logging.logWriter")
 		for m := range r.cloud.all(need.kind) {
 			has = has || m.In["member"] == node && m.In["role"] == need.role
 		}
@@ -235,6 +233,16 @@ func makePool(_ context.Context, r *Resource, op Op) (Props, error) {
 	return nil, nil
 }
 
+// private reports whether the nodes of a pool have no addresses of their own: by its setting, or
+// else by that of the cluster.
+func private(pool *Resource) bool {
+	if own, ok := at(pool.In, "networkConfig", "enablePrivateNodes").(bool); ok {
+		return own
+	}
+	cluster := pool.cloud.first("gcp:container/cluster:Cluster")
+	return cluster != nil && at(cluster.In, "privateClusterConfig", "enablePrivateNodes") == true
+}
+
 func gpus(r *Resource) bool { return len(list(r.In, "nodeConfig", "guestAccelerators")) > 0 }
 
 // noNodesLeft refuses to delete what nodes need while they exist: their route to the internet,
@@ -244,6 +252,9 @@ func noNodesLeft(_ context.Context, r *Resource) error {
 		return nil
 	}
 	for pool := range r.cloud.all("gcp:container/nodePool:NodePool") {
+		if r.Type == "gcp:compute/routerNat:RouterNat" && !private(pool) {
+			continue
+		}
 		member := text(r.In, "member")
 		if member == "" || member == "serviceAccount:"+text(pool.In, "nodeConfig", "serviceAccount") {
 			return fmt.Errorf("409: the nodes of %s need it", pool.Name)

@@ -126,16 +126,6 @@ func (b *base) Configure(context.Context, *pulumirpc.ConfigureRequest) (*pulumir
 	return &pulumirpc.ConfigureResponse{AcceptSecrets: true, SupportsPreview: true}, nil
 }
 
-// Configure refuses Google's provider without credentials, in the words of the real one.
-func (p *Provider) Configure(ctx context.Context, r *pulumirpc.ConfigureRequest) (*pulumirpc.ConfigureResponse, error) {
-	if p.pkg == "gcp" && p.cloud.LoggedOut.Load() {
-		return nil, errors.New("attempted to load application default credentials since neither `credentials` " +
-			"nor `access_token` was set in the provider block. No credentials loaded. To use your gcloud " +
-			"credentials, run 'gcloud auth application-default login'")
-	}
-	return p.base.Configure(ctx, r)
-}
-
 // serve serves a provider until the test ends, and returns its port.
 func serve(t testing.TB, p pulumirpc.ResourceProviderServer) int {
 	t.Helper()

@@ -20,6 +20,17 @@ cluster() {
 document() { mkdir -p documents && cat >documents/$$; }
 for last; do :; done
 
+# Files of credentials, where the simulated providers look for them, too.
+google=$HOME/.config/gcloud/application_default_credentials.json amazon=$HOME/.aws/credentials
+wrote() { mkdir -p "$(dirname "$1")" && : >"$1"; }
+case "$tool $all" in
+"gcloud auth login --update-adc") wrote "$google" ;;
+"aws configure") wrote "$amazon" ;;
+"gcloud components install "* | "aws --version") ;;
+"gcloud "*) [ -f "$google" ] || fail "You do not currently have an active account selected." ;;
+"aws "*) [ -f "$amazon" ] || fail "Unable to locate credentials. You can configure credentials by running \"aws configure\"." 253 ;;
+esac
+
 case "$tool $all" in
 "curl -s https://checkip.amazonaws.com") echo 198.51.100.7 ;;
 "docker info" | "docker login ghcr.io") ;;
@@ -30,7 +41,7 @@ case "$tool $all" in
 "make build") mkdir -p build && cp "${ELASTICDL_BUILT:-$0}" build/elasticdl ;; # the real one, if there is a cluster for it
 "git clone https://github.com/elasticdl/elasticdl") ln -s . elasticdl ;; # the test has a copy already
 
-"gcloud auth login --update-adc") happens 'gcloud auth login' ;;
+"gcloud auth login --update-adc" | "aws configure") ;;
 "gcloud services enable "*.googleapis.com" --project=a-project" | "gcloud components install gke-gcloud-auth-plugin") ;;
 "gcloud compute project-info describe --project=a-project "* | "gcloud compute regions describe us-central1 --project=a-project "*)
   echo "{'limit': 0.0, 'metric': 'GPUS_ALL_REGIONS', 'usage': 0.0};{'limit': 0.0, 'metric': 'NVIDIA_T4_GPUS', 'usage': 0.0}" ;;
