@@ -71,14 +71,19 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The tags halve the size: package trainer/runtime/image says how.
-BUILD_FLAGS := -tags disable_grpc_modules,grpcnotrace -ldflags '-s -w -X github.com/elasticdl/elasticdl/cmd/elasticdl/cli.version=$(VERSION)'
+BUILD_FLAGS := -tags disable_grpc_modules,grpcnotrace -ldflags '-s -w -X github.com/elasticdl/elasticdl/cmd/elasticdl/command.version=$(VERSION)'
+# Two programs: elasticdl holds the other one, which pods of other images get.
+with_agent = CGO_ENABLED=0 $(GO) build $(BUILD_FLAGS) -o $(1)/ ./cmd/elasticdl ./cmd/elasticdl-agent && \
+  $(GO) run ./tools/agent $(1)/elasticdl $(1)/elasticdl-agent $(2)
+
 build: ## build/elasticdl, a static binary
-	CGO_ENABLED=0 $(GO) build $(BUILD_FLAGS) -o $(ELASTICDL) ./cmd/elasticdl
+	$(call with_agent,$(BUILD)/programs,$(ELASTICDL))
 
 # From one commit, by one version of Go, anybody makes the same files, byte by byte.
 release: mypy torch ## build/release: binaries for linux/amd64 and linux/arm64, each with its bill of materials (CycloneDX), the wheel of the Python package, and SHA256SUMS
 	rm -rf $(BUILD)/release
-	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build $(BUILD_FLAGS) -o $(BUILD)/release/elasticdl-linux-$$arch ./cmd/elasticdl; done
+	mkdir -p $(BUILD)/release
+	$(foreach arch,amd64 arm64,GOOS=linux GOARCH=$(arch) $(call with_agent,$(BUILD)/programs/$(arch),$(BUILD)/release/elasticdl-linux-$(arch)) &&) true
 	$(GO) run ./tools/release $(BUILD)/release '$(VERSION)'
 	python3 tools/release/check.py $(BUILD)/release/elasticdl-*.whl $(TORCH) $(MYPY)
 

@@ -22,11 +22,14 @@ import (
 // recipe is the file that `elasticdl zoo init` writes for zoo build.
 const recipe = "elasticdl.json"
 
+// elasticdl is its main package, with which zoo build compiles that of the agent.
+const elasticdl = "github.com/elasticdl/elasticdl/cmd/elasticdl"
+
 // Hash returns the SHA-256 of everything that goes into an image, so that it changes if and only if
 // one of these changes:
 //
 //   - of every package that is linked for one of the platforms, of whatever module: the files that
-//     are compiled or embedded;
+//     are compiled or embedded; for elasticdl itself also of those of the agent in it;
 //   - of the modules of these packages: path, version, replacement, and the version of the
 //     language; other modules do not count;
 //   - of Go: its version, the settings of the compiler, and the settings of //go:debug and of
@@ -124,9 +127,14 @@ func linked(ctx context.Context, sum hash.Hash, dir, arch string) error {
 		return slices.Contains([]string{"mod", "modfile", "modcacherw", "buildvcs", "trimpath", "v", "x", "p"}, name)
 	})
 	fmt.Fprintf(sum, "%s %q %q %q\n", arch, settings, values[2:], flags)
-	out, err = askGo(ctx, dir, arch, "list", "-buildvcs=false", "-deps",
+	return packages(ctx, sum, dir, arch, ".")
+}
+
+// packages adds to the hash all packages that are linked into a program.
+func packages(ctx context.Context, sum hash.Hash, dir, arch, program string) error {
+	out, err := askGo(ctx, dir, arch, "list", "-buildvcs=false", "-deps",
 		"-json=Dir,ImportPath,Name,DefaultGODEBUG,Standard,GoFiles,SFiles,HFiles,SysoFiles,EmbedFiles,Match,Module",
-		".")
+		program)
 	if err != nil {
 		return fmt.Errorf("expected a Go program that can be built: %w", err)
 	}
@@ -145,6 +153,11 @@ func linked(ctx context.Context, sum hash.Hash, dir, arch string) error {
 		}
 		if err := p.add(sum); err != nil {
 			return err
+		}
+		if len(p.Match) > 0 && p.ImportPath == elasticdl {
+			if err := packages(ctx, sum, dir, arch, elasticdl+"-agent"); err != nil {
+				return err
+			}
 		}
 	}
 }

@@ -259,6 +259,28 @@ func TestHashOfSettings(t *testing.T) {
 	}
 }
 
+// The agent is compiled with elasticdl, and its main package is linked by nothing else.
+func TestHashOfAgent(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, map[string]string{
+		"go.mod":                      "module github.com/elasticdl/elasticdl\n\ngo 1.26\n",
+		"cmd/elasticdl/main.go":       "package main\n\nfunc main() {}\n",
+		"cmd/elasticdl-agent/main.go": "package main\n\nfunc main() {}\n",
+	})
+	var hashes []string
+	for _, more := range []string{"", "", "\nvar More = 1\n"} {
+		write(t, root, map[string]string{"cmd/elasticdl-agent/main.go": "package main\n\nfunc main() {}\n" + more})
+		hash, err := Hash(t.Context(), filepath.Join(root, "cmd/elasticdl"), "", []string{"linux/amd64"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hashes = append(hashes, hash)
+	}
+	if hashes[0] != hashes[1] || hashes[1] == hashes[2] {
+		t.Errorf("hashes %q; want the last one to differ", hashes)
+	}
+}
+
 // Modules that only other programs of this repository need, such as Pulumi, do not change the hash
 // of its own image.
 func TestHashOfElasticDL(t *testing.T) {

@@ -22,7 +22,7 @@ func jobBenchmarks() []benchmark {
 	return []benchmark{
 		{name: "job/4 workers", run: fourWorkers},
 		{name: "job/kill worker", run: killWorker},
-		{name: "binary", run: binarySize},
+		{name: "binary", run: sizes},
 	}
 }
 
@@ -301,12 +301,25 @@ func (b *bench) awaitLoss(ctx context.Context, worker int) error {
 	}
 }
 
-func binarySize(_ context.Context, b *bench) error {
-	info, err := os.Stat(b.binary)
-	if err != nil {
+// sizes measures the program, and what each pod of a job that runs a program in an image of its own
+// copies of it.
+func sizes(ctx context.Context, b *bench) error {
+	dir := filepath.Join(b.dir, "installed")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	mb := float64(info.Size()) / 1e6
-	b.bar(Result{Name: "binary", Unit: "MB"}, 40, mb)
+	if out, err := exec.CommandContext(ctx, b.binary, "install", dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("elasticdl install: %w: %s", err, out)
+	}
+	for _, of := range []struct {
+		name, path string
+		bar        float64
+	}{{"binary", b.binary, 55}, {"binary/in a pod of run", filepath.Join(dir, "elasticdl"), 30}} {
+		info, err := os.Stat(of.path)
+		if err != nil {
+			return err
+		}
+		b.bar(Result{Name: of.name, Unit: "MB"}, of.bar, float64(info.Size())/1e6)
+	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/elastic/audit"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/logline"
@@ -25,10 +26,10 @@ func auditCommand() *cobra.Command {
 			"The evidence is the last record of the master, some seconds old while the job runs. The exit code " +
 			"is 0 if it is proved; of a job that has not ended, for what it has done so far.",
 		Example:           "  elasticdl audit test-mnist\n  elasticdl audit test-mnist -o json",
-		Args:              words(1, 1),
+		Args:              command.Words(1, 1),
 		ValidArgsFunction: location.complete,
 		PreRunE:           checks(format.check, location.check),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, args []string) error {
 			home, err := location.find(cmd, args[0])
 			if err != nil {
 				return hint(err)
@@ -46,7 +47,7 @@ func auditCommand() *cobra.Command {
 				return err
 			}
 			if a.Verdict != audit.Proved {
-				return failure{errSilent, exitFailure}
+				return command.Fail(command.ErrSilent, command.ExitFailure)
 			}
 			return nil
 		}),

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 	"github.com/elasticdl/elasticdl/trainer/store/bucket"
 	"github.com/elasticdl/elasticdl/trainer/store/checkpoint"
@@ -87,7 +88,7 @@ func (c *commits) command(cmd *cobra.Command, most int,
 	run func(cmd *cobra.Command, d checkpoint.Dir) error) *cobra.Command {
 	cmd.Args = func(cmd *cobra.Command, args []string) error { return c.parse(cmd, args, most) }
 	cmd.PreRunE = c.format.check
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = command.Does(func(cmd *cobra.Command, _ []string) error {
 		d, err := c.open(cmd.Context())
 		if err != nil {
 			return err

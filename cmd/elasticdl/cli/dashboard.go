@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/cmd/elasticdl/page"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
 	"github.com/elasticdl/elasticdl/trainer/runtime/local"
@@ -34,10 +35,10 @@ func dashboardCommand() *cobra.Command {
 			"itself, otherwise it shows what the master has written some seconds ago. Ctrl-C ends it.",
 		Example: "  elasticdl dashboard test-mnist\n  elasticdl dashboard --namespace=training\n" +
 			"  elasticdl dashboard test-mnist --port=8080",
-		Args:              words(0, 1),
+		Args:              command.Words(0, 1),
 		ValidArgsFunction: location.complete,
 		PreRunE:           checks(location.check),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, args []string) error {
 			c, end, err := location.dashboard(cmd, args)
 			if err != nil {
 				return hint(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/runtime/image"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
 	"github.com/elasticdl/elasticdl/trainer/store/bucket"
@@ -47,7 +48,7 @@ and another call continues after an error.`,
 			"  elasticdl dataset mnist --to claim:fileserver-claim/mnist --image_name=REGISTRY/elasticdl:mnist",
 		ValidArgs: dataset.Names(),
 		Args:      func(cmd *cobra.Command, args []string) error { return d.check(cmd, args) },
-		RunE:      does(func(cmd *cobra.Command, _ []string) error { return d.run(cmd) }),
+		RunE:      command.Does(func(cmd *cobra.Command, _ []string) error { return d.run(cmd) }),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&d.Source, "source", "", "directory or URL of the data set's files, plain or gzip")
@@ -164,7 +165,7 @@ func (d *datasetRun) run(cmd *cobra.Command) error {
 	if d.to != "" && !d.toBucket() {
 		var err error
 		if cluster, err = d.location.connect(cmd); err != nil {
-			return usage(fmt.Errorf("--to=%s: %w", d.to, err))
+			return command.Usage(fmt.Errorf("--to=%s: %w", d.to, err))
 		}
 	}
 	if d.Out == "" {
@@ -219,14 +220,14 @@ func receiveCommand() *cobra.Command {
 		Use:    "receive",
 		Short:  "Write files from standard input (started by dataset --to)",
 		Hidden: true,
-		Args:   words(0, 0),
+		Args:   command.Words(0, 0),
 		PreRunE: func(*cobra.Command, []string) error {
 			if (to == "") != hold {
 				return errors.New("expected --to=DIRECTORY or --hold")
 			}
 			return nil
 		},
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, _ []string) error {
 			if hold {
 				<-cmd.Context().Done()
 				return nil

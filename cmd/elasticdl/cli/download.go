@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/runtime/image"
@@ -36,7 +37,7 @@ temporary pod with the job's image or --image_name.`,
 		ValidArgsFunction: d.location.complete,
 		Args:              d.parse,
 		PreRunE:           d.location.check,
-		RunE:              does(func(cmd *cobra.Command, _ []string) error { return d.run(cmd) }),
+		RunE:              command.Does(func(cmd *cobra.Command, _ []string) error { return d.run(cmd) }),
 	}
 	d.location.flags(cmd)
 	cmd.Flags().StringVar(&d.copy.Image, "image_name", "",
@@ -206,14 +207,14 @@ func sendCommand() *cobra.Command {
 		Use:    "send",
 		Short:  "Write the files of a directory to standard output (started by download)",
 		Hidden: true,
-		Args:   words(0, 0),
+		Args:   command.Words(0, 0),
 		PreRunE: func(*cobra.Command, []string) error {
 			if from == "" {
 				return errors.New("expected --from=DIRECTORY")
 			}
 			return nil
 		},
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, _ []string) error {
 			return kube.Send(cmd.Context(), bucket.Opener(cmd.Context()), from, model, cmd.OutOrStdout())
 		}),
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/cmd/elasticdl/dump"
 	"github.com/elasticdl/elasticdl/trainer/elastic/secret"
 	"github.com/elasticdl/elasticdl/trainer/logline"
@@ -48,7 +49,7 @@ func dumpCommand() *cobra.Command {
 			"ended. If it runs, its stacks are taken as by elasticdl stacks. manifest.json, in the archive, lists its files and what could not be read.",
 		Example: "  elasticdl debug-dump test-mnist\n  elasticdl debug-dump test-mnist " +
 			"--file=mnist.tar.gz --log_mib=8",
-		Args:              words(1, 1),
+		Args:              command.Words(1, 1),
 		ValidArgsFunction: location.complete,
 		PreRunE: checks(format.check, location.check, func(*cobra.Command, []string) error {
 			if mib < 0 || mib > dumpMostMiB {
@@ -56,7 +57,7 @@ func dumpCommand() *cobra.Command {
 			}
 			return nil
 		}),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, args []string) error {
 			home, err := location.find(cmd, args[0])
 			if err != nil {
 				return hint(err)
@@ -125,7 +126,7 @@ func (d *dumping) read(ctx context.Context, now time.Time) (*dump.Dump, error) {
 		return nil, err
 	}
 	about := dump.Manifest{APIVersion: apiVersion, Job: d.job, Place: "this machine", Created: now.UTC(),
-		Version: strings.TrimSpace(versionText())}
+		Version: strings.TrimSpace(command.VersionText())}
 	parts := []dump.Part{
 		{Name: "status", Limit: dumpSoon, Read: d.status},
 		{Name: "events", Limit: dumpSoon, Read: d.events},

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 	"golang.org/x/sys/unix"
@@ -80,7 +81,7 @@ func whileEnding(ctx context.Context, h *local.Handle, j *job.Job, say func(line
 			return
 		}
 		say(stopWords(j, context.Cause(ctx)))
-		hurry := hurried(ctx)
+		hurry := command.Hurried(ctx)
 		tick := time.NewTicker(endingEvery)
 		defer tick.Stop()
 		for {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
@@ -34,10 +35,10 @@ func eventsCommand() *cobra.Command {
 			"The events are those of the master's journal. It outlives the master, a suspension and a " +
 			"resume. It has the newest thousand events; many of one kind drive out none of another.",
 		Example:           "  elasticdl events test-mnist\n  elasticdl events test-mnist --follow --warnings",
-		Args:              words(1, 1),
+		Args:              command.Words(1, 1),
 		ValidArgsFunction: location.complete,
 		PreRunE:           checks(format.check, location.check),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, args []string) error {
 			home, err := location.find(cmd, args[0])
 			if err != nil {
 				return hint(err)

@@ -259,21 +259,6 @@ func flagProblem(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// words returns a check that a command has from least to most arguments; a negative most means no
-// limit. The error names the arguments as the usage does.
-func words(least, most int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		usage := "expected " + cmd.CommandPath() + strings.TrimPrefix(cmd.Use, cmd.Name())
-		switch named := strings.Fields(cmd.Use)[1:]; {
-		case len(args) < least:
-			return fmt.Errorf("%s is missing: %s", strings.TrimSuffix(named[len(args)], "..."), usage)
-		case most >= 0 && len(args) > most:
-			return fmt.Errorf("unexpected argument %q: %s", args[most], usage)
-		}
-		return nil
-	}
-}
-
 // subcommand checks the arguments of a command that only has subcommands: an argument is the name
 // of an unknown one.
 func subcommand(cmd *cobra.Command, args []string) error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
@@ -36,9 +37,9 @@ func listCommand() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the jobs of this machine and of the cluster",
-		Args:    words(0, 0),
+		Args:    command.Words(0, 0),
 		PreRunE: checks(format.check, location.check),
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, _ []string) error {
 			jobs, err := location.list(cmd, everywhere)
 			if err != nil {
 				return err
@@ -112,7 +113,7 @@ func statusCommand() *cobra.Command {
 		Long: "Show the state of a job, and why pods are pending.\n\n" +
 			"With --watch the output is refreshed until the job ends, and the exit code is that of elasticdl wait. Ctrl-C leaves the job running.",
 		Example:           "  elasticdl status test-mnist --watch",
-		Args:              words(1, 1),
+		Args:              command.Words(1, 1),
 		ValidArgsFunction: location.complete,
 		PreRunE: checks(format.check, location.check, func(*cobra.Command, []string) error {
 			if watch && format.json() {
@@ -121,7 +122,7 @@ func statusCommand() *cobra.Command {
 			}
 			return nil
 		}),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, args []string) error {
 			home, err := location.find(cmd, args[0])
 			if err != nil {
 				return hint(err)
@@ -156,7 +157,7 @@ func logsCommand() *cobra.Command {
 		Long: "Print the log of a pod (worker-0, ps-1, master), or of all of them, ordered by time.\n\n" +
 			"On a terminal, colours are kept and other control sequences are escaped, such as \\x1b[2J. A pipe or file gets the unchanged log.",
 		Example: "  elasticdl logs test-mnist -f\n  elasticdl logs test-mnist worker-0 --tail=20 --since=10m",
-		Args:    words(1, 2),
+		Args:    command.Words(1, 2),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			if len(args) != 1 {
 				return location.complete(cmd, args, word)
@@ -175,7 +176,7 @@ func logsCommand() *cobra.Command {
 			}
 			return nil
 		}),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 {
 				o.Pod = args[1]
 			}
@@ -186,7 +187,7 @@ func logsCommand() *cobra.Command {
 				return hint(err)
 			}
 			if _, ok := home.(localJobs); ok && o.Previous {
-				return usage(errors.New("--previous: no effect on this machine, where the log of a pod has " +
+				return command.Usage(errors.New("--previous: no effect on this machine, where the log of a pod has " +
 					"all its starts; remove it"))
 			}
 			out := &noticed{out: forLogs(cmd.OutOrStdout())}
@@ -251,7 +252,7 @@ func scaleCommand() *cobra.Command {
 		Short:             "Change the number of workers of a job",
 		Long:              "Change the number of workers of a job, within its --min_workers and --max_workers. Other workers are not disturbed. To stop all workers, suspend the job.",
 		Example:           "  elasticdl scale test-mnist --num_workers=6",
-		Args:              words(1, 1),
+		Args:              command.Words(1, 1),
 		ValidArgsFunction: location.complete,
 		PreRunE: checks(location.check, func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -266,7 +267,7 @@ func scaleCommand() *cobra.Command {
 			}
 			return nil
 		}),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, args []string) error {
 			home, err := location.find(cmd, args[0])
 			if err != nil {
 				return hint(err)
@@ -350,17 +351,17 @@ func stopCommand() *cobra.Command {
 Training state is saved first: a job with checkpoints writes one, and so does a script that
 declares a checkpoint with the package elasticdl. The processes of other programs get SIGTERM and
 have --grace_period to save their state.`,
-		Args:              words(1, -1),
+		Args:              command.Words(1, -1),
 		ValidArgsFunction: location.complete,
 		PreRunE:           checks(location.check, timeout.check),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := timeout.limit(cmd.Context(), errNotDeleted)
 			defer cancel()
 			var failed []error
 			for _, name := range args {
 				err := stop(ctx, cmd, &location, name)
 				if errors.Is(err, errNotDeleted) {
-					return failure{fmt.Errorf("job %s: %w", name, err), exitTimeout}
+					return command.Fail(fmt.Errorf("job %s: %w", name, err), command.ExitTimeout)
 				}
 				failed = append(failed, err)
 			}
@@ -421,7 +422,7 @@ func noteStack(ctx context.Context, cmd *cobra.Command, home home, name, does st
 // hint adds a suggestion and the exit code to the error that a job does not exist.
 func hint(err error) error {
 	if errors.Is(err, local.ErrNotFound) || errors.Is(err, kube.ErrNotFound) {
-		return failure{fmt.Errorf("%w; %ssee elasticdl list", err, nearby(err)), exitMissing}
+		return command.Fail(fmt.Errorf("%w; %ssee elasticdl list", err, nearby(err)), command.ExitMissing)
 	}
 	return err
 }

@@ -20,15 +20,13 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/test/pace"
 )
 
 // TestMain runs the tests; the same binary is also elasticdl, for the roles that it starts, with
 // models for the tests.
 func TestMain(m *testing.M) {
-	if what := os.Getenv(signalEnv); what != "" {
-		hearSignals(what == "takes")
-	}
 	testscript.Main(m, map[string]func(){"elasticdl": func() { Main(pace.Small, pace.Patient) }})
 }
 
@@ -211,25 +209,25 @@ func TestExitCodes(t *testing.T) {
 		code int
 	}{
 		{t.Context(), "list", 0},
-		{t.Context(), "status nothing", exitMissing},
-		{t.Context(), "train --runtime=local", exitUsage},
-		{t.Context(), "scale nothing --num_workers=2", exitMissing},
-		{t.Context(), "wait nothing", exitMissing},
-		{t.Context(), "stop nothing", exitMissing},
-		{t.Context(), "logs nothing", exitMissing},
-		{t.Context(), "frobnicate", exitUsage},
-		{t.Context(), "scale nothing", exitUsage},
-		{t.Context(), "scale nothing --num_workers=many", exitUsage},
-		{t.Context(), "predict", exitUsage},
-		{t.Context(), "checkpoint ls", exitUsage},
-		{t.Context(), "checkpoint verify .", exitFailure},
+		{t.Context(), "status nothing", command.ExitMissing},
+		{t.Context(), "train --runtime=local", command.ExitUsage},
+		{t.Context(), "scale nothing --num_workers=2", command.ExitMissing},
+		{t.Context(), "wait nothing", command.ExitMissing},
+		{t.Context(), "stop nothing", command.ExitMissing},
+		{t.Context(), "logs nothing", command.ExitMissing},
+		{t.Context(), "frobnicate", command.ExitUsage},
+		{t.Context(), "scale nothing", command.ExitUsage},
+		{t.Context(), "scale nothing --num_workers=many", command.ExitUsage},
+		{t.Context(), "predict", command.ExitUsage},
+		{t.Context(), "checkpoint ls", command.ExitUsage},
+		{t.Context(), "checkpoint verify .", command.ExitFailure},
 		{t.Context(), "checkpoint verify " + ckpt, 0},
-		{interrupted, "checkpoint verify " + ckpt, exitInterrupted},
-		{interrupted, "checkpoint export " + ckpt + " " + ckpt, exitInterrupted},
-		{t.Context(), "list --frobnicate", exitUsage},
-		{t.Context(), "master", exitUsage},
-		{t.Context(), "wait nothing --timeout=-1s", exitUsage},
-		{interrupted, "status nothing", exitInterrupted},
+		{interrupted, "checkpoint verify " + ckpt, command.ExitInterrupted},
+		{interrupted, "checkpoint export " + ckpt + " " + ckpt, command.ExitInterrupted},
+		{t.Context(), "list --frobnicate", command.ExitUsage},
+		{t.Context(), "master", command.ExitUsage},
+		{t.Context(), "wait nothing --timeout=-1s", command.ExitUsage},
+		{interrupted, "status nothing", command.ExitInterrupted},
 	} {
 		var out strings.Builder
 		if code := run(test.ctx, strings.Fields(test.args), nil, &out, &out); code != test.code {
@@ -237,15 +235,6 @@ func TestExitCodes(t *testing.T) {
 		}
 		if test.code != 0 && out.Len() == 0 {
 			t.Errorf("elasticdl %s: no word of what is wrong", test.args)
-		}
-	}
-}
-
-// The signal that has ended a process is reported by its name.
-func TestSignalled(t *testing.T) {
-	for s, want := range map[os.Signal]string{syscall.SIGTERM: "by SIGTERM", os.Interrupt: "by Ctrl-C (SIGINT)"} {
-		if got := signalled(s).Error(); got != want {
-			t.Errorf("%v: %q, want %q", s, got, want)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func allBlocks(t *testing.T) (all []block) {
 }
 
 // command is a simple command of a block.
-type command struct {
+type typed struct {
 	line  int // line in the page
 	words []string
 }
@@ -86,7 +86,7 @@ const unknown = "go.mod"
 
 // commands returns the simple commands of a block, including those in pipes, lists and
 // substitutions, but without calls of the block's own functions.
-func (b block) commands() (all []command, err error) {
+func (b block) commands() (all []typed, err error) {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(b.text), "")
 	if err != nil {
 		return nil, fmt.Errorf("%s:%d: bash cannot read this: %w", b.page, b.line, err)
@@ -97,7 +97,7 @@ func (b block) commands() (all []command, err error) {
 		case *syntax.FuncDecl:
 			own[node.Name.Value] = true
 		case *syntax.CallExpr:
-			c := command{line: b.line + int(node.Pos().Line()) - 1}
+			c := typed{line: b.line + int(node.Pos().Line()) - 1}
 			for _, word := range node.Args {
 				c.words = append(c.words, readers.Replace(static(word.Parts)))
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
 )
@@ -32,10 +33,10 @@ func rbacCommand() *cobra.Command {
 			"elasticdl train --namespace=training --job_name=test-mnist --service_account=elasticdl ...\n  " +
 			"elasticdl rbac --queues --nodes --namespace=training | kubectl apply -f -",
 		Args: cobra.ArbitraryArgs,
-		RunE: does(func(cmd *cobra.Command, jobs []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, jobs []string) error {
 			for _, name := range jobs {
 				if err := job.CheckName(name); err != nil {
-					return usage(err)
+					return command.Usage(err)
 				}
 			}
 			namespace := location.at.Namespace
@@ -50,7 +51,7 @@ func rbacCommand() *cobra.Command {
 			}
 			text, err := kube.Permissions(namespace, account, jobs...)
 			if err != nil {
-				return usage(err)
+				return command.Usage(err)
 			}
 			more := []func() ([]byte, error){}
 			if queues {

@@ -1,30 +1,16 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
-	"github.com/elasticdl/elasticdl/trainer/logline"
-	"github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
-)
-
-// Exit codes; [exitCodes] describes them for users.
-const (
-	exitFailure     = 1
-	exitUsage       = 2
-	exitMissing     = 3
-	exitTimeout     = 124
-	exitSignal      = 128 // and the number of the signal
-	exitInterrupted = 130
-	exitLeft        = 143
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 )
 
 // exitCodes is the table of exit codes in the help text.
@@ -40,17 +26,6 @@ const exitCodes = `Exit codes:
   143  for a pod: stopped by SIGTERM as planned
 `
 
-// failure is an error with an exit code. Any other error is one of the command line.
-type failure struct {
-	error
-	code int
-}
-
-func (f failure) Unwrap() error { return f.error }
-
-// errSilent is a failure that was printed before.
-var errSilent = errors.New("")
-
 // run executes a command line and returns its exit code. It prints the reason to stderr.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
@@ -60,54 +35,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	cmd, err := root.ExecuteContextC(ctx)
-	code := 0
-	if err != nil {
-		code = exitUsage
-		if f, ok := errors.AsType[failure](err); ok {
-			code = f.code
-		}
-		// without the interruption it might have succeeded
-		if ctx.Err() != nil && (code == exitFailure || code == exitMissing) {
-			code = exitInterrupted
-		}
-		report(stderr, cmd.CommandPath(), err, code)
-	}
-	return code
-}
-
-// report prints an error. Joined errors get a line each.
-func report(w io.Writer, command string, err error, code int) {
-	problems := strings.Split(strings.TrimSpace(logline.Escape(err.Error())), "\n")
-	switch {
-	case errors.Is(err, errSilent):
-	case code == exitInterrupted:
-		fmt.Fprintf(w, "%s: interrupted\n", command)
-	case len(problems) == 1:
-		fmt.Fprintf(w, "%s: %s\n", command, problems[0])
-	default:
-		fmt.Fprintf(w, "%s:\n  %s\n", command, strings.Join(problems, "\n  "))
-	}
-}
-
-// does returns f as the function of a command, whose errors are failures with exit code 1 unless f
-// returns a [failure].
-func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		err := f(cmd, args)
-		if _, ok := errors.AsType[failure](err); ok || err == nil {
-			return err
-		}
-		return failure{err, exitFailure}
-	}
-}
-
-// usage returns an error as a failure with the exit code of an invalid command line.
-func usage(err error) error {
-	if err == nil {
-		return nil
-	}
-	return failure{err, exitUsage}
+	return command.Execute(ctx, root, stderr)
 }
 
 func newRoot() *cobra.Command {
@@ -127,7 +55,7 @@ func newRoot() *cobra.Command {
 	}
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *printed {
-			return printVersion(cmd)
+			return command.PrintVersion(cmd)
 		}
 		return cmd.Help()
 	}
@@ -137,8 +65,8 @@ func newRoot() *cobra.Command {
 		dumpCommand(), logsCommand(),
 		waitCommand(), scaleCommand(), stopCommand(), suspendCommand(),
 		resumeCommand(), downloadCommand(),
-		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(),
-		launcherCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(),
+		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), command.VersionCommand(),
+		launcherCommand(), masterCommand(), command.PS(), command.Worker(), receiveCommand(),
 		sendCommand(), installCommand(), topCommand(),
 	)
 	foldHelp(root)
@@ -191,25 +119,6 @@ func fold(line string, width int) string {
 	return b.String()
 }
 
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version and the instruction set of the engine",
-		Args:  words(0, 0),
-		RunE:  does(func(cmd *cobra.Command, _ []string) error { return printVersion(cmd) }),
-	}
-}
-
-func printVersion(cmd *cobra.Command) error {
-	_, err := io.WriteString(cmd.OutOrStdout(), versionText())
-	return err
-}
-
-func versionText() string {
-	return fmt.Sprintf("elasticdl %s %s %s/%s kernels=%s\n", cmp.Or(version, "dev"), runtime.Version(),
-		runtime.GOOS, runtime.GOARCH, kernel.Name())
-}
-
 // topCommand returns ElasticDL's command top, which refers to status --watch.
 func topCommand() *cobra.Command {
 	return &cobra.Command{
@@ -217,7 +126,7 @@ func topCommand() *cobra.Command {
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {
-			return usage(errors.New("see elasticdl status JOB --watch"))
+			return command.Usage(errors.New("see elasticdl status JOB --watch"))
 		},
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/elastic/stacks"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -27,10 +28,10 @@ func stacksCommand() *cobra.Command {
 			"On a cluster the API server forwards the request to the master's pod, which needs the permission " +
 			"pods/portforward.",
 		Example:           "  elasticdl stacks main\n  elasticdl stacks main --full",
-		Args:              words(1, 1),
+		Args:              command.Words(1, 1),
 		ValidArgsFunction: location.complete,
 		PreRunE:           checks(format.check, location.check),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, args []string) error {
 			home, err := location.find(cmd, args[0])
 			if err != nil {
 				return hint(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
@@ -85,7 +86,7 @@ func noteModel(c *job.Command) {
 // the job was not checked against it.
 func rehearse(cmd *cobra.Command, client *kube.Client, j *job.Job) error {
 	if _, err := kube.Manifests(j); err != nil {
-		return usage(err)
+		return command.Usage(err)
 	}
 	if client == nil {
 		fmt.Fprintln(cmd.ErrOrStderr(), "note: the job was not checked against a cluster: no cluster is configured")
@@ -96,7 +97,7 @@ func rehearse(cmd *cobra.Command, client *kube.Client, j *job.Job) error {
 		fmt.Fprintf(notes{cmd.ErrOrStderr()}, "note: the job was not checked against the cluster: %v\n", err)
 		return nil
 	}
-	return errors.Join(usage(problems), err)
+	return errors.Join(command.Usage(problems), err)
 }
 
 // submit starts a job on a cluster, after uploading its code if there is any. It returns the job's
@@ -105,7 +106,7 @@ func submit(cmd *cobra.Command, client *kube.Client, c *job.Command, code *uploa
 	out io.Writer) (*wire.JobStatus, error) {
 	ctx, j := cmd.Context(), c.Job
 	problems, err := client.Preflight(ctx, j)
-	if err = errors.Join(usage(problems), err); err != nil {
+	if err = errors.Join(command.Usage(problems), err); err != nil {
 		return nil, err
 	}
 	if code != nil {
@@ -165,7 +166,7 @@ func concludeThere(ctx context.Context, client *kube.Client, j *job.Job, last *w
 	case ctx.Err() != nil:
 		fmt.Fprintf(out, "job %s keeps running without this command; see elasticdl status, logs -f, wait "+
 			"and stop %[1]s%[2]s\n", j.Name, client.Flags())
-		return failure{errSilent, exitInterrupted}
+		return command.Fail(command.ErrSilent, command.ExitInterrupted)
 	case failed != nil:
 		return hint(failed)
 	}
@@ -203,13 +204,13 @@ func createdText(created []string) string {
 // writeManifests writes the manifests of a job to the file of --yaml.
 func writeManifests(j *job.Job, path string, out io.Writer) error {
 	if j.Queue != "" && j.QueuePriorities == "" {
-		return usage(fmt.Errorf("--yaml asks no cluster for its priority classes: --queue=%s needs "+
+		return command.Usage(fmt.Errorf("--yaml asks no cluster for its priority classes: --queue=%s needs "+
 			"--queue_priorities, too: %s, %s or %s", j.Queue, job.PrioritiesWorkload, job.PrioritiesPod,
 			job.PrioritiesNone))
 	}
 	text, err := kube.Manifests(j)
 	if err != nil {
-		return usage(err)
+		return command.Usage(err)
 	}
 	if path == "-" {
 		_, err = out.Write(text)

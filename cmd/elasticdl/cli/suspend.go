@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/runtime/kube"
@@ -36,10 +37,10 @@ func suspendCommand() *cobra.Command {
 On a cluster this sets spec.suspend of the master's Job, as kubectl patch and queues of jobs do. A
 job without checkpoints starts from the beginning when it is resumed.`,
 		Example:           "  elasticdl suspend test-mnist\n  elasticdl resume test-mnist",
-		Args:              words(1, 1),
+		Args:              command.Words(1, 1),
 		ValidArgsFunction: location.complete,
 		PreRunE:           checks(location.check, timeout.check),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := timeout.limit(cmd.Context(), errNotAtRest)
 			defer cancel()
 			return suspend(ctx, cmd, &location, args[0])
@@ -65,7 +66,7 @@ func suspend(ctx context.Context, cmd *cobra.Command, location *location, name s
 	said()
 	switch {
 	case errors.Is(err, errNotAtRest):
-		return failure{fmt.Errorf("job %s: %w", name, err), exitTimeout}
+		return command.Fail(fmt.Errorf("job %s: %w", name, err), command.ExitTimeout)
 	case err != nil:
 		return hint(err)
 	}
@@ -219,10 +220,10 @@ beginning if it has none.
 On a cluster a failed job is created again and continues from the checkpoints in its own
 directory. A program (elasticdl run) continues from its own checkpoints. On this machine the
 command shows the job until its end, unless --detach is given.`,
-		Args:              words(1, 1),
+		Args:              command.Words(1, 1),
 		ValidArgsFunction: location.complete,
 		PreRunE:           location.check,
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, args []string) error {
 			home, err := location.find(cmd, args[0])
 			if err != nil {
 				return hint(err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/run/agent"
 	"github.com/elasticdl/elasticdl/trainer/run/program"
@@ -59,7 +60,7 @@ func jobCommand(t job.Type, use, short string) *cobra.Command {
 		c.FromEnviron(os.Environ())
 	}
 	cmd.Flags().SetInterspersed(t != job.Run)
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = command.Does(func(cmd *cobra.Command, args []string) error {
 		if t != job.Run && slices.Equal(args, []string{"help"}) {
 			return cmd.Help()
 		}
@@ -94,7 +95,7 @@ func startJob(cmd *cobra.Command, c *job.Command) error {
 		err = checkStdin(cmd, c, c.Detach || c.Runtime != "local")
 	}
 	if err != nil {
-		return usage(err)
+		return command.Usage(err)
 	}
 	if c.Runtime == "kubernetes" {
 		noteModel(c)
@@ -317,11 +318,11 @@ func outcome(ctx context.Context, s *wire.JobStatus) error {
 	case s.State == string(job.Succeeded):
 		return nil
 	case ctx.Err() != nil:
-		return failure{errSilent, exitInterrupted}
+		return command.Fail(command.ErrSilent, command.ExitInterrupted)
 	case s.ExitCode > 0:
-		return failure{errSilent, int(s.ExitCode)}
+		return command.Fail(command.ErrSilent, int(s.ExitCode))
 	}
-	return failure{errSilent, exitFailure}
+	return command.Fail(command.ErrSilent, command.ExitFailure)
 }
 
 // checkHere returns the problems that a job would have on this machine: a missing model or data, or

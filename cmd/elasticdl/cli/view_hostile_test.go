@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -77,10 +76,9 @@ func TestViewsAreHarmless(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	report(&out, "elasticdl status", errors.New("get job: \x1b]0;title\x07"), exitFailure)
 	fmt.Fprint(notes{&out}, "note: \x1b[2J\n")
-	if got, want := out.String(), "elasticdl status: get job: \\x1b]0;title\\a\nnote: \\x1b[2J\n"; got != want {
-		t.Errorf("errors and notes: %q, want %q", got, want)
+	if got, want := out.String(), "note: \\x1b[2J\n"; got != want {
+		t.Errorf("notes: %q, want %q", got, want)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -46,13 +47,13 @@ func waitCommand() *cobra.Command {
 		Example: "  elasticdl wait test-mnist --timeout=1h\n" +
 			"  elasticdl wait test-mnist --for=running\n" +
 			"  elasticdl wait test-mnist --for=condition=Degraded=False",
-		Args:              words(1, 1),
+		Args:              command.Words(1, 1),
 		ValidArgsFunction: location.complete,
 		PreRunE: checks(format.check, location.check, timeout.check, func(*cobra.Command, []string) (err error) {
 			name, wanted, err = parseFor(until)
 			return err
 		}),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := timeout.limit(cmd.Context(), errWaited)
 			defer cancel()
 			home, err := location.find(cmd, args[0])
@@ -68,11 +69,11 @@ func waitCommand() *cobra.Command {
 			}
 			switch {
 			case errors.Is(err, errWaited) && name == "":
-				return failure{fmt.Errorf("job %s: the job has not ended in time%s", args[0],
-					whyStuck(cmd.Context(), home, args[0])), exitTimeout}
+				return command.Fail(fmt.Errorf("job %s: the job has not ended in time%s", args[0],
+					whyStuck(cmd.Context(), home, args[0])), command.ExitTimeout)
 			case errors.Is(err, errWaited):
-				return failure{fmt.Errorf("job %s: %s in time%s", args[0], notYet(name, wanted),
-					whyNot(s, name)), exitTimeout}
+				return command.Fail(fmt.Errorf("job %s: %s in time%s", args[0], notYet(name, wanted),
+					whyNot(s, name)), command.ExitTimeout)
 			case err != nil:
 				return hint(err)
 			}

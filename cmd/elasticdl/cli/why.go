@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/elastic/goodput"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -47,13 +48,13 @@ func whyCommand() *cobra.Command {
 			"The time is that of all workers that the job has asked for, from its start to its end, or now. " +
 			"Time in which the job was suspended does not count.",
 		Example:           "  elasticdl why test-mnist\n  elasticdl why test-mnist --price=2.50",
-		Args:              words(1, 1),
+		Args:              command.Words(1, 1),
 		ValidArgsFunction: location.complete,
 		PreRunE: checks(format.check, location.check, func(*cobra.Command, []string) error {
 			_, err := parsePrice(price)
 			return err
 		}),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: command.Does(func(cmd *cobra.Command, args []string) error {
 			home, err := location.find(cmd, args[0])
 			if err != nil {
 				return hint(err)

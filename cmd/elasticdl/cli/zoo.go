@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/runtime/image"
 	"github.com/elasticdl/elasticdl/trainer/runtime/local"
 )
@@ -74,7 +75,7 @@ image is loaded into that minikube, as with docker build.`,
 			}
 			return errors.Join(atMost(1, args), b.check())
 		},
-		RunE: does(func(cmd *cobra.Command, _ []string) error { return b.run(cmd) }),
+		RunE: command.Does(func(cmd *cobra.Command, _ []string) error { return b.run(cmd) }),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&b.image, "image", "", "REGISTRY/NAME:TAG of the image (required)")
@@ -218,7 +219,7 @@ func (b *zooBuild) follow() error {
 	}
 	r, err := readRecipe(b.path)
 	if err != nil || r == nil {
-		return usage(err)
+		return command.Usage(err)
 	}
 	if b.path = filepath.Join(b.path, filepath.FromSlash(r.ModelZoo)); filepath.IsAbs(r.ModelZoo) {
 		b.path = r.ModelZoo
@@ -258,7 +259,7 @@ standard input. The command prints the immutable name of the image, REGISTRY/NAM
 			store, _ := images() // nothing to offer without one
 			return store.Names(), cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: does(func(cmd *cobra.Command, args []string) error { return p.run(cmd, args[0]) }),
+		RunE: command.Does(func(cmd *cobra.Command, args []string) error { return p.run(cmd, args[0]) }),
 	}
 	cmd.Flags().BoolVar(&p.insecure, "insecure", false,
 		"allow plain HTTP to the registry (always allowed on this machine)")

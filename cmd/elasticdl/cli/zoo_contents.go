@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/run/folder"
 	"github.com/elasticdl/elasticdl/trainer/runtime/image"
 )
@@ -26,7 +27,7 @@ func (b *zooBuild) contents(cmd *cobra.Command, c *image.Config, work string, pr
 		return b.files(cmd, c)
 	}
 	if len(b.binary) > 0 {
-		return usage(fmt.Errorf("--binary=%s: requires a directory of scripts, but PATH %s is "+
+		return command.Usage(fmt.Errorf("--binary=%s: requires a directory of scripts, but PATH %s is "+
 			"none; remove it", strings.Join(b.binary, ","), b.path))
 	}
 	if info.IsDir() {
@@ -35,7 +36,8 @@ func (b *zooBuild) contents(cmd *cobra.Command, c *image.Config, work string, pr
 	}
 	binary, err := image.Inspect(b.path)
 	if err == nil && cmd.Flags().Changed("platform") && strings.Join(b.platforms, ",") != binary.Platform {
-		err = usage(fmt.Errorf("--platform=%s: %s is for %s", strings.Join(b.platforms, ","), b.path, binary.Platform))
+		err = command.Usage(fmt.Errorf("--platform=%s: %s is for %s",
+			strings.Join(b.platforms, ","), b.path, binary.Platform))
 	}
 	c.Binaries = []image.Binary{binary}
 	return err
@@ -46,7 +48,7 @@ func (b *zooBuild) contents(cmd *cobra.Command, c *image.Config, work string, pr
 func (b *zooBuild) files(cmd *cobra.Command, c *image.Config) error {
 	_, module := os.Stat(filepath.Join(b.path, "go.mod"))
 	if module == nil {
-		return usage(fmt.Errorf("PATH %s: has a go.mod and no Go package; expected the directory of "+
+		return command.Usage(fmt.Errorf("PATH %s: has a go.mod and no Go package; expected the directory of "+
 			"the main package, as elasticdl zoo init --model_zoo=DIR writes one", b.path))
 	}
 	code, err := folder.Read(b.path)
@@ -54,16 +56,16 @@ func (b *zooBuild) files(cmd *cobra.Command, c *image.Config) error {
 		err = fmt.Errorf("%w; expected a Go package, as elasticdl zoo init --model_zoo=DIR writes one, or scripts", err)
 	}
 	if err != nil {
-		return usage(fmt.Errorf("PATH %s: %w", b.path, err))
+		return command.Usage(fmt.Errorf("PATH %s: %w", b.path, err))
 	}
 	if b.base == "" {
-		return usage(fmt.Errorf("--base_image: PATH %s has no Go package; expected an image that "+
+		return command.Usage(fmt.Errorf("--base_image: PATH %s has no Go package; expected an image that "+
 			"has what its files need: Python and what they import, as "+
 			"pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime, or a shell, as debian:stable-slim", b.path))
 	}
 	c.Code = code
 	c.Binaries, err = b.given(cmd.Flags().Changed("platform"))
-	return usage(err)
+	return command.Usage(err)
 }
 
 // given returns the binaries of --binary, or this one. asked: their platforms must be those of

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/command"
 	"github.com/elasticdl/elasticdl/trainer/runtime/image"
 )
 
@@ -58,7 +59,7 @@ makes the image for a cluster.`,
 		Example: "  elasticdl zoo init --model_zoo=model_zoo\n" +
 			"  elasticdl zoo init --model_zoo=model_zoo --base_image=debian:stable-slim --local_pkg_dir=../elasticdl",
 		Args: func(_ *cobra.Command, args []string) error { return errors.Join(atMost(0, args), z.check()) },
-		RunE: does(func(cmd *cobra.Command, _ []string) error { return z.run(cmd) }),
+		RunE: command.Does(func(cmd *cobra.Command, _ []string) error { return z.run(cmd) }),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&z.zoo, "model_zoo", "model_zoo", "directory of the module")
@@ -83,7 +84,7 @@ func (z *zooInit) check() error {
 			problems = append(problems, fmt.Errorf("--base_image=%s: %w", z.base, err))
 		}
 	}
-	if err := z.findCheckout(builtFrom(), executable()); err != nil {
+	if err := z.findCheckout(command.Release(), executable()); err != nil {
 		problems = append(problems, err)
 	}
 	if _, err := os.Stat(z.spec); z.spec != "" && err != nil {
@@ -104,7 +105,7 @@ func (z *zooInit) findCheckout(version, binary string) error {
 		}
 		if err := mayHavePackages(z.local); err != nil {
 			return fmt.Errorf("--local_pkg_dir=%s: expected a checkout of %s, or a directory in it; %w",
-				z.local, modulePath, err)
+				z.local, command.ModulePath, err)
 		}
 		z.packages, z.local = z.local, ""
 	}
@@ -153,7 +154,7 @@ func checkoutOf(dir string) (string, bool) {
 	}
 	for up := 0; ; up++ {
 		text, err := os.ReadFile(filepath.Join(absolute, "go.mod"))
-		if err == nil && bytes.HasPrefix(text, []byte("module "+modulePath+"\n")) {
+		if err == nil && bytes.HasPrefix(text, []byte("module "+command.ModulePath+"\n")) {
 			return filepath.Join(dir, strings.Repeat("../", up)), true
 		}
 		parent := filepath.Dir(absolute)
@@ -204,7 +205,7 @@ func (z *zooInit) notes() (notes []string) {
 	switch {
 	case z.packages != "":
 		notes = append(notes, fmt.Sprintf("--local_pkg_dir=%s has no checkout of %s; an image needs "+
-			"no Python packages of ElasticDL, and every image has AllReduce", z.packages, modulePath))
+			"no Python packages of ElasticDL, and every image has AllReduce", z.packages, command.ModulePath))
 	case z.local != "" && z.exists():
 		notes = append(notes, fmt.Sprintf("--local_pkg_dir=%s; the module %s exists", z.local, z.zoo))
 	}
@@ -334,7 +335,8 @@ func (z *zooInit) module() (*moduleText, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &moduleText{Path: modulePath, Version: builtFrom(), Go: strings.TrimPrefix(runtime.Version(), "go")}
+	m := &moduleText{Path: command.ModulePath, Version: command.Release(),
+		Go: strings.TrimPrefix(runtime.Version(), "go")}
 	if m.Module = strings.Trim(notInPaths.ReplaceAllString(filepath.Base(dir), "_"), "._-"); m.Module == "" {
 		m.Module = "model_zoo"
 	}

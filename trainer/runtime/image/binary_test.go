@@ -81,7 +81,7 @@ func TestTags(t *testing.T) {
 	constraint := strings.ReplaceAll(Tags, ",", " && ")
 	write(t, filepath.Join(dir, "own.go"), "//go:build own && "+constraint+"\n\npackage main\n\nfunc own() {}\n")
 	t.Setenv("GOFLAGS", "-tags=own")
-	if err := compile(t.Context(), dir, filepath.Join(t.TempDir(), "binary"), "linux/amd64", quiet); err != nil {
+	if err := compile(t.Context(), dir, ".", filepath.Join(t.TempDir(), "binary"), "linux/amd64", quiet); err != nil {
 		t.Error(err)
 	}
 }

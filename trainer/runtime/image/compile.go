@@ -15,7 +15,8 @@ import (
 )
 
 // Compile builds the main package in a directory as a static binary for each platform, in the
-// directory out. An error of the compiler is returned as Go prints it.
+// directory out. elasticdl itself gets the agent, see [AddAgent]: programs have it from images
+// without models. An error of the compiler is returned as Go prints it.
 func Compile(ctx context.Context, dir, out string, platforms []string, progress func(Progress)) ([]Binary, error) {
 	if _, err := exec.LookPath("go"); err != nil {
 		return nil, errors.New("compiling needs Go, which is not in your PATH: https://go.dev/dl has it")
@@ -23,11 +24,23 @@ func Compile(ctx context.Context, dir, out string, platforms []string, progress 
 	if err := resolve(ctx, dir, progress); err != nil {
 		return nil, err
 	}
+	program, err := output(command(ctx, dir, "list", "-f", "{{.ImportPath}}", "."))
+	if err != nil {
+		return nil, fmt.Errorf("read the package in %s: %w", dir, err)
+	}
 	var binaries []Binary
 	for _, platform := range platforms {
 		path := filepath.Join(out, strings.ReplaceAll(platform, "/", "-"))
-		if err := compile(ctx, dir, path, platform, progress); err != nil {
+		if err := compile(ctx, dir, ".", path, platform, progress); err != nil {
 			return nil, err
+		}
+		if program == mainPackage {
+			if err := compile(ctx, dir, agentPackage, path+"-agent", platform, progress); err != nil {
+				return nil, err
+			}
+			if err := AddAgent(path, path+"-agent", path); err != nil {
+				return nil, fmt.Errorf("add the agent to %s: %w", path, err)
+			}
 		}
 		b, err := Inspect(path)
 		if err != nil {
@@ -54,9 +67,9 @@ func resolve(ctx context.Context, dir string, progress func(Progress)) error {
 	return nil
 }
 
-// compile builds for one platform. Its progress counts the packages that Go compiles; their total
-// is not known, because it depends on Go's cache.
-func compile(ctx context.Context, dir, path, platform string, progress func(Progress)) error {
+// compile builds a main package, as named in dir, for one platform. Its progress counts the
+// packages that Go compiles; their total is not known, because it depends on Go's cache.
+func compile(ctx context.Context, dir, program, path, platform string, progress func(Progress)) error {
 	flags, err := output(command(ctx, dir, "env", "GOFLAGS"))
 	if err != nil {
 		return fmt.Errorf("read GOFLAGS: %w", err)
@@ -64,7 +77,7 @@ func compile(ctx context.Context, dir, path, platform string, progress func(Prog
 	// The binary depends only on what is linked: not on the directory, the commit, or the ids of
 	// Go's cache.
 	cmd := command(ctx, dir, "build", "-v", "-trimpath", "-tags="+tags(flags), "-buildvcs=false",
-		"-ldflags=-s -w -buildid=", "-o", path, ".")
+		"-ldflags=-s -w -buildid=", "-o", path, program)
 	system, arch, variant := splitPlatform(platform)
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+arch)
 	if variant != "" {

@@ -9,6 +9,9 @@
 // A directory of Python code is another layer, at WorkDir, on a base that has Python: after a
 // change of the code only that layer is pushed.
 //
+// elasticdl holds a second program, the agent, for pods whose image is a user's: [AddAgent] puts it
+// in, [Install] writes it to the pod's disk.
+//
 // Laws:
 //
 //  1. The same binaries, code, base and certificates make the same digest: it depends on no clock,

@@ -40,7 +40,7 @@ func main() {}
 			t.Fatal(err)
 		}
 	}
-	err = compile(t.Context(), dir, filepath.Join(dir, "program"), "linux/amd64", func(Progress) {})
+	err = compile(t.Context(), dir, ".", filepath.Join(dir, "program"), "linux/amd64", func(Progress) {})
 	for _, want := range []string{
 		"import github.com/elasticdl/elasticdl/trainer/train/data/example in place of " +
 			"trainer/data/example, which has moved",

@@ -1,4 +1,4 @@
-package cli
+package command
 
 import (
 	"context"
@@ -26,11 +26,11 @@ type interruption struct {
 // interruptionKey is the key of a context's [interruption].
 type interruptionKey struct{}
 
-// untilSignal returns a context that ends at the first SIGINT (Ctrl-C), SIGTERM, SIGHUP (a closed
+// UntilSignal returns a context that ends at the first SIGINT (Ctrl-C), SIGTERM, SIGHUP (a closed
 // terminal) or SIGQUIT (Ctrl-\), with the text of [signalled] as its cause. A second signal, not
-// sooner than sameRequest, ends the process at once, or is handled by the command: see [hurried].
+// sooner than sameRequest, ends the process at once, or is handled by the command: see [Hurried].
 // SIGHUP stays ignored under nohup(1).
-func untilSignal() context.Context {
+func UntilSignal() context.Context {
 	i := &interruption{signals: make(chan os.Signal, 8), hurry: make(chan struct{}), takes: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancelCause(context.WithValue(context.Background(), interruptionKey{}, i))
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT}
@@ -74,9 +74,9 @@ func die(s os.Signal) {
 	syscall.Kill(os.Getpid(), end)
 }
 
-// hurried returns a channel that is closed by a second request to end, which the caller then
-// handles. A third one ends the process. nil: the context is not one of [untilSignal].
-func hurried(ctx context.Context) <-chan struct{} {
+// Hurried returns a channel that is closed by a second request to end, which the caller then
+// handles. A third one ends the process. nil: the context is not one of [UntilSignal].
+func Hurried(ctx context.Context) <-chan struct{} {
 	i, ok := ctx.Value(interruptionKey{}).(*interruption)
 	if !ok {
 		return nil

@@ -1,4 +1,4 @@
-package cli
+package command
 
 import (
 	"context"
@@ -17,10 +17,10 @@ const signalEnv = "ELASTICDL_TEST_SIGNAL"
 
 // hearSignals is the main function of such a command.
 func hearSignals(takes bool) {
-	ctx := untilSignal()
+	ctx := UntilSignal()
 	var hurry <-chan struct{}
 	if takes {
-		hurry = hurried(ctx)
+		hurry = Hurried(ctx)
 	}
 	os.Stdout.WriteString("ready\n")
 	<-ctx.Done()
@@ -28,6 +28,14 @@ func hearSignals(takes bool) {
 	<-hurry
 	os.Stdout.WriteString("hurried\n")
 	os.Exit(7)
+}
+
+// TestMain runs the tests; the same binary is also a command that waits for signals.
+func TestMain(m *testing.M) {
+	if what := os.Getenv(signalEnv); what != "" {
+		hearSignals(what == "takes")
+	}
+	os.Exit(m.Run())
 }
 
 // Each signal that asks a command to end is the cause of the end of its context. Ctrl-\ prints no
@@ -129,4 +137,13 @@ func startListener(t *testing.T, what string, behind ...string) (*exec.Cmd, func
 		t.Fatalf("it says %q", said)
 	}
 	return cmd, next
+}
+
+// The signal that has ended a process is reported by its name.
+func TestSignalled(t *testing.T) {
+	for s, want := range map[os.Signal]string{syscall.SIGTERM: "by SIGTERM", os.Interrupt: "by Ctrl-C (SIGINT)"} {
+		if got := signalled(s).Error(); got != want {
+			t.Errorf("%v: %q, want %q", s, got, want)
+		}
+	}
 }
