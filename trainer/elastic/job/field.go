@@ -7,10 +7,19 @@ import (
 
 // Field returns the path in JSON of the field that the flag sets, such as "worker.request" for
 // --worker_resource_request; "" if it sets no field of the Job.
-func (f *Flag) Field() string {
+func (f *Flag) Field() string { return fields[f.Name] }
+
+// fields are the paths of all flags, by name. They are sought once: every check of a job asks for
+// all of them.
+var fields = func() map[string]string {
+	paths := make(map[string]string)
 	c := NewCommand(Train)
-	return pathTo(f.bind(c).at, reflect.ValueOf(c.Job).Elem())
-}
+	job := reflect.ValueOf(c.Job).Elem()
+	for i := range flags {
+		paths[flags[i].Name] = pathTo(flags[i].bind(c).at, job)
+	}
+	return paths
+}()
 
 // pathTo returns the path of the field, in a struct or its structs, that has a pointer as its
 // address. A struct and its first field have the same address, but different types.
