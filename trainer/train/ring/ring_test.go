@@ -301,7 +301,7 @@ func TestLinkFails(t *testing.T) {
 	for name, f := range map[string]func(l Link) error{
 		"small":  func(l Link) error { return Reduce(l, 0, 2, make([]float32, 10), make([]float32, ScratchSize)) },
 		"few":    func(l Link) error { return Reduce(l, 0, 2, make([]float32, 300_000), make([]float32, ScratchSize)) },
-		"ring":   func(l Link) error { return Reduce(l, 0, 6, make([]float32, 300_000), make([]float32, ScratchSize)) },
+		"many":   func(l Link) error { return Reduce(l, 0, 6, make([]float32, 300_000), make([]float32, ScratchSize)) },
 		"gather": func(l Link) error { _, err := Gather(l, 0, 2, []byte("x")); return err },
 		"relay":  func(l Link) error { return Relay(l, 1, 3, make([]byte, relaySegment+1)) },
 	} {
