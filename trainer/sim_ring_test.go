@@ -51,7 +51,7 @@ func newRingSimulation(seed uint64, output string) *simulation {
 	s.homes = r.IntN(2) == 0
 	s.shape = shape{parts: 1, columns: 1, records: s.training.total * int64(j.NumEpochs), ring: true}
 	if r.IntN(8) == 0 {
-		s.shape.ballast = 20_000 // the sum goes round the ring
+		s.shape.ballast = 20_000 // sums by halving and doubling
 	}
 	s.ring = newRingWatch(s)
 	s.draw(r, inRing)

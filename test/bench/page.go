@@ -94,7 +94,9 @@ var chapters = []struct{ prefix, title, text string }{
 		"one machine, which copy from one another. *TCP*: each process in a network and a process " +
 		"namespace of its own, " +
 		"joined by a bridge, as pods of one node are; ours without encryption, as gloo's. Short " +
-		"ones by their time, long ones by bus bandwidth: bytes × 2(n−1)/n, which every rank sends at least."},
+		"ones by their time, long ones by bus bandwidth: bytes × 2(n−1)/n, which every rank sends at least. " +
+		"*Virtual time*: 64 ranks in a model of a network, whose messages need 50 µs and what the " +
+		"bandwidth takes; its figures depend on no machine."},
 	{"encryption/", "Encryption", "What TLS costs. Peers are always authenticated by certificates, so with `--data_encryption=off` only the data planes differ. " +
 		"The peers that have no TLS at all are made of the same code: the master's leases compared with a gRPC server without credentials that answers with the same messages."},
 	{"job/", "Whole jobs", "The main job of the README on this machine, records per second between " +

@@ -13,6 +13,7 @@ import (
 
 	_ "embed"
 
+	"github.com/elasticdl/elasticdl/test/netmodel"
 	"github.com/elasticdl/elasticdl/test/prove"
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
 	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
@@ -52,7 +53,29 @@ func ringBenchmarks() []benchmark {
 				return b.ring(ctx, name+", TCP", processes, pods, ">= 1")
 			}})
 	}
-	return all
+	return append(all, benchmark{name: manyRanks, run: func(_ context.Context, b *bench) error {
+		return b.manyRanks()
+	}})
+}
+
+const manyRanks = "ring/64 ranks, 10 Gb/s in virtual time"
+
+// manyRanks compares the time of an all-reduce in a network in virtual time with the least that its
+// bandwidth allows.
+func (b *bench) manyRanks() error {
+	const size = 64
+	for _, s := range ringSizes {
+		if s.floats < 10_000 {
+			continue // only the latency counts
+		}
+		seconds, err := netmodel.AllReduce(size, s.floats)
+		if err != nil {
+			return err
+		}
+		b.bar(Result{Name: manyRanks + ", " + s.name, Peer: "the least by the bandwidth", Unit: "ms",
+			Target: "<= 1.3"}, 1e3*netmodel.Least(size, s.floats), 1e3*seconds)
+	}
+	return nil
 }
 
 // ring compares our all-reduce with gloo's, each in processes of its own: the time of a call if it

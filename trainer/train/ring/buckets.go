@@ -1,6 +1,9 @@
 package ring
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // A bucket has an eighth of all numbers, so that most of them are being sent before the last are
 // computed, within bounds: smaller buckets wait longer than they send, and larger ones are not sent
@@ -10,14 +13,14 @@ const (
 	mostBucket  = 256 << 10
 )
 
-// bounds returns the bounds of a bucket. Round a ring a bucket waits 2*(size-1) times, whatever its
-// length, so the bounds grow with the size: to half a group of [reduceRing] and to a whole one, in
-// which the sending takes longer than the waiting.
+// bounds returns the bounds of a bucket. More than few ranks wait 2*log2(size) times for a bucket
+// of any length. The bounds grow with that, so that the sending takes longer than the waiting.
 func bounds(size int) (least, most int) {
 	if size <= few {
 		return leastBucket, mostBucket
 	}
-	return max(leastBucket, size*segment), max(mostBucket, size*segment*segments)
+	rounds := bits.Len(uint(size - 1))
+	return leastBucket * rounds, mostBucket * rounds
 }
 
 // Buckets cuts numbers into stretches, and returns them one by one as they become final: from the

@@ -1,7 +1,8 @@
 // Package ring sums, gathers and passes on what the ranks of one world hold. It
 // is the arithmetic and the order of it; a [Link] carries the bytes.
 //
-//	Reduce   every rank's numbers become their sum      round a ring, in segments; few of them:
+//	Reduce   every rank's numbers become their sum      each rank sums up a block, by halving and
+//	                                                    doubling: 2*log2(size) rounds; few of them:
 //	                                                    gathered, and summed on each rank
 //	Gather   every rank gets every rank's header        Bruck: log2(size) steps, rounded up
 //	Relay    ranks in need get an array from the others  from rank to rank, each passing on while

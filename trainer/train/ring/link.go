@@ -20,7 +20,7 @@ type Link interface {
 }
 
 // Ahead limits the sends to a rank that are in flight.
-const Ahead = 3
+const Ahead = 8
 
 // Whole is the size in bytes from which on a message is received as it was sent: a link may leave
 // it with its sender until then.

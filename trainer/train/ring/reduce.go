@@ -7,23 +7,18 @@ import (
 )
 
 const (
-	// segment is the number of numbers that are sent at a time round the ring, and segments how
-	// many of them a rank's chunk of a group has. lead is by how many a rank's sending is ahead of
-	// its receiving: less than segments, since a segment is passed on that many later.
-	segment  = 16 << 10
-	segments = 2
-	lead     = 1
+	// segment is the most numbers that each of more than few ranks sends at a time.
+	segment = 16 << 10
 	// chunk is the number of numbers that each of few ranks sums up at a time. Two stay in the
 	// second-level cache with three groups of chunks, under way together; more ranks wait for one
 	// another longer than that saves, so theirs are larger.
 	chunk     = 16 << 10
 	moreChunk = 64 << 10
-	// few is up to how many ranks exchange chunks with all others instead of round the ring: they
-	// wait for one another twice in a group, and not at each of 2(size-1) steps. Each of them is a
-	// peer of all others.
+	// few is up to how many ranks exchange chunks with all others: they wait for one another twice
+	// in a group, and not 2*log2(size) times. Each of them is a peer of all others.
 	few = 5
 	// small is up to how many numbers, of all ranks together, are gathered on each. More than few
-	// ranks gather more: that takes log2(size) steps, and the ring 2*(size-1).
+	// ranks gather more: they wait for one another half as often as [reduceMany] does.
 	small     = 16 << 10
 	moreSmall = 64 << 10
 
@@ -46,7 +41,7 @@ func Reduce(l Link, rank, size int, data, scratch []float32) error {
 	case size <= few:
 		err = reduceFew(l, rank, size, data, scratch)
 	default:
-		err = reduceRing(l, rank, size, data, scratch)
+		err = reduceMany(l, rank, size, data, scratch)
 	}
 	if err != nil {
 		return err
@@ -127,71 +122,6 @@ func reduceFew(l Link, rank, size int, data, scratch []float32) error {
 		}
 	}
 	return nil
-}
-
-// reduceRing goes through data in groups of size chunks, each of some segments. In size-1 rounds a
-// rank receives a segment of a chunk, adds its own, and passes the sum on; in as many more it
-// receives sums that are complete, and passes them on. A chunk's sum begins at the rank of its
-// number and ends at the one before. A rank changes what it sent when it receives the sum of it,
-// which went through the other.
-//
-// Nobody waits in a circle: a rank that waits to send waits for its neighbour to receive what it
-// sent segments before, so that one is behind it by segments-lead at least, and so on round the
-// ring.
-func reduceRing(l Link, rank, size int, data, scratch []float32) error {
-	p := plan{rank: rank, size: size, n: len(data)}
-	next, prev := (rank+1)%size, (rank-1+size)%size
-	total := p.blocks()
-	for t := -lead; t < total; t++ {
-		if s := t + lead; s < total {
-			_, lo, hi := p.block(s, 0)
-			if err := l.Send(next, raw(data[lo:hi])); err != nil {
-				return err
-			}
-		}
-		if t < 0 {
-			continue
-		}
-		round, lo, hi := p.block(t, 1)
-		mine := data[lo:hi]
-		into := mine
-		if round < size-1 {
-			into = scratch[:len(mine)]
-		}
-		if err := l.Recv(prev, raw(into)); err != nil {
-			return err
-		}
-		if round < size-1 {
-			kernel.Add(mine, into)
-		}
-	}
-	return nil
-}
-
-// plan is the order in which a rank sends and receives the blocks of n numbers.
-type plan struct{ rank, size, n int }
-
-// blocks returns how many blocks are sent, which equals how many are received. Some of the last may
-// be empty.
-func (p plan) blocks() int {
-	per := p.size * segment * segments
-	return (p.n + per - 1) / per * p.rounds() * segments
-}
-
-func (p plan) rounds() int { return 2 * (p.size - 1) }
-
-// block is the t-th to be sent, if back is 0, or to be received, if back is 1: which round it is
-// of, and [lo, hi).
-func (p plan) block(t, back int) (round, lo, hi int) {
-	s := t % segments
-	t /= segments
-	round = t % p.rounds()
-	from := t / p.rounds() * p.size * segment * segments
-	n := min(p.size*segment*segments, p.n-from)
-	chunk := ((p.rank-round-back)%p.size + 2*p.size) % p.size
-	lo, hi = part(n, p.size, chunk)
-	a, b := part(hi-lo, segments, s)
-	return round, from + lo + a, from + lo + b
 }
 
 // part returns the i-th of k nearly equal parts of n.
