@@ -1,6 +1,9 @@
 package ps
 
-import "testing"
+import (
+	"runtime/debug"
+	"testing"
+)
 
 // A server that comes to a version only after it was released does not keep it: nobody would tell
 // it again.
@@ -24,5 +27,24 @@ func TestReleasedVersionIsNotKept(t *testing.T) {
 	// another model generation: nothing of it is released
 	if s.release(0); !s.keep(50) {
 		t.Error("version 50 of another generation is not kept")
+	}
+}
+
+// The garbage of a server is a hundredth of what it holds, or two megabytes; that of a small one,
+// and where the user wants less or no collection, is the runtime's affair.
+func TestGarbageIsLimited(t *testing.T) {
+	for _, c := range []struct{ values, before, want int }{
+		{values: large - 1, before: 100, want: 100},
+		{values: large, before: 100, want: 50},
+		{values: 25 << 20, before: 100, want: 2},
+		{values: 1 << 30, before: 100, want: 1},
+		{values: large, before: 20, want: 20},
+		{values: large, before: -1, want: -1},
+	} {
+		usual := debug.SetGCPercent(c.before)
+		limitGarbage(c.values)
+		if got := debug.SetGCPercent(usual); got != c.want {
+			t.Errorf("%d values, GOGC=%d: the garbage is limited to %d %%, want %d", c.values, c.before, got, c.want)
+		}
 	}
 }
