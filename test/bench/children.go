@@ -5,22 +5,17 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 
 	"github.com/elasticdl/elasticdl/test/prove"
-	"github.com/elasticdl/elasticdl/trainer/elastic/pod"
-	"github.com/elasticdl/elasticdl/trainer/train/optim"
-	"github.com/elasticdl/elasticdl/trainer/train/ps"
 )
 
 // runChild runs one of these roles as a process of its own, whose memory can be measured
 // separately:
 //
-//	server OPTIMIZER DATA     a parameter server with --data_encryption=DATA; prints its address
 //	process DATA EPOCHS       the MNIST CNN in one process on two threads; prints records per
 //	                          second
 //	ring RANK HOST DATA       a rank of all-reduce, which listens at HOST; see ring.go
@@ -29,8 +24,6 @@ func runChild(ctx context.Context, name string, args []string) error {
 		return err
 	}
 	switch name {
-	case "server":
-		return serve(ctx, args[0], args[1] == "off")
 	case "process":
 		return oneProcess(args[0], args[1])
 	case "ring":
@@ -46,28 +39,7 @@ const (
 	authorityEnv = "ELASTICDL_BENCH_AUTHORITY"
 )
 
-// serve runs a parameter server until its standard input ends.
-func serve(ctx context.Context, optimizer string, plain bool) error {
-	server, err := ps.NewServer(ps.ServerConfig{
-		Self: self(pod.PS, 0), Initial: initial, Async: true, Optimizer: optim.Config{Name: optimizer,
-			LearningRate: 1e-3}, PlainData: plain,
-	})
-	if err != nil {
-		return err
-	}
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	fmt.Println(lis.Addr())
-	go func() {
-		bufio.NewReader(os.Stdin).ReadString(0)
-		server.Stop()
-	}()
-	return server.Serve(lis)
-}
-
-// child is a running process of runChild.
+// child is a running process of the bench.
 type child struct {
 	cmd  *exec.Cmd
 	in   io.Writer
@@ -86,7 +58,11 @@ func startChildBehind(ctx context.Context, prefix []string, args ...string) (*ch
 	if err != nil {
 		return nil, err
 	}
-	words := slices.Concat(prefix, []string{self, "-child"}, args)
+	return start(ctx, slices.Concat(prefix, []string{self, "-child"}, args))
+}
+
+// start starts a process that shares the authority of the bench.
+func start(ctx context.Context, words []string) (*child, error) {
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Stderr = os.Stderr
 	authority, err := prove.Authority(jobUID).Encode()
@@ -108,7 +84,7 @@ func startChildBehind(ctx context.Context, prefix []string, args ...string) (*ch
 	c := &child{cmd: cmd, in: in, out: bufio.NewReader(out), end: func() { in.Close(); cmd.Wait() }}
 	if c.line, err = c.answer(); err != nil {
 		c.end()
-		return nil, fmt.Errorf("child %v: %w", args, err)
+		return nil, fmt.Errorf("child %v: %w", words[1:], err)
 	}
 	return c, nil
 }
@@ -121,16 +97,39 @@ func (c *child) answer() (string, error) {
 
 // peakMemory returns the largest resident set of a process so far, in MB.
 func peakMemory(pid int) (float64, error) {
+	return residentOf(pid, "VmHWM")
+}
+
+// ownMemory returns the part of peakMemory that no other process has and that the kernel cannot
+// drop: all but the pages of files, which are those of the program.
+func ownMemory(pid int) (float64, error) {
+	all, err := residentOf(pid, "VmHWM")
+	if err != nil {
+		return 0, err
+	}
+	// a program in a file system in memory has its pages in the second
+	for _, field := range []string{"RssFile", "RssShmem"} {
+		files, err := residentOf(pid, field)
+		if err != nil {
+			return 0, err
+		}
+		all -= files
+	}
+	return all, nil
+}
+
+// residentOf returns a number of the status of a process, in MB.
+func residentOf(pid int, field string) (float64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(status)) {
-		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
 			var kb float64
 			_, err := fmt.Sscan(value, &kb)
 			return kb * 1024 / 1e6, err
 		}
 	}
-	return 0, fmt.Errorf("process %d has no VmHWM", pid)
+	return 0, fmt.Errorf("process %d has no %s", pid, field)
 }

@@ -88,7 +88,8 @@ var chapters = []struct{ prefix, title, text string }{
 		"bar of a half for it any more; two threads must not be slower than one."},
 	{"peak/", "Peak", "Floating-point operations per second, compared with a loop of multiply-adds that touches no memory; and that loop on two threads at once, the most that two threads of this machine can gain."},
 	{"ps/", "Parameter server", "A model of 100 MB through one server process on this machine. The " +
-		"peer moves the same bytes through one connection."},
+		"peer moves the same bytes through one connection. Memory is the process's own; pages of its " +
+		"program's file, which processes share and the kernel can drop, are in rows of their own."},
 	{"master/", "Master", "64 workers that ask for tasks and report them, over loopback."},
 	{"ring/", "All-reduce", "Ours and gloo in processes of their own. *Shared memory*: processes of " +
 		"one machine, which copy from one another. *TCP*: each process in a network and a process " +

@@ -162,7 +162,7 @@ func (s *Server) copyCut() {
 	if gathered {
 		s.update()
 	}
-	s.copy.Take(s.store.part())
+	s.copy.Take(s.store.content())
 	updates := s.store.updates
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
@@ -40,8 +41,16 @@ type dataConn struct {
 	worker int
 	// in which it was opened: it serves no other
 	modelGeneration int64
-	scratch         []float32
 }
+
+// portion is the number of values that are sent at a time: 128 KB, as much as TLS writes at a time.
+const portion = 32 << 10
+
+// frame has room for the head of a reply, a portion of values, and a trailer.
+type frame [(replySize+trailerSize)/4 + portion]float32
+
+// frames are of those connections that send values at the moment: most are idle at most times.
+var frames = sync.Pool{New: func() any { return new(frame) }}
 
 // serve answers requests until the connection ends.
 func (d *dataConn) serve() error {
@@ -108,7 +117,7 @@ func (d *dataConn) open(req request) error {
 func (d *dataConn) enter(caller identity.Header) error {
 	s := d.server
 	s.mu.Lock()
-	modelGeneration, span := s.modelGeneration, s.span
+	modelGeneration := s.modelGeneration
 	if caller.ModelGeneration == modelGeneration {
 		s.data[d.raw] = true
 	}
@@ -119,7 +128,6 @@ func (d *dataConn) enter(caller identity.Header) error {
 	}
 	d.known()
 	d.opened, d.worker, d.modelGeneration = true, caller.Index, modelGeneration
-	d.scratch = make([]float32, (replySize+trailerSize)/4+min(chunk, span.Len()))
 	return d.conn.SetDeadline(time.Time{})
 }
 
@@ -206,8 +214,10 @@ func (d *dataConn) receive(x []float32) (bad string, err error) {
 
 // drain reads a payload that has no effect.
 func (d *dataConn) drain(length uint64) error {
+	f := frames.Get().(*frame)
+	defer frames.Put(f)
 	for length > 0 {
-		b := param.Bytes(d.scratch)
+		b := param.Bytes(f[:])
 		b = b[:min(length, uint64(len(b)))]
 		d.conn.SetReadDeadline(time.Now().Add(stall))
 		if _, err := io.ReadFull(d.conn, b); err != nil {
@@ -267,10 +277,12 @@ func (d *dataConn) send(snapshot int64) error {
 	if err := d.checkModelGeneration(); err != nil {
 		return err
 	}
-	out := reply{status: statusOK, length: 4 * uint64(n), version: begin}.appendTo(param.Bytes(d.scratch)[:0])
-	for a := 0; ; a += chunk {
-		b := min(a+chunk, n)
-		part := d.scratch[replySize/4:][:b-a]
+	f := frames.Get().(*frame)
+	defer frames.Put(f)
+	out := reply{status: statusOK, length: 4 * uint64(n), version: begin}.appendTo(param.Bytes(f[:])[:0])
+	for a := 0; ; a += portion {
+		b := min(a+portion, n)
+		part := f[replySize/4:][:b-a]
 		if !s.store.read(part, a, snapshot, begun) {
 			return fmt.Errorf("send snapshot %d of generation %d: closed meanwhile", snapshot, d.modelGeneration)
 		}
@@ -290,7 +302,7 @@ func (d *dataConn) send(snapshot int64) error {
 		if b == n {
 			return nil
 		}
-		out = param.Bytes(d.scratch)[replySize:replySize]
+		out = param.Bytes(f[:])[replySize:replySize]
 	}
 }
 

@@ -75,5 +75,7 @@
 // In floats per parameter: 1 for the values, 1 for the push that is being received (one at a time;
 // the others wait in their sockets), the optimizer's slots (SGD 0, Momentum and Adagrad 1, Adam 2);
 // with wait > 1 one for the sum, and with evaluation one for the snapshot. So 2 with SGD, 4 with
-// Adam. With checkpoints a copy of values and slots more, from the first one on: 3 and 7.
+// Adam. With checkpoints a copy of values and slots more, from the first one on: 3 and 7. Less than
+// 2 cannot be: a push that does not arrive whole has no effect. Garbage is at most a hundredth of
+// that, or 2 MB, and each pull that is being sent has a buffer of 128 KB.
 package ps

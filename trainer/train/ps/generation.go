@@ -110,7 +110,7 @@ func (s *Server) restore(modelGeneration int64, base custody.Base) error {
 	layout := c.ParamLayout()
 	span := s.spanOf(layout)
 	s.store.fill(layout, span, make([]float32, span.Len()), c.Version)
-	if err := dir.Restore(c, s.store.part()); err != nil {
+	if err := dir.Restore(c, s.store.content()); err != nil {
 		return err
 	}
 	applied := &c.Ledger
@@ -140,7 +140,7 @@ func (s *Server) enterModelGeneration(modelGeneration int64, layout param.Layout
 	s.self.SetModelGeneration(modelGeneration)
 	s.releaseCut(custody.Report{})
 	if s.config.CheckpointDir != "" { // gradients wait for the first copy, too
-		s.copy.Prepare(s.store.part(), nil)
+		s.copy.Prepare(s.store.content(), nil)
 	}
 }
 

@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"runtime"
 	"runtime/debug"
 	"sync"
 
@@ -21,8 +22,10 @@ type store struct {
 	trainable int
 	updates   int64
 
-	// of what read reads, taken chunk by chunk
+	// of what read reads, apart from the values' elements
 	mu sync.RWMutex
+	// of the elements of each chunk: those of chunk i are guarded by parts[i%len(parts)]
+	parts [64]sync.RWMutex
 	// how often
 	begun    int
 	values   []float32
@@ -36,8 +39,7 @@ type store struct {
 	// the push that is being received
 	received []float32
 	// of the gradients gathered
-	sum   []float32
-	views [][]float32
+	sum []float32
 }
 
 // empty makes the store hold nothing: its read part is dropped.
@@ -46,7 +48,7 @@ func (s *store) empty() {
 	defer s.mu.Unlock()
 	s.begun++
 	dropped := len(s.values)
-	s.values, s.slots, s.views = nil, nil, nil
+	s.values, s.slots = nil, nil
 	s.snapshot, s.held, s.released, s.received, s.sum = nil, 0, 0, nil, nil
 	collect(dropped)
 }
@@ -59,12 +61,12 @@ func (s *store) fill(layout param.Layout, span param.Range, values []float32, up
 	defer s.mu.Unlock()
 	s.layout, s.span, s.trainable, s.updates = layout, span, trainable, updates
 	s.values, s.slots = values, s.optimizer.NewSlots(trainable)
-	s.views = make([][]float32, len(s.slots))
 	s.begun++
+	limitGarbage(2*len(values) + len(s.slots)*trainable)
 }
 
-// part returns the store's own memory, not a copy.
-func (s *store) part() checkpoint.Part {
+// content returns the store's own memory, not a copy.
+func (s *store) content() checkpoint.Part {
 	return checkpoint.Part{Start: s.span.Start, Values: s.values, Slots: s.slots}
 }
 
@@ -76,6 +78,23 @@ const large = 1 << 20
 func collect(dropped int) {
 	if dropped >= large {
 		debug.FreeOSMemory()
+	}
+}
+
+// garbage is the number of bytes that the runtime may leave before it collects. A server that
+// receives a gigabyte a second over TLS makes as much in two seconds.
+const garbage = 2 << 20
+
+// limitGarbage has the runtime collect in time in a process that holds that many values: left to
+// itself, it would let the garbage grow to their size. Values have no pointers, so a collection
+// takes as long as without them. A lower GOGC of the user, or GOGC=off, stays.
+func limitGarbage(values int) {
+	if values < large {
+		return
+	}
+	percent := max(1, 100*garbage/(4*values))
+	if before := debug.SetGCPercent(percent); before < percent {
+		debug.SetGCPercent(before)
 	}
 }
 
@@ -102,40 +121,52 @@ func (s *store) add(weights []float64) {
 }
 
 // apply updates the values by the sum of gradients with the weights, at the
-// learning rate.
+// learning rate, on all processors.
 func (s *store) apply(weights []float64, rate float64) {
 	s.updates++
 	if len(weights) == 1 {
 		rate *= weights[0]
 	}
 	mean := 1 / float32(len(weights))
-	for a := 0; a < len(s.values); a += chunk {
-		b := min(a+chunk, len(s.values))
-		if mean != 1 {
-			kernel.Scale(mean, s.sum[a:b])
-		}
-		s.mu.Lock()
-		s.move(a, b, rate)
-		s.mu.Unlock()
+	chunks := (len(s.values) + chunk - 1) / chunk
+	stretch := chunk * max(1, (chunks+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	var moving sync.WaitGroup
+	for a := stretch; a < len(s.values); a += stretch {
+		moving.Go(func() { s.move(a, min(a+stretch, len(s.values)), mean, rate) })
 	}
+	s.move(0, min(stretch, len(s.values)), mean, rate)
+	moving.Wait()
 	// no second buffer unless gradients are summed
 	if s.received == nil {
 		s.sum, s.received = nil, s.sum
 	}
 }
 
-// move applies the sum to the elements from a to b.
-func (s *store) move(a, b int, rate float64) {
-	if t := min(b, s.trainable); a < t {
-		for i, slot := range s.slots {
-			s.views[i] = slot[a:t]
+// move applies the sum, times mean, to the elements from start to end. Its start begins a chunk.
+func (s *store) move(start, end int, mean float32, rate float64) {
+	views := make([][]float32, len(s.slots))
+	for a := start; a < end; a += chunk {
+		b := min(a+chunk, end)
+		if mean != 1 {
+			kernel.Scale(mean, s.sum[a:b])
 		}
-		s.optimizer.Apply(s.values[a:t], s.sum[a:t], s.views, s.updates, rate)
-	}
-	if t := max(a, s.trainable); t < b {
-		s.layout.Average(s.span.Start+t, s.values[t:b], s.sum[t:b])
+		part := s.part(a)
+		part.Lock()
+		if t := min(b, s.trainable); a < t {
+			for i, slot := range s.slots {
+				views[i] = slot[a:t]
+			}
+			s.optimizer.Apply(s.values[a:t], s.sum[a:t], views, s.updates, rate)
+		}
+		if t := max(a, s.trainable); t < b {
+			s.layout.Average(s.span.Start+t, s.values[t:b], s.sum[t:b])
+		}
+		part.Unlock()
 	}
 }
+
+// part returns the lock of the values of the chunk that element a is in.
+func (s *store) part(a int) *sync.RWMutex { return &s.parts[a/chunk%len(s.parts)] }
 
 // keep takes the snapshot of version, if none is held and it is not released already.
 func (s *store) keep(version int64) bool {
@@ -176,8 +207,8 @@ func (s *store) times() int {
 	return s.begun
 }
 
-// read copies the elements from a on, of the snapshot of that version or, if that is 0, of the
-// values. It may run at the same time as everything else; false: the snapshot was dropped, or the
+// read copies the elements from a on, which are in one chunk, of the snapshot of that version or, if
+// that is 0, of the values. It may run at the same time as everything else; false: the snapshot was dropped, or the
 // store has begun again since it began that many times.
 func (s *store) read(dst []float32, a int, snapshot int64, begun int) bool {
 	s.mu.RLock()
@@ -185,13 +216,16 @@ func (s *store) read(dst []float32, a int, snapshot int64, begun int) bool {
 	if begun != s.begun || s.values == nil {
 		return false
 	}
-	from := s.values
 	if snapshot != 0 {
 		if snapshot != s.held {
 			return false
 		}
-		from = s.snapshot
+		copy(dst, s.snapshot[a:])
+		return true
 	}
-	copy(dst, from[a:])
+	part := s.part(a)
+	part.RLock()
+	defer part.RUnlock()
+	copy(dst, s.values[a:])
 	return true
 }

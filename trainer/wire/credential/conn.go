@@ -1,7 +1,6 @@
 package credential
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -152,9 +151,7 @@ func (c *Conn) shake(config *tls.Config, end func(net.Conn, *tls.Config) *tls.Co
 		return fmt.Errorf("%w: it speaks protocol %q, expected %q", identity.ErrForeign, chosen, c.Protocol)
 	}
 	c.Protocol = chosen
-	if chosen == Push || chosen == Mesh {
-		c.records.in = bufio.NewReaderSize(c.raw, ahead)
-	}
+	c.records.values = chosen == Push || chosen == Mesh
 	return nil
 }
 

@@ -2,6 +2,7 @@ package credential
 
 import (
 	"bufio"
+	"cmp"
 	"net"
 	"sync"
 )
@@ -20,7 +21,9 @@ const (
 // Write of many records makes goes out together, and many records are read at once.
 type records struct {
 	net.Conn
-	// nil: read as TLS asks
+	// the connection carries values, in one direction
+	values bool
+	// nil: read as TLS asks; there is one from the first values on that come in
 	in *bufio.Reader
 
 	mu sync.Mutex
@@ -38,10 +41,14 @@ var gathered = sync.Pool{New: func() any {
 
 // Read implements [net.Conn].
 func (r *records) Read(b []byte) (int, error) {
-	if r.in == nil {
-		return r.Conn.Read(b)
+	if r.in != nil {
+		return r.in.Read(b)
 	}
-	return r.in.Read(b)
+	n, err := r.Conn.Read(b)
+	if r.values && n >= record {
+		r.in = bufio.NewReaderSize(r.Conn, ahead)
+	}
+	return n, err
 }
 
 // Write implements [net.Conn]. Between gather and release it keeps what it is given, and writes it
@@ -93,8 +100,9 @@ func (c *Conn) Write(b []byte) (int, error) {
 	if c.records == nil || len(b) <= record {
 		return c.Conn.Write(b)
 	}
-	n, err := c.WriteAll(b)
-	return int(n), err
+	c.records.gather()
+	n, err := c.Conn.Write(b)
+	return n, cmp.Or(err, c.records.release())
 }
 
 // WriteAll writes several slices by one system call, if they are not too long. It may not be called
@@ -111,8 +119,5 @@ func (c *Conn) WriteAll(all ...[]byte) (n int64, err error) {
 		}
 		n += int64(written)
 	}
-	if end := c.records.release(); err == nil {
-		err = end
-	}
-	return n, err
+	return n, cmp.Or(err, c.records.release())
 }

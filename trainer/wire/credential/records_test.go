@@ -144,3 +144,27 @@ func TestRecordsTellTheirFailure(t *testing.T) {
 		}
 	}
 }
+
+// full is a connection on which as much has arrived as is asked for.
+type full struct{ net.Conn }
+
+func (full) Read(b []byte) (int, error) { return len(b), nil }
+
+// A connection that carries values reads many records at once as soon as many have arrived. One that
+// only has short messages has no buffer for that.
+func TestBufferIsForValues(t *testing.T) {
+	for _, values := range []bool{true, false} {
+		r := records{Conn: full{}, values: values}
+		for _, n := range []int{5, 100, record - 1} {
+			r.Read(make([]byte, n))
+		}
+		if r.in != nil {
+			t.Errorf("values: %v: a buffer for short messages", values)
+		}
+		r.Read(make([]byte, record+22))
+		r.Read(make([]byte, 5))
+		if got := r.in != nil && r.in.Buffered() == ahead-5; got != values {
+			t.Errorf("values: %v: many records are read at once: %v", values, got)
+		}
+	}
+}
