@@ -9,11 +9,10 @@ import (
 const (
 	// segment is the most numbers that each of more than few ranks sends at a time.
 	segment = 16 << 10
-	// chunk is the number of numbers that each of few ranks sums up at a time. Two stay in the
-	// second-level cache with three groups of chunks, under way together; more ranks wait for one
-	// another longer than that saves, so theirs are larger.
-	chunk     = 16 << 10
-	moreChunk = 64 << 10
+	// chunk is the number of numbers that each of few ranks sums up at a time. A rank is woken up
+	// for each, and each is a write and some packets. With smaller chunks that takes longer than
+	// to fetch the numbers of larger ones from the third-level cache.
+	chunk = 128 << 10
 	// few is up to how many ranks exchange chunks with all others: they wait for one another twice
 	// in a group, and not 2*log2(size) times. Each of them is a peer of all others.
 	few = 5
@@ -23,7 +22,7 @@ const (
 	moreSmall = 64 << 10
 
 	// ScratchSize is the number of numbers that the scratch of [Reduce] has.
-	ScratchSize = max(segment, chunk, moreChunk, small, moreSmall)
+	ScratchSize = max(segment, chunk, small, moreSmall)
 )
 
 // Reduce makes data, as long on every rank, the sum over all ranks. scratch has ScratchSize
@@ -70,14 +69,6 @@ func reduceSmall(l Link, rank, size int, data, scratch []float32) error {
 	return nil
 }
 
-// groupOf returns how many numbers few ranks have under way at a time.
-func groupOf(size int) int {
-	if size == 2 {
-		return size * chunk
-	}
-	return size * moreChunk
-}
-
 // reduceFew goes through data in groups, of which each rank sums up one chunk: it sends the others
 // theirs, receives its own from them, adds them up, and sends the sum back. In turn g it sends of
 // group g+1, sums up in g, and receives the sums of g-1, so that what it receives was mostly sent
@@ -88,7 +79,7 @@ func groupOf(size int) int {
 // other is past receiving. A chunk that was sent is changed when the sum of it is received: the
 // other has it.
 func reduceFew(l Link, rank, size int, data, scratch []float32) error {
-	group := groupOf(size)
+	group := size * chunk
 	piece := func(g, owner int) []float32 {
 		all := data[min(max(g*group, 0), len(data)):min(max((g+1)*group, 0), len(data))]
 		lo, hi := part(len(all), size, owner%size)

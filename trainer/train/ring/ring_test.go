@@ -189,7 +189,7 @@ func reduced(t *testing.T, size int, seed uint64, given [][]float32, n int) [][]
 func lengths(size int) []int {
 	all := []int{0, 1, 2, size - 1, size, size + 1, 1000, small / size, small/size + 1, small + 1}
 	if size <= few {
-		group := groupOf(size)
+		group := size * chunk
 		return append(all, group-1, group, group+1, 3*group+7)
 	}
 	// one block a message, and more
