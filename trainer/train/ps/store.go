@@ -207,9 +207,9 @@ func (s *store) times() int {
 	return s.begun
 }
 
-// read copies the elements from a on, which are in one chunk, of the snapshot of that version or, if
-// that is 0, of the values. It may run at the same time as everything else; false: the snapshot was dropped, or the
-// store has begun again since it began that many times.
+// read copies the elements from a on, which are in one chunk, of the snapshot of that version or,
+// if that is 0, of the values. It may run at the same time as everything else; false: the snapshot
+// was dropped, or the store has begun again since it began that many times.
 func (s *store) read(dst []float32, a int, snapshot int64, begun int) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

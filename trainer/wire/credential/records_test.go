@@ -150,8 +150,8 @@ type full struct{ net.Conn }
 
 func (full) Read(b []byte) (int, error) { return len(b), nil }
 
-// A connection that carries values reads many records at once as soon as many have arrived. One that
-// only has short messages has no buffer for that.
+// A connection that carries values reads many records at once as soon as many have arrived. One
+// that only has short messages has no buffer for that.
 func TestBufferIsForValues(t *testing.T) {
 	for _, values := range []bool{true, false} {
 		r := records{Conn: full{}, values: values}
