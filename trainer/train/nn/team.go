@@ -100,8 +100,8 @@ func (t *team) close() {
 	}
 }
 
-// sleeper is a goroutine that waits for a condition. It looks more often after it had not to sleep
-// the last time, and less often after it had to, as it has when processors are short.
+// sleeper is a goroutine that waits for a condition. Each time that it has to sleep, as it does
+// when processors are short, it looks half as often the next time, until it need not sleep.
 type sleeper struct {
 	looks  int
 	asleep atomic.Bool
@@ -117,7 +117,7 @@ func newSleeper() *sleeper { return &sleeper{looks: mostLooks, woken: make(chan 
 func (s *sleeper) await(condition func() bool) {
 	for range s.looks {
 		if condition() {
-			s.looks = min(2*s.looks, mostLooks)
+			s.looks = mostLooks
 			return
 		}
 		runtime.Gosched()
