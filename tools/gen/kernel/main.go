@@ -32,7 +32,7 @@ func generate(folder string) error {
 		for _, part := range []struct {
 			name string
 			emit func(*machine)
-		}{{"tile", tiles}, {"vector", vectors}} {
+		}{{"tile", tiles}, {"vector", vectors}, {"winograd", winograd}} {
 			m := newMachine(isa)
 			part.emit(m)
 			if err := write(m, filepath.Join(folder, part.name+"_"+isa.name+"_amd64")); err != nil {

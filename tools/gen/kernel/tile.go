@@ -19,6 +19,7 @@ var fields = []struct{ name, kind, doc string }{
 	{"B", "*float32", ""},
 	{"C", "*float32", ""},
 	{"aAt", "uintptr", "working copies: they may end beyond the slices"},
+	{"bAt", "uintptr", ""},
 	{"cAt", "uintptr", ""},
 	{"Bias", "*float32", ""},
 	{"Lanes", "*int32", "avx2: mask of the last vector of columns"},
@@ -38,6 +39,7 @@ var fields = []struct{ name, kind, doc string }{
 	{"Blocks", "int", "counted down"},
 	{"ABlock", "int", "from the end of the last tile of a block to the next block"},
 	{"CBlock", "int", ""},
+	{"BBlock", "int", "from a block to the next one"},
 	{"left", "int", "counts the tiles of a block down"},
 	{"Ahead", "uintptr", "where to prefetch at the start of a segment"},
 	{"AheadStep", "int", "how far it then moves on"},
@@ -130,10 +132,13 @@ func (t *tileBuilder) build() {
 	t.initial()
 	t.product()
 	t.result()
-	t.advance("Tile")
+	t.advance("A", "Tile")
+	t.advance("C", "Tile")
 	t.DECQ(field("left"))
 	t.JNZ(operand.LabelRef("tile"))
-	t.advance("Block")
+	for _, matrix := range matrices {
+		t.advance(matrix, "Block")
+	}
 	t.DECQ(field("Blocks"))
 	t.JNZ(operand.LabelRef("block"))
 	t.end()
@@ -147,7 +152,7 @@ func (t *tileBuilder) prologue() {
 	}
 	t.MOVQ(field("AStep"), aStep)
 	t.MOVQ(field("BRow"), bRow)
-	for _, matrix := range []string{"A", "C"} {
+	for _, matrix := range matrices {
 		t.MOVQ(field(matrix), free)
 		t.MOVQ(free, field(working[matrix]))
 	}
@@ -161,15 +166,15 @@ func (t *tileBuilder) prologue() {
 	}
 }
 
-// working has the names of the working copies of the pointers to the matrices.
-var working = map[string]string{"A": "aAt", "C": "cAt"}
+var matrices = []string{"A", "B", "C"}
 
-// advance moves A and C to the next tile or block.
-func (t *tileBuilder) advance(to string) {
-	for _, matrix := range []string{"A", "C"} {
-		t.MOVQ(field(matrix+to), free)
-		t.ADDQ(free, field(working[matrix]))
-	}
+// working has the names of the working copies of the pointers to the matrices.
+var working = map[string]string{"A": "aAt", "B": "bAt", "C": "cAt"}
+
+// advance moves a matrix to the next tile or block.
+func (t *tileBuilder) advance(matrix, to string) {
+	t.MOVQ(field(matrix+to), free)
+	t.ADDQ(free, field(working[matrix]))
 }
 
 // acc returns the accumulator of a row; vectors 0 to 3 are for B and for broadcasts.
@@ -240,7 +245,7 @@ func (t *tileBuilder) eachRow(emit func(row int)) {
 // that gains much.
 func (t *tileBuilder) product() {
 	t.MOVQ(field("aAt"), aAt)
-	t.MOVQ(field("B"), bAt)
+	t.MOVQ(field("bAt"), bAt)
 	t.MOVQ(field("Segs"), segments)
 	t.Label("segment")
 	t.MOVQ(field("Ahead"), steps)

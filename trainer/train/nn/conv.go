@@ -49,9 +49,10 @@ func (c *Conv2D) Forward(t *Tape, x *Tensor) *Tensor {
 	if !c.NoBias {
 		o.bias = c.vars[1]
 	}
+	o.tiled = o.fitsTiles()
 	o.ph, o.pw = g.padded()
-	if o.ph != g.h || o.pw != g.w {
-		o.padding = resize(o.padding, t.team.size()*o.ph*o.pw*g.c)
+	if o.pads() {
+		o.padding = resize(o.padding, t.team.size()*o.together()*o.ph*o.pw*g.c)
 		clear(o.padding)
 	}
 	y := t.record(o, c.vars, x, g.oh, g.ow, c.Filters)
@@ -62,11 +63,15 @@ func (c *Conv2D) Forward(t *Tape, x *Tensor) *Tensor {
 // conv reads an image in place: for one row of the output the rows of A are overlapping stretches
 // of kw*c elements, one for each output pixel, and kernel rows are segments of the sum. So nothing
 // is rearranged in any of the three products. Only padding needs a copy, of one image per thread.
+// Most kernels of 3 by 3 are computed in another way: see winograd.go.
 type conv struct {
 	node
 	window
 	filters int
 	tape    *Tape
+	// it computes in tiles
+	tiled  bool
+	points points
 
 	// bias may be nil
 	kernel, bias *Param
@@ -75,38 +80,66 @@ type conv struct {
 	masking bool
 	// the image with its padding
 	ph, pw int
-	// that image for each thread
+	// those images that are computed together, for each thread
 	padding []float32
 	// the kernel as the gradient of the input reads it
 	flipped []float32
-	// sums of the gradients of kernel and bias, for each part
+	// sums of the gradients of kernel, or of its points, and bias, for each part
 	sums []float32
 }
 
-// image returns the input's i-th image, padded.
-func (o *conv) image(s examples, i int) []float32 {
-	size := o.h * o.w * o.c
-	x := o.in[0].from.data[i*size : (i+1)*size]
-	if o.ph == o.h && o.pw == o.w {
-		return x
+// pads reports whether images are copied to be padded.
+func (o *conv) pads() bool { return o.ph != o.h || o.pw != o.w }
+
+// together returns the number of images that are computed together.
+func (o *conv) together() int {
+	if o.tiled {
+		return max(1, atOnce(o.ow/2, o.c+o.filters)*2/o.oh)
 	}
-	padded := o.padding[s.worker*o.ph*o.pw*o.c:][:o.ph*o.pw*o.c]
-	row := o.w * o.c
-	for y := range o.h {
-		if dst := padded[((y+o.top)*o.pw+o.left)*o.c:][:row]; o.norm != nil {
-			o.norm.apply(dst, i*size+y*row, i*size+(y+1)*row)
-		} else {
-			copy(dst, x[y*row:])
+	return 1
+}
+
+// padded returns the i-th image of the input, as pad has padded it with those that are computed
+// together.
+func (o *conv) padded(s examples, i int) []float32 {
+	if size := o.h * o.w * o.c; !o.pads() {
+		return o.in[0].from.data[i*size : (i+1)*size]
+	}
+	size := o.ph * o.pw * o.c
+	return o.padding[(s.worker*o.together()+i-s.lo)*size:][:size]
+}
+
+// pad copies images that are computed together.
+func (o *conv) pad(s examples) {
+	size, row := o.h*o.w*o.c, o.w*o.c
+	for i := s.lo; i < s.hi && o.pads(); i++ {
+		padded := o.padded(s, i)
+		for y := range o.h {
+			at := i*size + y*row
+			if dst := padded[((y+o.top)*o.pw+o.left)*o.c:][:row]; o.norm != nil {
+				o.norm.apply(dst, at, at+row)
+			} else {
+				copy(dst, o.in[0].from.data[at:])
+			}
 		}
 	}
-	return padded
+}
+
+// image returns the input's i-th image, padded, if it is computed alone.
+func (o *conv) image(s examples, i int) []float32 {
+	s.lo, s.hi = i, i+1
+	o.pad(s)
+	return o.padded(s, i)
 }
 
 // absorb takes over a normalisation: an image that is copied to be padded can be normalised on the
 // way.
 func (o *conv) absorb(before op) {
+	if o.tiled {
+		o.pointsOfKernel()
+	}
 	o.norm = nil
-	if o.ph == o.h && o.pw == o.w {
+	if !o.pads() {
 		return
 	}
 	if n := absorbs(before, o.in[0].from); n != nil && o.w*o.c%n.moments.width == 0 {
@@ -124,6 +157,10 @@ func (o *conv) maskInput(dx, padded []float32) {
 }
 
 func (o *conv) forward(s examples) {
+	if o.tiled {
+		o.forwardTiles(s)
+		return
+	}
 	size := o.out.size
 	g := kernel.GemmArgs{
 		Blocks: o.oh, M: o.ow, N: o.filters, Segs: o.kh, K: o.kw * o.c,
@@ -142,26 +179,41 @@ func (o *conv) forward(s examples) {
 	}
 }
 
-// total returns the number of elements of the gradients of kernel and bias.
+// summed returns the number of elements that are summed for the gradient of the kernel.
+func (o *conv) summed() int {
+	if o.tiled {
+		return pointsOfTile * o.c * o.filters
+	}
+	return o.kernel.Len()
+}
+
+// total returns the number of elements of the sums of a part.
 func (o *conv) total() int {
 	if o.bias == nil {
-		return o.kernel.Len()
+		return o.summed()
 	}
-	return o.kernel.Len() + o.filters
+	return o.summed() + o.filters
 }
 
 func (o *conv) prepare() {
 	o.sums = resize(o.sums, parts*o.total())
 	o.masking = o.norm != nil && o.in[0].grad != nil && o.masks()
-	if o.in[0].grad != nil {
+	switch {
+	case o.in[0].grad == nil:
+	case o.tiled:
+		o.turnPoints()
+	default:
 		o.flip()
 	}
 }
 
 func (o *conv) backward(s examples) {
-	size, total := o.out.size, o.total()
-	sum := o.sums[s.part*total:][:total]
-	dw, db := sum[:o.kernel.Len()], sum[o.kernel.Len():]
+	if o.tiled {
+		o.backwardTiles(s)
+		return
+	}
+	size := o.out.size
+	dw, db := o.sumsOf(s.part)
 	g := kernel.GemmArgs{
 		Blocks: o.kh, M: o.kw * o.c, N: o.filters, Segs: o.oh, K: o.ow,
 		ABlock: o.pw * o.c, ARow: 1, ASeg: o.sh * o.pw * o.c, AStep: o.sw * o.c,
@@ -191,6 +243,13 @@ func (o *conv) backward(s examples) {
 			}
 		}
 	}
+}
+
+// sumsOf returns a part's sums for the gradients of kernel and bias.
+func (o *conv) sumsOf(part int) (dw, db []float32) {
+	total := o.total()
+	sum := o.sums[part*total:][:total]
+	return sum[:o.summed()], sum[o.summed():]
 }
 
 func (o *conv) adds() {}
@@ -279,10 +338,14 @@ func (o *conv) above(y int) (first, rows int) {
 // fold adds up the sums of the parts.
 func (o *conv) fold(part int) {
 	total := o.total()
-	foldSums(o.kernel.Grad, o.sums, total, o.in[0].from.dims[0], part, o.add[0])
+	if o.tiled {
+		o.foldPoints(part)
+	} else {
+		foldSums(o.kernel.Grad, o.sums, total, o.in[0].from.dims[0], part, o.add[0])
+	}
 	if part == 0 && o.bias != nil {
 		for i := range parts {
-			foldSums(o.bias.Grad, o.sums[o.kernel.Len():], total, o.in[0].from.dims[0], i, o.add[1])
+			foldSums(o.bias.Grad, o.sums[o.summed():], total, o.in[0].from.dims[0], i, o.add[1])
 		}
 	}
 }

@@ -31,6 +31,21 @@ func smallModel(batch, threads int) model {
 	return model{build: small, input: array(1, 1, .3, batch, 9, 7, 2), labels: labels, threads: threads}
 }
 
+// tiledModel returns a network with convolutions that are computed in tiles.
+func tiledModel(batch, threads int) model {
+	m := smallModel(batch, threads)
+	m.build = func(b *Builder) Module {
+		again := b.Conv2D(16, Conv2D{Filters: 16, Kernel: [2]int{3, 3}, Padding: Same, ReLU: true})
+		return Sequential{
+			b.Conv2D(2, Conv2D{Filters: 64, Kernel: [2]int{1, 1}}),
+			b.Conv2D(64, Conv2D{Filters: 16, Kernel: [2]int{3, 3}}), b.BatchNorm(16, BatchNorm{ReLU: true}),
+			again, again, residual(b, 16, 16), MaxPool{}, Flatten{}, b.Dense(16*4*4, Dense{Units: 4}),
+		}
+	}
+	m.input = array(1, 1, .3, batch, 10, 10, 2)
+	return m
+}
+
 func (r result) equal(other result) error {
 	if r.loss != other.loss || !slices.Equal(r.output, other.output) {
 		return fmt.Errorf("loss %v and output differ from loss %v", r.loss, other.loss)
@@ -46,11 +61,13 @@ func (r result) equal(other result) error {
 // TestThreads checks that results are bit-identical for any number of threads.
 func TestThreads(t *testing.T) {
 	eachKernels(t, func(t *testing.T) {
-		for _, batch := range []int{1, 3, 64} {
-			want := smallModel(batch, 1).run(t)
-			for _, threads := range []int{2, 3, 8, 20} {
-				if err := smallModel(batch, threads).run(t).equal(want); err != nil {
-					t.Errorf("%d threads, batch %d: %v", threads, batch, err)
+		for name, model := range map[string]func(batch, threads int) model{"small": smallModel, "tiled": tiledModel} {
+			for _, batch := range []int{1, 3, 17} {
+				want := model(batch, 1).run(t)
+				for _, threads := range []int{2, 3, 8, 20} {
+					if err := model(batch, threads).run(t).equal(want); err != nil {
+						t.Errorf("%s: %d threads, batch %d: %v", name, threads, batch, err)
+					}
 				}
 			}
 		}
@@ -112,15 +129,20 @@ func (f forward) Forward(t *Tape, x *Tensor) *Tensor { return f(t, x) }
 // TestMemoryIsReused checks that a tape that was used for other batches computes the same as a new
 // one, and allocates no memory.
 func TestMemoryIsReused(t *testing.T) {
-	tape, module := smallModel(1, 2).tape(t)
-	for _, batch := range []int{1, 64, 5, 64, 63, 2} {
-		m := smallModel(batch, 2)
+	t.Run("small", func(t *testing.T) { checkMemory(t, smallModel) })
+	t.Run("tiled", func(t *testing.T) { checkMemory(t, tiledModel) })
+}
+
+func checkMemory(t *testing.T, model func(batch, threads int) model) {
+	tape, module := model(1, 2).tape(t)
+	for _, batch := range []int{1, 24, 5, 24, 23, 2} {
+		m := model(batch, 2)
 		tape.SetNoise(0)
 		if err := m.pass(t, tape, module).equal(m.run(t)); err != nil {
 			t.Errorf("batch %d: %v", batch, err)
 		}
 	}
-	m := smallModel(64, 2)
+	m := model(24, 2)
 	inputs := []Array{m.input}
 	train := func(t *Tape) { t.Backward(t.SoftmaxCrossEntropy(module.Forward(t, t.Input(0)), m.labels)) }
 	allocs := testing.AllocsPerRun(20, func() {

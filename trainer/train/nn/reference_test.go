@@ -215,6 +215,28 @@ func TestConvAgainstFiniteDifferences(t *testing.T) {
 	})
 }
 
+// TestTilesAgainstFiniteDifferences checks convolutions that are computed in tiles.
+func TestTilesAgainstFiniteDifferences(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		c := Conv2D{
+			Filters: rapid.IntRange(15, 20).Draw(r, "filters"),
+			Kernel:  [2]int{3, 3}, Padding: Padding(rapid.IntRange(0, 2).Draw(r, "padding")),
+			NoBias: rapid.Bool().Draw(r, "no bias"),
+		}
+		in := rapid.IntRange(256/c.Filters+1, 20).Draw(r, "channels")
+		even := func(name string) int { return 2 * rapid.IntRange(2, 3).Draw(r, name) }
+		input := array(1, 1, .2, rapid.IntRange(1, 9).Draw(r, "batch"), even("height"), even("width"), in)
+		m := model{build: convolution(in, c), scale: layerScale, shift: noShift, input: input,
+			threads: rapid.IntRange(1, 3).Draw(r, "threads")}
+		compare(r, t, m, func(x exact, p [][]float64) exact { return c.exact(x, p[0], p[len(p)-1]) })
+		tape, module := m.tape(t)
+		m.pass(t, tape, module)
+		if o, ok := tape.ops[0].(*conv); !ok || !o.tiled {
+			r.Fatal("not computed in tiles")
+		}
+	})
+}
+
 func TestDenseAgainstFiniteDifferences(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		d := Dense{Units: rapid.IntRange(1, 40).Draw(r, "units"), in: rapid.IntRange(1, 40).Draw(r, "inputs")}
@@ -243,7 +265,8 @@ func TestMaxPoolAgainstFiniteDifferences(t *testing.T) {
 // a layer are used twice.
 func TestNetworkAgainstFiniteDifferences(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		channels := rapid.IntRange(1, 6).Draw(r, "channels")
+		// with 16 and more channels the convolution may be computed in tiles
+		channels := rapid.SampledFrom([]int{1, 2, 3, 4, 5, 6, 16}).Draw(r, "channels")
 		n := &network{
 			conv:  &Conv2D{Filters: channels, Kernel: [2]int{3, 3}, Padding: Same},
 			norm:  &BatchNorm{},

@@ -16,8 +16,10 @@ type Tape struct {
 	team   *team
 	// one for each thread
 	scratch []kernel.Scratch
-	noise   uint64
-	step    uint64
+	// points of images in tiles, for each thread
+	tiles [][]float32
+	noise uint64
+	step  uint64
 
 	// see OnGrads; nil: no call
 	onGrads  func(lo, hi int)
@@ -141,6 +143,7 @@ func NewTape(p *Params, threads int, seed uint64) *Tape {
 	t.SetNoise(seed)
 	t.team = newTeam(threads, t.work)
 	t.scratch = make([]kernel.Scratch, t.team.size())
+	t.tiles = make([][]float32, t.team.size())
 	return t
 }
 

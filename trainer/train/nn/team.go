@@ -1,7 +1,7 @@
 package nn
 
 import (
-	"sync"
+	"runtime"
 	"sync/atomic"
 )
 
@@ -9,56 +9,135 @@ import (
 // the batch are sums over parts, folded in order.
 const parts = 8
 
-// team is the threads of a tape: the caller's, and helpers, which sleep between pieces of teamwork.
+// team is the threads of a tape: the caller's, and helpers. Both look for a while whether there is
+// something to do before they sleep, because to wake a thread takes as long as a small piece of
+// work. The caller waits for pieces, not for helpers: one that wakes late finds nothing to do.
 type team struct {
 	work   func(worker, piece int)
 	pieces int
-	next   atomic.Int32
-	wake   []chan struct{} // one for each helper
-	busy   sync.WaitGroup
+	// pieces that are claimed, of how many, and a count of the calls of runPieces, so that a late
+	// helper cannot claim a piece of the next call: see claim
+	claims atomic.Uint64
+	done   atomic.Int32
+	ended  atomic.Bool
+	caller *sleeper
+	// one for each helper
+	helpers []*sleeper
 }
 
 func newTeam(threads int, work func(worker, piece int)) *team {
-	t := &team{work: work}
+	t := &team{work: work, caller: newSleeper()}
 	for worker := 1; worker < min(threads, parts); worker++ {
-		wake := make(chan struct{}, 1)
-		t.wake = append(t.wake, wake)
-		go func() {
-			for range wake {
-				t.drain(worker)
-				t.busy.Done()
-			}
-		}()
+		s := newSleeper()
+		t.helpers = append(t.helpers, s)
+		go t.help(worker, s)
 	}
 	return t
+}
+
+// help does pieces until the team is closed.
+func (t *team) help(worker int, s *sleeper) {
+	for !t.ended.Load() {
+		t.drain(worker)
+		s.await(func() bool { return t.open() || t.ended.Load() })
+	}
 }
 
 // runPieces does every piece once and returns when all are done.
 func (t *team) runPieces(pieces int) {
 	t.pieces = pieces
-	t.next.Store(0)
-	t.busy.Add(len(t.wake))
-	for _, wake := range t.wake {
-		wake <- struct{}{}
+	t.done.Store(0)
+	call := t.claims.Load()>>32 + 1
+	t.claims.Store(call<<32 | uint64(pieces)<<16)
+	for _, h := range t.helpers {
+		h.wake()
 	}
 	t.drain(0)
-	t.busy.Wait()
+	t.caller.await(t.finished)
 }
 
+// claims holds the number of the call in its high half, then 16 bits for the number of pieces and
+// 16 for that of the claimed ones.
+func unclaimed(claims uint64) (piece int, ok bool) {
+	piece = int(claims & 0xffff)
+	return piece, piece < int(claims>>16&0xffff)
+}
+
+// open reports whether there are pieces to do.
+func (t *team) open() bool {
+	_, ok := unclaimed(t.claims.Load())
+	return ok
+}
+
+func (t *team) finished() bool { return int(t.done.Load()) == t.pieces }
+
+// drain does pieces until all are claimed.
 func (t *team) drain(worker int) {
 	for {
-		piece := int(t.next.Add(1)) - 1
-		if piece >= t.pieces {
+		claims := t.claims.Load()
+		piece, ok := unclaimed(claims)
+		if !ok {
 			return
 		}
-		t.work(worker, piece)
+		if t.claims.CompareAndSwap(claims, claims+1) {
+			// pieces is stable until this one is done
+			pieces := t.pieces
+			t.work(worker, piece)
+			if int(t.done.Add(1)) == pieces && worker > 0 {
+				t.caller.wake()
+			}
+		}
 	}
 }
 
-func (t *team) size() int { return len(t.wake) + 1 }
+func (t *team) size() int { return len(t.helpers) + 1 }
 
+// close ends the helpers.
 func (t *team) close() {
-	for _, wake := range t.wake {
-		close(wake)
+	t.ended.Store(true)
+	for _, h := range t.helpers {
+		h.wake()
+	}
+}
+
+// sleeper is a goroutine that waits for a condition. Each time that it has to sleep, as it does
+// when processors are short, it looks half as often the next time, until it need not sleep.
+type sleeper struct {
+	looks  int
+	asleep atomic.Bool
+	woken  chan struct{}
+}
+
+// mostLooks limits the looks of a sleeper before it sleeps: to about 0.2 ms.
+const mostLooks = 1024
+
+func newSleeper() *sleeper { return &sleeper{looks: mostLooks, woken: make(chan struct{}, 1)} }
+
+// await returns when the condition holds. The goroutine that makes it hold calls wake afterwards.
+func (s *sleeper) await(condition func() bool) {
+	for range s.looks {
+		if condition() {
+			s.looks = mostLooks
+			return
+		}
+		runtime.Gosched()
+	}
+	s.looks = max(s.looks/2, 1)
+	for {
+		s.asleep.Store(true)
+		if condition() && s.asleep.CompareAndSwap(true, false) {
+			return
+		}
+		<-s.woken
+		if condition() {
+			return
+		}
+	}
+}
+
+// wake wakes the goroutine if it sleeps.
+func (s *sleeper) wake() {
+	if s.asleep.CompareAndSwap(true, false) {
+		s.woken <- struct{}{}
 	}
 }

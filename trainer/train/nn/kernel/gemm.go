@@ -26,8 +26,8 @@ const (
 //	          ARow 1, M = KW*C            AStep stride*C
 //	dX        the forward pass of zero-padded dY with flipped weights [KH*KW*F, C]
 //
-// A dense layer has one block and one segment: ARow = inputs, AStep 1; its dW has ARow 1, AStep =
-// inputs.
+// The 16 products of a convolution in tiles (see [Winograd]) are blocks with a B each. A dense
+// layer has one block and one segment: ARow = inputs, AStep 1; its dW has ARow 1, AStep = inputs.
 type GemmArgs struct {
 	M, N, K      int
 	Blocks, Segs int
@@ -35,9 +35,9 @@ type GemmArgs struct {
 	A            []float32
 	ABlock, ARow int
 	ASeg, AStep  int
-	// element (s, k, j) is B[(s*K+k)*BRow + j]
-	B    []float32
-	BRow int
+	// element (o, s, k, j) is B[o*BBlock + (s*K+k)*BRow + j]
+	B            []float32
+	BBlock, BRow int
 	// element (o, i, j) is C[o*CBlock + i*CRow + j]; overlaps neither A nor B
 	C            []float32
 	CBlock, CRow int
@@ -65,9 +65,9 @@ func Gemm(g *GemmArgs) {
 
 // check panics unless every element that g names exists, once in C.
 func (g *GemmArgs) check() {
-	if min(g.M, g.N, g.K, g.ABlock, g.ARow, g.ASeg, g.AStep, g.BRow, g.CBlock, g.CRow) < 0 {
-		panic(fmt.Sprintf("kernel.Gemm: negative size or stride: M %d N %d K %d, A %d %d %d %d, B %d, C %d %d",
-			g.M, g.N, g.K, g.ABlock, g.ARow, g.ASeg, g.AStep, g.BRow, g.CBlock, g.CRow))
+	if min(g.M, g.N, g.K, g.ABlock, g.ARow, g.ASeg, g.AStep, g.BBlock, g.BRow, g.CBlock, g.CRow) < 0 {
+		panic(fmt.Sprintf("kernel.Gemm: negative size or stride: M %d N %d K %d, A %d %d %d %d, B %d %d, C %d %d",
+			g.M, g.N, g.K, g.ABlock, g.ARow, g.ASeg, g.AStep, g.BBlock, g.BRow, g.CBlock, g.CRow))
 	}
 	if g.M == 0 || g.N == 0 {
 		return
@@ -79,7 +79,7 @@ func (g *GemmArgs) check() {
 	}
 	if g.K > 0 {
 		check("Gemm", "A", len(g.A), (g.Blocks-1)*g.ABlock+(g.M-1)*g.ARow+(g.Segs-1)*g.ASeg+(g.K-1)*g.AStep+1)
-		check("Gemm", "B", len(g.B), (g.Segs*g.K-1)*g.BRow+g.N)
+		check("Gemm", "B", len(g.B), (g.Blocks-1)*g.BBlock+(g.Segs*g.K-1)*g.BRow+g.N)
 	}
 	check("Gemm", "C", len(g.C), (g.Blocks-1)*g.CBlock+block)
 	if g.Init == Bias {
@@ -90,13 +90,13 @@ func (g *GemmArgs) check() {
 func gemmGeneric(g GemmArgs) {
 	for o := range g.Blocks {
 		for i := range g.M {
-			g.row(o*g.ABlock+i*g.ARow, g.C[o*g.CBlock+i*g.CRow:][:g.N])
+			g.row(o*g.ABlock+i*g.ARow, o*g.BBlock, g.C[o*g.CBlock+i*g.CRow:][:g.N])
 		}
 	}
 }
 
-// row computes one row of C from the row of A that begins at element a.
-func (g *GemmArgs) row(a int, c []float32) {
+// row computes one row of C from the row of A that begins at element a and the B at element b.
+func (g *GemmArgs) row(a, b int, c []float32) {
 	switch g.Init {
 	case Zero:
 		clear(c)
@@ -109,7 +109,7 @@ func (g *GemmArgs) row(a int, c []float32) {
 		for ; k+4 <= g.K; k += 4 {
 			at := a + s*g.ASeg + k*g.AStep
 			x0, x1, x2, x3 := g.A[at], g.A[at+g.AStep], g.A[at+2*g.AStep], g.A[at+3*g.AStep]
-			b := g.B[(s*g.K+k)*g.BRow:]
+			b := g.B[b+(s*g.K+k)*g.BRow:]
 			b0, b1, b2, b3 := b[:len(c)], b[g.BRow:][:len(c)], b[2*g.BRow:][:len(c)], b[3*g.BRow:][:len(c)]
 			for j, v := range c {
 				c[j] = v + x0*b0[j] + x1*b1[j] + x2*b2[j] + x3*b3[j]
@@ -117,7 +117,7 @@ func (g *GemmArgs) row(a int, c []float32) {
 		}
 		for ; k < g.K; k++ {
 			x := g.A[a+s*g.ASeg+k*g.AStep]
-			for j, b := range g.B[(s*g.K+k)*g.BRow:][:len(c)] {
+			for j, b := range g.B[b+(s*g.K+k)*g.BRow:][:len(c)] {
 				c[j] += x * b
 			}
 		}

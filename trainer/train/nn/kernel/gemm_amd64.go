@@ -44,7 +44,7 @@ func (g *GemmArgs) vector(w *width) {
 func (g *GemmArgs) packs(w *width) bool {
 	const cache = 1 << 18 // elements
 	steps, tiles := g.Segs*g.K, g.Blocks*((g.M+w.two-1)/w.two)
-	return g.Scratch != nil && g.N > w.lanes &&
+	return g.Scratch != nil && g.BBlock == 0 && g.N > w.lanes &&
 		(steps*g.N > cache && tiles > 1 || steps <= chunk && g.BRow >= 128 && tiles >= 16)
 }
 
@@ -53,7 +53,7 @@ func (g *GemmArgs) tile() avx.Tile {
 	t := avx.Tile{
 		Init: int(g.Init), K: g.K, Segs: g.Segs,
 		ARow: 4 * g.ARow, AStep: 4 * g.AStep, ASeg: 4 * (g.ASeg - g.K*g.AStep),
-		BRow: 4 * g.BRow, CRow: 4 * g.CRow,
+		BBlock: 4 * g.BBlock, BRow: 4 * g.BRow, CRow: 4 * g.CRow,
 	}
 	if !g.ReLU {
 		t.Floor = uint64(math.Float32bits(float32(math.Inf(-1))))

@@ -58,7 +58,8 @@ func drawGemm(t *rapid.T) GemmArgs {
 		g.A = randoms(seed, (blocks-1)*g.ABlock+(g.M-1)*g.ARow+(segs-1)*g.ASeg+(g.K-1)*g.AStep+1)
 	}
 	if g.N > 0 && g.K > 0 {
-		g.B = randoms(seed+1, (segs*g.K-1)*g.BRow+g.N)
+		g.BBlock = small("bblock", 40)
+		g.B = randoms(seed+1, (blocks-1)*g.BBlock+(segs*g.K-1)*g.BRow+g.N)
 	}
 	g.Bias = randoms(seed+2, g.N)
 	return g
@@ -85,7 +86,8 @@ func reference(g GemmArgs, c []float32) (want, scale []float64) {
 				size := math.Abs(sum)
 				for s := range max(g.Segs, 1) {
 					for k := range g.K {
-						v := float64(g.A[o*g.ABlock+i*g.ARow+s*g.ASeg+k*g.AStep]) * float64(g.B[(s*g.K+k)*g.BRow+j])
+						v := float64(g.A[o*g.ABlock+i*g.ARow+s*g.ASeg+k*g.AStep]) *
+							float64(g.B[o*g.BBlock+(s*g.K+k)*g.BRow+j])
 						sum += v
 						size += math.Abs(v)
 					}

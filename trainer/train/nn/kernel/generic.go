@@ -11,8 +11,9 @@ var generic = set{
 	reluGrad: reluGradGeneric, addRows: addRowsGeneric, columnStats: columnStatsGeneric,
 	scaleShift: scaleShiftGeneric, batchNormGrad: batchNormGradGeneric,
 	maxPool: maxPoolGeneric, maxPoolGrad: maxPoolGradGeneric, dropout: dropoutGeneric,
-	transpose: transposeGeneric, bytesToFloat: bytesToFloatGeneric, firstNonFinite: firstNonFiniteGeneric,
-	sgd: sgdGeneric, momentum: momentumGeneric, nesterov: nesterovGeneric, adam: adamGeneric, amsgrad: amsgradGeneric,
+	transpose: transposeGeneric, winograd: winogradGeneric, bytesToFloat: bytesToFloatGeneric,
+	firstNonFinite: firstNonFiniteGeneric,
+	sgd:            sgdGeneric, momentum: momentumGeneric, nesterov: nesterovGeneric, adam: adamGeneric, amsgrad: amsgradGeneric,
 	adagrad: adagradGeneric, fmaPeak: fmaPeakGeneric,
 }
 

@@ -24,6 +24,7 @@ type set struct {
 	maxPoolGrad    func(dtop, dbottom, dy []float32, index []uint8, channels int)
 	dropout        func(dst, x []float32, counter, seed, threshold uint32, scale float32)
 	transpose      func(dst []float32, dstRow int, src []float32, srcRow, rows, cols int)
+	winograd       func(t Transform, dst, src Squares, lines, tiles, channels int)
 	bytesToFloat   func(dst []float32, src []byte, scale, shift float32)
 	firstNonFinite func(x []float32) int
 	sgd            func(p, g []float32, lr float32)

@@ -25,7 +25,7 @@ var avx512 = set{
 	reluGrad: avx.ReluGradAVX512, addRows: avx.AddRowsAVX512, columnStats: avx.ColumnStatsAVX512,
 	scaleShift: avx.ScaleShiftAVX512, batchNormGrad: avx.BatchNormGradAVX512,
 	maxPool: avx.MaxPoolAVX512, maxPoolGrad: avx.MaxPoolGradAVX512, dropout: avx.DropoutAVX512,
-	transpose: transposeVector, bytesToFloat: avx.BytesToFloatAVX512,
+	transpose: transposeVector, winograd: winogradAVX512, bytesToFloat: avx.BytesToFloatAVX512,
 	firstNonFinite: firstNonFinite(avx.FinitePrefixAVX512),
 	sgd:            avx.SgdAVX512, momentum: avx.MomentumAVX512, nesterov: avx.NesterovAVX512,
 	adam: avx.AdamAVX512, amsgrad: avx.AmsgradAVX512,
@@ -38,8 +38,9 @@ var avx2 = set{
 	reluGrad: avx.ReluGradAVX2, addRows: avx.AddRowsAVX2, columnStats: avx.ColumnStatsAVX2,
 	scaleShift: avx.ScaleShiftAVX2, batchNormGrad: avx.BatchNormGradAVX2,
 	maxPool: maxPoolNarrow, maxPoolGrad: maxPoolGradNarrow, dropout: avx.DropoutAVX2,
-	transpose: transposeVector, bytesToFloat: bytesToFloatNarrow, firstNonFinite: firstNonFinite(avx.FinitePrefixAVX2),
-	sgd: avx.SgdAVX2, momentum: avx.MomentumAVX2, nesterov: avx.NesterovAVX2, adam: avx.AdamAVX2,
+	transpose: transposeVector, winograd: winogradAVX2, bytesToFloat: bytesToFloatNarrow,
+	firstNonFinite: firstNonFinite(avx.FinitePrefixAVX2),
+	sgd:            avx.SgdAVX2, momentum: avx.MomentumAVX2, nesterov: avx.NesterovAVX2, adam: avx.AdamAVX2,
 	amsgrad: avx.AmsgradAVX2,
 	adagrad: avx.AdagradAVX2, fmaPeak: avx.FmaPeakAVX2,
 }
@@ -93,3 +94,24 @@ func transposeVector(dst []float32, dstRow int, src []float32, srcRow, rows, col
 		transposeGeneric(dst[r8:], dstRow, src[r8*srcRow:], srcRow, rows-r8, cols)
 	}
 }
+
+func winogradAVX512(t Transform, dst, src Squares, lines, tiles, channels int) {
+	transformsAVX512[t](&dst.Data[0], 4*dst.Row, 4*dst.Column, 4*dst.Tile, 4*(dst.Line-tiles*dst.Tile),
+		&src.Data[0], 4*src.Row, 4*src.Column, 4*src.Tile, 4*(src.Line-tiles*src.Tile), lines, tiles, channels)
+}
+
+func winogradAVX2(t Transform, dst, src Squares, lines, tiles, channels int) {
+	transformsAVX2[t](&dst.Data[0], 4*dst.Row, 4*dst.Column, 4*dst.Tile, 4*(dst.Line-tiles*dst.Tile),
+		&src.Data[0], 4*src.Row, 4*src.Column, 4*src.Tile, 4*(src.Line-tiles*src.Tile), lines, tiles, channels)
+}
+
+// transforms are the functions for each [Transform].
+type transforms [TileToKernel + 1]func(dst *float32, dstRow, dstColumn, dstTile, dstLine int,
+	src *float32, srcRow, srcColumn, srcTile, srcLine, lines, tiles, channels int)
+
+var (
+	transformsAVX512 = transforms{avx.ImageToTileAVX512, avx.TileToImageAVX512, avx.GradToTileAVX512,
+		avx.KernelToTileAVX512, avx.TileToKernelAVX512}
+	transformsAVX2 = transforms{avx.ImageToTileAVX2, avx.TileToImageAVX2, avx.GradToTileAVX2,
+		avx.KernelToTileAVX2, avx.TileToKernelAVX2}
+)

@@ -8,6 +8,7 @@ type Tile struct {
 	B         *float32
 	C         *float32
 	aAt       uintptr // working copies: they may end beyond the slices
+	bAt       uintptr
 	cAt       uintptr
 	Bias      *float32
 	Lanes     *int32 // avx2: mask of the last vector of columns
@@ -27,6 +28,7 @@ type Tile struct {
 	Blocks    int // counted down
 	ABlock    int // from the end of the last tile of a block to the next block
 	CBlock    int
+	BBlock    int     // from a block to the next one
 	left      int     // counts the tiles of a block down
 	Ahead     uintptr // where to prefetch at the start of a segment
 	AheadStep int     // how far it then moves on

@@ -34,46 +34,48 @@ GLOBL lanesAVX2<>(SB), RODATA|NOPTR, $64
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile1x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
+	MOVQ    40(R15), CX
 	VMOVUPS (CX), Y4
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -83,24 +85,26 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
-	MOVQ         32(R15), CX
+	MOVQ         40(R15), CX
 	VMOVUPS      Y4, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -109,20 +113,22 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile2x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -130,30 +136,30 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y5
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Y5
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -165,28 +171,30 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y5, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -195,20 +203,22 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile3x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -217,15 +227,15 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y5
 	VMOVAPS Y4, Y6
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Y5
@@ -234,16 +244,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -257,31 +267,33 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y5, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y6, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -290,21 +302,23 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile4x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -314,7 +328,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y5
 	VMOVAPS Y4, Y6
@@ -322,8 +336,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Y5
@@ -334,16 +348,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -359,16 +373,16 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
 	VMAXPS       Y7, Y2, Y7
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y5, (CX)
@@ -376,17 +390,19 @@ step:
 	VMOVUPS      Y6, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y7, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -395,21 +411,23 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile5x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -420,7 +438,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y5
 	VMOVAPS Y4, Y6
@@ -429,8 +447,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Y5
@@ -443,16 +461,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -470,17 +488,17 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
 	VMAXPS       Y7, Y2, Y7
 	VMAXPS       Y8, Y2, Y8
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y5, (CX)
@@ -490,17 +508,19 @@ step:
 	VMOVUPS      Y7, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y8, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -509,22 +529,24 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile6x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -536,7 +558,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y5
 	VMOVAPS Y4, Y6
@@ -546,8 +568,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Y5
@@ -562,16 +584,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -591,18 +613,18 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
 	VMAXPS       Y7, Y2, Y7
 	VMAXPS       Y8, Y2, Y8
 	VMAXPS       Y9, Y2, Y9
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y5, (CX)
@@ -614,17 +636,19 @@ step:
 	VMOVUPS      Y8, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y9, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -633,22 +657,24 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile7x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -661,7 +687,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y5
 	VMOVAPS Y4, Y6
@@ -672,8 +698,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Y5
@@ -690,16 +716,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -721,10 +747,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -732,8 +758,8 @@ step:
 	VMAXPS       Y8, Y2, Y8
 	VMAXPS       Y9, Y2, Y9
 	VMAXPS       Y10, Y2, Y10
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y5, (CX)
@@ -747,17 +773,19 @@ step:
 	VMOVUPS      Y9, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y10, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -766,23 +794,25 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile8x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -796,7 +826,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y5
 	VMOVAPS Y4, Y6
@@ -808,8 +838,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Y5
@@ -828,16 +858,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -861,10 +891,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -873,8 +903,8 @@ step:
 	VMAXPS       Y9, Y2, Y9
 	VMAXPS       Y10, Y2, Y10
 	VMAXPS       Y11, Y2, Y11
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y5, (CX)
@@ -890,17 +920,19 @@ step:
 	VMOVUPS      Y10, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y11, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -909,23 +941,25 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile9x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -940,7 +974,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y5
 	VMOVAPS Y4, Y6
@@ -953,8 +987,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Y5
@@ -975,16 +1009,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1010,10 +1044,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -1023,8 +1057,8 @@ step:
 	VMAXPS       Y10, Y2, Y10
 	VMAXPS       Y11, Y2, Y11
 	VMAXPS       Y12, Y2, Y12
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y5, (CX)
@@ -1042,17 +1076,19 @@ step:
 	VMOVUPS      Y11, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y12, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -1061,24 +1097,26 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile10x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -1094,7 +1132,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y5
 	VMOVAPS Y4, Y6
@@ -1108,8 +1146,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Y5
@@ -1132,16 +1170,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1169,10 +1207,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -1183,8 +1221,8 @@ step:
 	VMAXPS       Y11, Y2, Y11
 	VMAXPS       Y12, Y2, Y12
 	VMAXPS       Y13, Y2, Y13
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y5, (CX)
@@ -1204,17 +1242,19 @@ step:
 	VMOVUPS      Y12, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y13, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -1223,24 +1263,26 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile11x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -1257,7 +1299,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y5
 	VMOVAPS Y4, Y6
@@ -1272,8 +1314,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Y5
@@ -1298,16 +1340,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1337,10 +1379,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -1352,8 +1394,8 @@ step:
 	VMAXPS       Y12, Y2, Y12
 	VMAXPS       Y13, Y2, Y13
 	VMAXPS       Y14, Y2, Y14
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y5, (CX)
@@ -1375,17 +1417,19 @@ step:
 	VMOVUPS      Y13, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y14, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -1394,25 +1438,27 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile12x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
 	LEAQ (R12)(R8*2), R13
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -1430,7 +1476,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y5
 	VMOVAPS Y4, Y6
@@ -1446,8 +1492,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Y5
@@ -1474,16 +1520,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1515,10 +1561,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -1531,8 +1577,8 @@ step:
 	VMAXPS       Y13, Y2, Y13
 	VMAXPS       Y14, Y2, Y14
 	VMAXPS       Y15, Y2, Y15
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y5, (CX)
@@ -1556,17 +1602,19 @@ step:
 	VMOVUPS      Y14, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y15, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -1575,20 +1623,22 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile1x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -1596,28 +1646,28 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVUPS 32(CX), Y5
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
+	MOVQ    40(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVUPS 32(CX), Y5
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1629,26 +1679,28 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
-	MOVQ         32(R15), CX
+	MOVQ         40(R15), CX
 	VMOVUPS      Y4, (CX)
 	VMOVUPS      Y5, 32(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -1657,20 +1709,22 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile2x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -1680,7 +1734,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y6
 	VMOVUPS 32(CX), Y5
@@ -1688,8 +1742,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	VMOVUPS 32(CX), Y5
 	ADDQ    SI, CX
@@ -1698,16 +1752,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1722,32 +1776,34 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
 	VMAXPS       Y7, Y2, Y7
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	VMOVUPS      Y5, 32(CX)
 	ADDQ         SI, CX
 	VMOVUPS      Y6, (CX)
 	VMOVUPS      Y7, 32(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -1756,20 +1812,22 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile3x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -1781,7 +1839,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y6
 	VMOVAPS Y4, Y8
@@ -1791,8 +1849,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	VMOVUPS 32(CX), Y5
 	ADDQ    SI, CX
@@ -1804,16 +1862,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1831,18 +1889,18 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
 	VMAXPS       Y7, Y2, Y7
 	VMAXPS       Y8, Y2, Y8
 	VMAXPS       Y9, Y2, Y9
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	VMOVUPS      Y5, 32(CX)
 	ADDQ         SI, CX
@@ -1851,17 +1909,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Y8, (CX)
 	VMOVUPS      Y9, 32(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -1870,21 +1930,23 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile4x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -1898,7 +1960,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y6
 	VMOVAPS Y4, Y8
@@ -1910,8 +1972,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	VMOVUPS 32(CX), Y5
 	ADDQ    SI, CX
@@ -1926,16 +1988,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1956,10 +2018,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -1968,8 +2030,8 @@ step:
 	VMAXPS       Y9, Y2, Y9
 	VMAXPS       Y10, Y2, Y10
 	VMAXPS       Y11, Y2, Y11
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	VMOVUPS      Y5, 32(CX)
 	ADDQ         SI, CX
@@ -1981,17 +2043,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Y10, (CX)
 	VMOVUPS      Y11, 32(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2000,21 +2064,23 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile5x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -2030,7 +2096,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y6
 	VMOVAPS Y4, Y8
@@ -2044,8 +2110,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	VMOVUPS 32(CX), Y5
 	ADDQ    SI, CX
@@ -2063,16 +2129,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -2096,10 +2162,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -2110,8 +2176,8 @@ step:
 	VMAXPS       Y11, Y2, Y11
 	VMAXPS       Y12, Y2, Y12
 	VMAXPS       Y13, Y2, Y13
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	VMOVUPS      Y5, 32(CX)
 	ADDQ         SI, CX
@@ -2126,17 +2192,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Y12, (CX)
 	VMOVUPS      Y13, 32(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2145,22 +2213,24 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile6x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -2178,7 +2248,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Y4
 	VMOVAPS Y4, Y6
 	VMOVAPS Y4, Y8
@@ -2194,8 +2264,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Y4
 	VMOVUPS 32(CX), Y5
 	ADDQ    SI, CX
@@ -2216,16 +2286,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -2252,10 +2322,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -2268,8 +2338,8 @@ step:
 	VMAXPS       Y13, Y2, Y13
 	VMAXPS       Y14, Y2, Y14
 	VMAXPS       Y15, Y2, Y15
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	VMOVUPS      Y5, 32(CX)
 	ADDQ         SI, CX
@@ -2287,17 +2357,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Y14, (CX)
 	VMOVUPS      Y15, 32(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2306,49 +2378,51 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile1x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
+	MOVQ       40(R15), CX
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -2359,25 +2433,27 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
-	MOVQ         32(R15), CX
+	MOVQ         40(R15), CX
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y4, Y3, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2386,21 +2462,23 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile2x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -2408,15 +2486,15 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	VMOVAPS    Y4, Y5
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	ADDQ       SI, CX
@@ -2425,16 +2503,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -2447,30 +2525,32 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y4, Y3, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y5, Y3, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2479,21 +2559,23 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile3x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -2502,7 +2584,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	VMOVAPS    Y4, Y5
@@ -2510,8 +2592,8 @@ bias:
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	ADDQ       SI, CX
@@ -2523,16 +2605,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -2547,15 +2629,15 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y4, Y3, (CX)
 	ADDQ         SI, CX
@@ -2564,17 +2646,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y6, Y3, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2583,22 +2667,24 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile4x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -2608,7 +2694,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	VMOVAPS    Y4, Y5
@@ -2617,8 +2703,8 @@ bias:
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	ADDQ       SI, CX
@@ -2633,16 +2719,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -2659,16 +2745,16 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
 	VMAXPS       Y7, Y2, Y7
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y4, Y3, (CX)
 	ADDQ         SI, CX
@@ -2680,17 +2766,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y7, Y3, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2699,22 +2787,24 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile5x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -2725,7 +2815,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	VMOVAPS    Y4, Y5
@@ -2735,8 +2825,8 @@ bias:
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	ADDQ       SI, CX
@@ -2754,16 +2844,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -2782,17 +2872,17 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
 	VMAXPS       Y7, Y2, Y7
 	VMAXPS       Y8, Y2, Y8
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y4, Y3, (CX)
 	ADDQ         SI, CX
@@ -2807,17 +2897,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y8, Y3, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2826,23 +2918,25 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile6x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -2854,7 +2948,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	VMOVAPS    Y4, Y5
@@ -2865,8 +2959,8 @@ bias:
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	ADDQ       SI, CX
@@ -2887,16 +2981,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -2917,18 +3011,18 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
 	VMAXPS       Y7, Y2, Y7
 	VMAXPS       Y8, Y2, Y8
 	VMAXPS       Y9, Y2, Y9
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y4, Y3, (CX)
 	ADDQ         SI, CX
@@ -2946,17 +3040,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y9, Y3, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2965,23 +3061,25 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile7x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -2994,7 +3092,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	VMOVAPS    Y4, Y5
@@ -3006,8 +3104,8 @@ bias:
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	ADDQ       SI, CX
@@ -3031,16 +3129,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -3063,10 +3161,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -3074,8 +3172,8 @@ step:
 	VMAXPS       Y8, Y2, Y8
 	VMAXPS       Y9, Y2, Y9
 	VMAXPS       Y10, Y2, Y10
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y4, Y3, (CX)
 	ADDQ         SI, CX
@@ -3096,17 +3194,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y10, Y3, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -3115,24 +3215,26 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile8x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -3146,7 +3248,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	VMOVAPS    Y4, Y5
@@ -3159,8 +3261,8 @@ bias:
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	ADDQ       SI, CX
@@ -3187,16 +3289,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -3221,10 +3323,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -3233,8 +3335,8 @@ step:
 	VMAXPS       Y9, Y2, Y9
 	VMAXPS       Y10, Y2, Y10
 	VMAXPS       Y11, Y2, Y11
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y4, Y3, (CX)
 	ADDQ         SI, CX
@@ -3258,17 +3360,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y11, Y3, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -3277,24 +3381,26 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile9x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -3309,7 +3415,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	VMOVAPS    Y4, Y5
@@ -3323,8 +3429,8 @@ bias:
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	ADDQ       SI, CX
@@ -3354,16 +3460,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -3390,10 +3496,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -3403,8 +3509,8 @@ step:
 	VMAXPS       Y10, Y2, Y10
 	VMAXPS       Y11, Y2, Y11
 	VMAXPS       Y12, Y2, Y12
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y4, Y3, (CX)
 	ADDQ         SI, CX
@@ -3431,17 +3537,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y12, Y3, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -3450,25 +3558,27 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile10x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -3484,7 +3594,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	VMOVAPS    Y4, Y5
@@ -3499,8 +3609,8 @@ bias:
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	ADDQ       SI, CX
@@ -3533,16 +3643,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -3571,10 +3681,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -3585,8 +3695,8 @@ step:
 	VMAXPS       Y11, Y2, Y11
 	VMAXPS       Y12, Y2, Y12
 	VMAXPS       Y13, Y2, Y13
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y4, Y3, (CX)
 	ADDQ         SI, CX
@@ -3616,17 +3726,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y13, Y3, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -3635,25 +3747,27 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile11x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -3670,7 +3784,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	VMOVAPS    Y4, Y5
@@ -3686,8 +3800,8 @@ bias:
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	ADDQ       SI, CX
@@ -3723,16 +3837,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -3763,10 +3877,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -3778,8 +3892,8 @@ step:
 	VMAXPS       Y12, Y2, Y12
 	VMAXPS       Y13, Y2, Y13
 	VMAXPS       Y14, Y2, Y14
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y4, Y3, (CX)
 	ADDQ         SI, CX
@@ -3812,17 +3926,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y14, Y3, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -3831,26 +3947,28 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile12x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
 	LEAQ (R12)(R8*2), R13
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -3868,7 +3986,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	VMOVAPS    Y4, Y5
@@ -3885,8 +4003,8 @@ bias:
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (R14), Y4
 	VMASKMOVPS (CX), Y4, Y4
 	ADDQ       SI, CX
@@ -3925,16 +4043,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -3967,10 +4085,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -3983,8 +4101,8 @@ step:
 	VMAXPS       Y13, Y2, Y13
 	VMAXPS       Y14, Y2, Y14
 	VMAXPS       Y15, Y2, Y15
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y4, Y3, (CX)
 	ADDQ         SI, CX
@@ -4020,17 +4138,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y15, Y3, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -4039,21 +4159,23 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile1x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -4061,30 +4183,30 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (CX), Y4
 	VMOVUPS    (R14), Y5
 	VMASKMOVPS 32(CX), Y5, Y5
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
+	MOVQ       40(R15), CX
 	VMOVUPS    (CX), Y4
 	VMOVUPS    (R14), Y5
 	VMASKMOVPS 32(CX), Y5, Y5
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -4097,27 +4219,29 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
-	MOVQ         32(R15), CX
+	MOVQ         40(R15), CX
 	VMOVUPS      Y4, (CX)
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y5, Y3, 32(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -4126,21 +4250,23 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile2x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -4150,7 +4276,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (CX), Y4
 	VMOVAPS    Y4, Y6
 	VMOVUPS    (R14), Y5
@@ -4159,8 +4285,8 @@ bias:
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (CX), Y4
 	VMOVUPS    (R14), Y5
 	VMASKMOVPS 32(CX), Y5, Y5
@@ -4171,16 +4297,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -4196,16 +4322,16 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
 	VMAXPS       Y7, Y2, Y7
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y5, Y3, 32(CX)
@@ -4213,17 +4339,19 @@ step:
 	VMOVUPS      Y6, (CX)
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y7, Y3, 32(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -4232,21 +4360,23 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile3x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -4258,7 +4388,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (CX), Y4
 	VMOVAPS    Y4, Y6
 	VMOVAPS    Y4, Y8
@@ -4269,8 +4399,8 @@ bias:
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (CX), Y4
 	VMOVUPS    (R14), Y5
 	VMASKMOVPS 32(CX), Y5, Y5
@@ -4285,16 +4415,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -4313,18 +4443,18 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
 	VMAXPS       Y7, Y2, Y7
 	VMAXPS       Y8, Y2, Y8
 	VMAXPS       Y9, Y2, Y9
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y5, Y3, 32(CX)
@@ -4336,17 +4466,19 @@ step:
 	VMOVUPS      Y8, (CX)
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y9, Y3, 32(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -4355,22 +4487,24 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile4x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -4384,7 +4518,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (CX), Y4
 	VMOVAPS    Y4, Y6
 	VMOVAPS    Y4, Y8
@@ -4397,8 +4531,8 @@ bias:
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (CX), Y4
 	VMOVUPS    (R14), Y5
 	VMASKMOVPS 32(CX), Y5, Y5
@@ -4417,16 +4551,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -4448,10 +4582,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -4460,8 +4594,8 @@ step:
 	VMAXPS       Y9, Y2, Y9
 	VMAXPS       Y10, Y2, Y10
 	VMAXPS       Y11, Y2, Y11
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y5, Y3, 32(CX)
@@ -4477,17 +4611,19 @@ step:
 	VMOVUPS      Y10, (CX)
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y11, Y3, 32(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -4496,22 +4632,24 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile5x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -4527,7 +4665,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (CX), Y4
 	VMOVAPS    Y4, Y6
 	VMOVAPS    Y4, Y8
@@ -4542,8 +4680,8 @@ bias:
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (CX), Y4
 	VMOVUPS    (R14), Y5
 	VMASKMOVPS 32(CX), Y5, Y5
@@ -4566,16 +4704,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -4600,10 +4738,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -4614,8 +4752,8 @@ step:
 	VMAXPS       Y11, Y2, Y11
 	VMAXPS       Y12, Y2, Y12
 	VMAXPS       Y13, Y2, Y13
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y5, Y3, 32(CX)
@@ -4635,17 +4773,19 @@ step:
 	VMOVUPS      Y12, (CX)
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y13, Y3, 32(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -4654,23 +4794,25 @@ step:
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile6x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
-	MOVQ 48(R15), R14
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
+	MOVQ 56(R15), R14
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VXORPS Y4, Y4, Y4
@@ -4688,7 +4830,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ       40(R15), CX
+	MOVQ       48(R15), CX
 	VMOVUPS    (CX), Y4
 	VMOVAPS    Y4, Y6
 	VMOVAPS    Y4, Y8
@@ -4705,8 +4847,8 @@ bias:
 	JMP        start
 
 accumulate:
-	MOVQ       32(R15), CX
-	MOVQ       128(R15), SI
+	MOVQ       40(R15), CX
+	MOVQ       136(R15), SI
 	VMOVUPS    (CX), Y4
 	VMOVUPS    (R14), Y5
 	VMASKMOVPS 32(CX), Y5, Y5
@@ -4733,16 +4875,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -4770,10 +4912,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Y2
+	VBROADCASTSS 72(R15), Y2
 	VMAXPS       Y4, Y2, Y4
 	VMAXPS       Y5, Y2, Y5
 	VMAXPS       Y6, Y2, Y6
@@ -4786,8 +4928,8 @@ step:
 	VMAXPS       Y13, Y2, Y13
 	VMAXPS       Y14, Y2, Y14
 	VMAXPS       Y15, Y2, Y15
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Y4, (CX)
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y5, Y3, 32(CX)
@@ -4811,17 +4953,19 @@ step:
 	VMOVUPS      Y14, (CX)
 	VMOVUPS      (R14), Y3
 	VMASKMOVPS   Y15, Y3, 32(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET

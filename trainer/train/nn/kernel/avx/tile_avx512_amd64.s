@@ -24,46 +24,48 @@ GLOBL iotaAVX512<>(SB), RODATA|NOPTR, $64
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
+	MOVQ    40(R15), CX
 	VMOVUPS (CX), Z4
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS          (DI), Z0
@@ -72,24 +74,26 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
-	MOVQ             32(R15), CX
+	MOVQ             40(R15), CX
 	VMOVUPS          Z4, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -98,20 +102,22 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile2x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -119,30 +125,30 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z5
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Z5
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS          (DI), Z0
@@ -152,28 +158,30 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -182,20 +190,22 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile3x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -204,15 +214,15 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z5
 	VMOVAPS Z4, Z6
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Z5
@@ -221,16 +231,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS          (DI), Z0
@@ -241,31 +251,33 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
 	VMAXPS           Z6, Z2, Z6
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z6, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -274,21 +286,23 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile4x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -298,7 +312,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z5
 	VMOVAPS Z4, Z6
@@ -306,8 +320,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Z5
@@ -318,16 +332,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS          (DI), Z0
@@ -339,16 +353,16 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
 	VMAXPS           Z6, Z2, Z6
 	VMAXPS           Z7, Z2, Z7
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, (CX)
@@ -356,17 +370,19 @@ step:
 	VMOVUPS          Z6, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z7, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -375,21 +391,23 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile5x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -400,7 +418,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z5
 	VMOVAPS Z4, Z6
@@ -409,8 +427,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Z5
@@ -423,16 +441,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS          (DI), Z0
@@ -445,17 +463,17 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
 	VMAXPS           Z6, Z2, Z6
 	VMAXPS           Z7, Z2, Z7
 	VMAXPS           Z8, Z2, Z8
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, (CX)
@@ -465,17 +483,19 @@ step:
 	VMOVUPS          Z7, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z8, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -484,22 +504,24 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile6x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -511,7 +533,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z5
 	VMOVAPS Z4, Z6
@@ -521,8 +543,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Z5
@@ -537,16 +559,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ             192(R15), CX
+	MOVQ             208(R15), CX
 	PREFETCHT1       (CX)
 	PREFETCHT1       64(CX)
-	ADDQ             200(R15), CX
-	MOVQ             CX, 192(R15)
-	MOVQ             80(R15), CX
+	ADDQ             216(R15), CX
+	MOVQ             CX, 208(R15)
+	MOVQ             88(R15), CX
 	TESTQ            $0x00000001, CX
 	JZ               even
 	VMOVUPS          (DI), Z0
@@ -585,18 +607,18 @@ two:
 	JNZ              two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
 	VMAXPS       Z7, Z2, Z7
 	VMAXPS       Z8, Z2, Z8
 	VMAXPS       Z9, Z2, Z9
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z5, (CX)
@@ -608,17 +630,19 @@ next:
 	VMOVUPS      Z8, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z9, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -627,22 +651,24 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile7x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -655,7 +681,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z5
 	VMOVAPS Z4, Z6
@@ -666,8 +692,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Z5
@@ -684,16 +710,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ             192(R15), CX
+	MOVQ             208(R15), CX
 	PREFETCHT1       (CX)
 	PREFETCHT1       64(CX)
-	ADDQ             200(R15), CX
-	MOVQ             CX, 192(R15)
-	MOVQ             80(R15), CX
+	ADDQ             216(R15), CX
+	MOVQ             CX, 208(R15)
+	MOVQ             88(R15), CX
 	TESTQ            $0x00000001, CX
 	JZ               even
 	VMOVUPS          (DI), Z0
@@ -735,10 +761,10 @@ two:
 	JNZ              two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -746,8 +772,8 @@ next:
 	VMAXPS       Z8, Z2, Z8
 	VMAXPS       Z9, Z2, Z9
 	VMAXPS       Z10, Z2, Z10
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z5, (CX)
@@ -761,17 +787,19 @@ next:
 	VMOVUPS      Z9, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z10, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -780,23 +808,25 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile8x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -810,7 +840,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z5
 	VMOVAPS Z4, Z6
@@ -822,8 +852,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Z5
@@ -842,16 +872,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ             192(R15), CX
+	MOVQ             208(R15), CX
 	PREFETCHT1       (CX)
 	PREFETCHT1       64(CX)
-	ADDQ             200(R15), CX
-	MOVQ             CX, 192(R15)
-	MOVQ             80(R15), CX
+	ADDQ             216(R15), CX
+	MOVQ             CX, 208(R15)
+	MOVQ             88(R15), CX
 	TESTQ            $0x00000001, CX
 	JZ               even
 	VMOVUPS          (DI), Z0
@@ -896,10 +926,10 @@ two:
 	JNZ              two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -908,8 +938,8 @@ next:
 	VMAXPS       Z9, Z2, Z9
 	VMAXPS       Z10, Z2, Z10
 	VMAXPS       Z11, Z2, Z11
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z5, (CX)
@@ -925,17 +955,19 @@ next:
 	VMOVUPS      Z10, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z11, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -944,23 +976,25 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile9x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -975,7 +1009,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z5
 	VMOVAPS Z4, Z6
@@ -988,8 +1022,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Z5
@@ -1010,16 +1044,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ             192(R15), CX
+	MOVQ             208(R15), CX
 	PREFETCHT1       (CX)
 	PREFETCHT1       64(CX)
-	ADDQ             200(R15), CX
-	MOVQ             CX, 192(R15)
-	MOVQ             80(R15), CX
+	ADDQ             216(R15), CX
+	MOVQ             CX, 208(R15)
+	MOVQ             88(R15), CX
 	TESTQ            $0x00000001, CX
 	JZ               even
 	VMOVUPS          (DI), Z0
@@ -1067,10 +1101,10 @@ two:
 	JNZ              two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -1080,8 +1114,8 @@ next:
 	VMAXPS       Z10, Z2, Z10
 	VMAXPS       Z11, Z2, Z11
 	VMAXPS       Z12, Z2, Z12
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z5, (CX)
@@ -1099,17 +1133,19 @@ next:
 	VMOVUPS      Z11, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z12, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -1118,24 +1154,26 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile10x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -1151,7 +1189,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z5
 	VMOVAPS Z4, Z6
@@ -1165,8 +1203,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Z5
@@ -1189,16 +1227,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ             192(R15), CX
+	MOVQ             208(R15), CX
 	PREFETCHT1       (CX)
 	PREFETCHT1       64(CX)
-	ADDQ             200(R15), CX
-	MOVQ             CX, 192(R15)
-	MOVQ             80(R15), CX
+	ADDQ             216(R15), CX
+	MOVQ             CX, 208(R15)
+	MOVQ             88(R15), CX
 	TESTQ            $0x00000001, CX
 	JZ               even
 	VMOVUPS          (DI), Z0
@@ -1249,10 +1287,10 @@ two:
 	JNZ              two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -1263,8 +1301,8 @@ next:
 	VMAXPS       Z11, Z2, Z11
 	VMAXPS       Z12, Z2, Z12
 	VMAXPS       Z13, Z2, Z13
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z5, (CX)
@@ -1284,17 +1322,19 @@ next:
 	VMOVUPS      Z12, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z13, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -1303,24 +1343,26 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile11x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -1337,7 +1379,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z5
 	VMOVAPS Z4, Z6
@@ -1352,8 +1394,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Z5
@@ -1378,16 +1420,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ             192(R15), CX
+	MOVQ             208(R15), CX
 	PREFETCHT1       (CX)
 	PREFETCHT1       64(CX)
-	ADDQ             200(R15), CX
-	MOVQ             CX, 192(R15)
-	MOVQ             80(R15), CX
+	ADDQ             216(R15), CX
+	MOVQ             CX, 208(R15)
+	MOVQ             88(R15), CX
 	TESTQ            $0x00000001, CX
 	JZ               even
 	VMOVUPS          (DI), Z0
@@ -1441,10 +1483,10 @@ two:
 	JNZ              two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -1456,8 +1498,8 @@ next:
 	VMAXPS       Z12, Z2, Z12
 	VMAXPS       Z13, Z2, Z13
 	VMAXPS       Z14, Z2, Z14
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z5, (CX)
@@ -1479,17 +1521,19 @@ next:
 	VMOVUPS      Z13, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z14, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -1498,25 +1542,27 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile12x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
 	LEAQ (R12)(R8*2), R13
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -1534,7 +1580,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z5
 	VMOVAPS Z4, Z6
@@ -1550,8 +1596,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Z5
@@ -1578,16 +1624,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ             192(R15), CX
+	MOVQ             208(R15), CX
 	PREFETCHT1       (CX)
 	PREFETCHT1       64(CX)
-	ADDQ             200(R15), CX
-	MOVQ             CX, 192(R15)
-	MOVQ             80(R15), CX
+	ADDQ             216(R15), CX
+	MOVQ             CX, 208(R15)
+	MOVQ             88(R15), CX
 	TESTQ            $0x00000001, CX
 	JZ               even
 	VMOVUPS          (DI), Z0
@@ -1644,10 +1690,10 @@ two:
 	JNZ              two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -1660,8 +1706,8 @@ next:
 	VMAXPS       Z13, Z2, Z13
 	VMAXPS       Z14, Z2, Z14
 	VMAXPS       Z15, Z2, Z15
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z5, (CX)
@@ -1685,17 +1731,19 @@ next:
 	VMOVUPS      Z14, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z15, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -1704,25 +1752,27 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile13x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
 	LEAQ (R12)(R8*2), R13
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -1741,7 +1791,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z5
 	VMOVAPS Z4, Z6
@@ -1758,8 +1808,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Z5
@@ -1788,16 +1838,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ             192(R15), CX
+	MOVQ             208(R15), CX
 	PREFETCHT1       (CX)
 	PREFETCHT1       64(CX)
-	ADDQ             200(R15), CX
-	MOVQ             CX, 192(R15)
-	MOVQ             80(R15), CX
+	ADDQ             216(R15), CX
+	MOVQ             CX, 208(R15)
+	MOVQ             88(R15), CX
 	TESTQ            $0x00000001, CX
 	JZ               even
 	VMOVUPS          (DI), Z0
@@ -1857,10 +1907,10 @@ two:
 	JNZ              two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -1874,8 +1924,8 @@ next:
 	VMAXPS       Z14, Z2, Z14
 	VMAXPS       Z15, Z2, Z15
 	VMAXPS       Z16, Z2, Z16
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z5, (CX)
@@ -1901,17 +1951,19 @@ next:
 	VMOVUPS      Z15, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z16, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -1920,26 +1972,28 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile14x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
 	LEAQ (R12)(R8*2), R13
 	LEAQ (R13)(R8*2), R14
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -1959,7 +2013,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z5
 	VMOVAPS Z4, Z6
@@ -1977,8 +2031,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	ADDQ    SI, CX
 	VMOVUPS (CX), Z5
@@ -2009,16 +2063,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ             192(R15), CX
+	MOVQ             208(R15), CX
 	PREFETCHT1       (CX)
 	PREFETCHT1       64(CX)
-	ADDQ             200(R15), CX
-	MOVQ             CX, 192(R15)
-	MOVQ             80(R15), CX
+	ADDQ             216(R15), CX
+	MOVQ             CX, 208(R15)
+	MOVQ             88(R15), CX
 	TESTQ            $0x00000001, CX
 	JZ               even
 	VMOVUPS          (DI), Z0
@@ -2081,10 +2135,10 @@ two:
 	JNZ              two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -2099,8 +2153,8 @@ next:
 	VMAXPS       Z15, Z2, Z15
 	VMAXPS       Z16, Z2, Z16
 	VMAXPS       Z17, Z2, Z17
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z5, (CX)
@@ -2128,17 +2182,19 @@ next:
 	VMOVUPS      Z16, (CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z17, (CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2147,20 +2203,22 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -2168,28 +2226,28 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVUPS 64(CX), Z5
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
+	MOVQ    40(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVUPS 64(CX), Z5
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -2201,26 +2259,28 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
-	MOVQ         32(R15), CX
+	MOVQ         40(R15), CX
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2229,20 +2289,22 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile2x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -2252,7 +2314,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z6
 	VMOVUPS 64(CX), Z5
@@ -2260,8 +2322,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	VMOVUPS 64(CX), Z5
 	ADDQ    SI, CX
@@ -2270,16 +2332,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -2294,32 +2356,34 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
 	VMAXPS       Z7, Z2, Z7
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, 64(CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z6, (CX)
 	VMOVUPS      Z7, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2328,20 +2392,22 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile3x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 104(R15), R8
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -2353,7 +2419,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z6
 	VMOVAPS Z4, Z8
@@ -2363,8 +2429,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	VMOVUPS 64(CX), Z5
 	ADDQ    SI, CX
@@ -2376,16 +2442,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -2403,18 +2469,18 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
 	VMAXPS       Z7, Z2, Z7
 	VMAXPS       Z8, Z2, Z8
 	VMAXPS       Z9, Z2, Z9
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, 64(CX)
 	ADDQ         SI, CX
@@ -2423,17 +2489,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Z8, (CX)
 	VMOVUPS      Z9, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2442,21 +2510,23 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile4x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -2470,7 +2540,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z6
 	VMOVAPS Z4, Z8
@@ -2482,8 +2552,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	VMOVUPS 64(CX), Z5
 	ADDQ    SI, CX
@@ -2498,16 +2568,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -2528,10 +2598,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -2540,8 +2610,8 @@ step:
 	VMAXPS       Z9, Z2, Z9
 	VMAXPS       Z10, Z2, Z10
 	VMAXPS       Z11, Z2, Z11
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, 64(CX)
 	ADDQ         SI, CX
@@ -2553,17 +2623,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Z10, (CX)
 	VMOVUPS      Z11, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2572,21 +2644,23 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile5x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -2602,7 +2676,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z6
 	VMOVAPS Z4, Z8
@@ -2616,8 +2690,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	VMOVUPS 64(CX), Z5
 	ADDQ    SI, CX
@@ -2635,16 +2709,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -2668,10 +2742,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -2682,8 +2756,8 @@ step:
 	VMAXPS       Z11, Z2, Z11
 	VMAXPS       Z12, Z2, Z12
 	VMAXPS       Z13, Z2, Z13
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, 64(CX)
 	ADDQ         SI, CX
@@ -2698,17 +2772,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Z12, (CX)
 	VMOVUPS      Z13, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2717,22 +2793,24 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile6x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -2750,7 +2828,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z6
 	VMOVAPS Z4, Z8
@@ -2766,8 +2844,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	VMOVUPS 64(CX), Z5
 	ADDQ    SI, CX
@@ -2788,16 +2866,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ         192(R15), CX
+	MOVQ         208(R15), CX
 	PREFETCHT1   (CX)
 	PREFETCHT1   64(CX)
-	ADDQ         200(R15), CX
-	MOVQ         CX, 192(R15)
-	MOVQ         80(R15), CX
+	ADDQ         216(R15), CX
+	MOVQ         CX, 208(R15)
+	MOVQ         88(R15), CX
 	TESTQ        $0x00000001, CX
 	JZ           even
 	VMOVUPS      (DI), Z0
@@ -2875,10 +2953,10 @@ two:
 	JNZ          two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -2891,8 +2969,8 @@ next:
 	VMAXPS       Z13, Z2, Z13
 	VMAXPS       Z14, Z2, Z14
 	VMAXPS       Z15, Z2, Z15
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, 64(CX)
 	ADDQ         SI, CX
@@ -2910,17 +2988,19 @@ next:
 	ADDQ         SI, CX
 	VMOVUPS      Z14, (CX)
 	VMOVUPS      Z15, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -2929,22 +3009,24 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile7x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -2964,7 +3046,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z6
 	VMOVAPS Z4, Z8
@@ -2982,8 +3064,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	VMOVUPS 64(CX), Z5
 	ADDQ    SI, CX
@@ -3007,16 +3089,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ         192(R15), CX
+	MOVQ         208(R15), CX
 	PREFETCHT1   (CX)
 	PREFETCHT1   64(CX)
-	ADDQ         200(R15), CX
-	MOVQ         CX, 192(R15)
-	MOVQ         80(R15), CX
+	ADDQ         216(R15), CX
+	MOVQ         CX, 208(R15)
+	MOVQ         88(R15), CX
 	TESTQ        $0x00000001, CX
 	JZ           even
 	VMOVUPS      (DI), Z0
@@ -3103,10 +3185,10 @@ two:
 	JNZ          two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -3121,8 +3203,8 @@ next:
 	VMAXPS       Z15, Z2, Z15
 	VMAXPS       Z16, Z2, Z16
 	VMAXPS       Z17, Z2, Z17
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, 64(CX)
 	ADDQ         SI, CX
@@ -3143,17 +3225,19 @@ next:
 	ADDQ         SI, CX
 	VMOVUPS      Z16, (CX)
 	VMOVUPS      Z17, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -3162,23 +3246,25 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile8x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -3200,7 +3286,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z6
 	VMOVAPS Z4, Z8
@@ -3220,8 +3306,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	VMOVUPS 64(CX), Z5
 	ADDQ    SI, CX
@@ -3248,16 +3334,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ         192(R15), CX
+	MOVQ         208(R15), CX
 	PREFETCHT1   (CX)
 	PREFETCHT1   64(CX)
-	ADDQ         200(R15), CX
-	MOVQ         CX, 192(R15)
-	MOVQ         80(R15), CX
+	ADDQ         216(R15), CX
+	MOVQ         CX, 208(R15)
+	MOVQ         88(R15), CX
 	TESTQ        $0x00000001, CX
 	JZ           even
 	VMOVUPS      (DI), Z0
@@ -3353,10 +3439,10 @@ two:
 	JNZ          two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -3373,8 +3459,8 @@ next:
 	VMAXPS       Z17, Z2, Z17
 	VMAXPS       Z18, Z2, Z18
 	VMAXPS       Z19, Z2, Z19
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, 64(CX)
 	ADDQ         SI, CX
@@ -3398,17 +3484,19 @@ next:
 	ADDQ         SI, CX
 	VMOVUPS      Z18, (CX)
 	VMOVUPS      Z19, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -3417,23 +3505,25 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile9x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -3457,7 +3547,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z6
 	VMOVAPS Z4, Z8
@@ -3479,8 +3569,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	VMOVUPS 64(CX), Z5
 	ADDQ    SI, CX
@@ -3510,16 +3600,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ         192(R15), CX
+	MOVQ         208(R15), CX
 	PREFETCHT1   (CX)
 	PREFETCHT1   64(CX)
-	ADDQ         200(R15), CX
-	MOVQ         CX, 192(R15)
-	MOVQ         80(R15), CX
+	ADDQ         216(R15), CX
+	MOVQ         CX, 208(R15)
+	MOVQ         88(R15), CX
 	TESTQ        $0x00000001, CX
 	JZ           even
 	VMOVUPS      (DI), Z0
@@ -3624,10 +3714,10 @@ two:
 	JNZ          two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -3646,8 +3736,8 @@ next:
 	VMAXPS       Z19, Z2, Z19
 	VMAXPS       Z20, Z2, Z20
 	VMAXPS       Z21, Z2, Z21
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, 64(CX)
 	ADDQ         SI, CX
@@ -3674,17 +3764,19 @@ next:
 	ADDQ         SI, CX
 	VMOVUPS      Z20, (CX)
 	VMOVUPS      Z21, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -3693,24 +3785,26 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile10x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -3736,7 +3830,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z6
 	VMOVAPS Z4, Z8
@@ -3760,8 +3854,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	VMOVUPS 64(CX), Z5
 	ADDQ    SI, CX
@@ -3794,16 +3888,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ         192(R15), CX
+	MOVQ         208(R15), CX
 	PREFETCHT1   (CX)
 	PREFETCHT1   64(CX)
-	ADDQ         200(R15), CX
-	MOVQ         CX, 192(R15)
-	MOVQ         80(R15), CX
+	ADDQ         216(R15), CX
+	MOVQ         CX, 208(R15)
+	MOVQ         88(R15), CX
 	TESTQ        $0x00000001, CX
 	JZ           even
 	VMOVUPS      (DI), Z0
@@ -3917,10 +4011,10 @@ two:
 	JNZ          two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -3941,8 +4035,8 @@ next:
 	VMAXPS       Z21, Z2, Z21
 	VMAXPS       Z22, Z2, Z22
 	VMAXPS       Z23, Z2, Z23
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, 64(CX)
 	ADDQ         SI, CX
@@ -3972,17 +4066,19 @@ next:
 	ADDQ         SI, CX
 	VMOVUPS      Z22, (CX)
 	VMOVUPS      Z23, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -3991,24 +4087,26 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile11x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -4036,7 +4134,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z6
 	VMOVAPS Z4, Z8
@@ -4062,8 +4160,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	VMOVUPS 64(CX), Z5
 	ADDQ    SI, CX
@@ -4099,16 +4197,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ         192(R15), CX
+	MOVQ         208(R15), CX
 	PREFETCHT1   (CX)
 	PREFETCHT1   64(CX)
-	ADDQ         200(R15), CX
-	MOVQ         CX, 192(R15)
-	MOVQ         80(R15), CX
+	ADDQ         216(R15), CX
+	MOVQ         CX, 208(R15)
+	MOVQ         88(R15), CX
 	TESTQ        $0x00000001, CX
 	JZ           even
 	VMOVUPS      (DI), Z0
@@ -4231,10 +4329,10 @@ two:
 	JNZ          two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -4257,8 +4355,8 @@ next:
 	VMAXPS       Z23, Z2, Z23
 	VMAXPS       Z24, Z2, Z24
 	VMAXPS       Z25, Z2, Z25
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, 64(CX)
 	ADDQ         SI, CX
@@ -4291,17 +4389,19 @@ next:
 	ADDQ         SI, CX
 	VMOVUPS      Z24, (CX)
 	VMOVUPS      Z25, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -4310,25 +4410,27 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile12x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
 	LEAQ (R12)(R8*2), R13
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -4358,7 +4460,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z6
 	VMOVAPS Z4, Z8
@@ -4386,8 +4488,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	VMOVUPS 64(CX), Z5
 	ADDQ    SI, CX
@@ -4426,16 +4528,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ         192(R15), CX
+	MOVQ         208(R15), CX
 	PREFETCHT1   (CX)
 	PREFETCHT1   64(CX)
-	ADDQ         200(R15), CX
-	MOVQ         CX, 192(R15)
-	MOVQ         80(R15), CX
+	ADDQ         216(R15), CX
+	MOVQ         CX, 208(R15)
+	MOVQ         88(R15), CX
 	TESTQ        $0x00000001, CX
 	JZ           even
 	VMOVUPS      (DI), Z0
@@ -4567,10 +4669,10 @@ two:
 	JNZ          two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -4595,8 +4697,8 @@ next:
 	VMAXPS       Z25, Z2, Z25
 	VMAXPS       Z26, Z2, Z26
 	VMAXPS       Z27, Z2, Z27
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, 64(CX)
 	ADDQ         SI, CX
@@ -4632,17 +4734,19 @@ next:
 	ADDQ         SI, CX
 	VMOVUPS      Z26, (CX)
 	VMOVUPS      Z27, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -4651,25 +4755,27 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile13x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
 	LEAQ (R12)(R8*2), R13
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -4701,7 +4807,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z6
 	VMOVAPS Z4, Z8
@@ -4731,8 +4837,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	VMOVUPS 64(CX), Z5
 	ADDQ    SI, CX
@@ -4774,16 +4880,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ         192(R15), CX
+	MOVQ         208(R15), CX
 	PREFETCHT1   (CX)
 	PREFETCHT1   64(CX)
-	ADDQ         200(R15), CX
-	MOVQ         CX, 192(R15)
-	MOVQ         80(R15), CX
+	ADDQ         216(R15), CX
+	MOVQ         CX, 208(R15)
+	MOVQ         88(R15), CX
 	TESTQ        $0x00000001, CX
 	JZ           even
 	VMOVUPS      (DI), Z0
@@ -4924,10 +5030,10 @@ two:
 	JNZ          two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -4954,8 +5060,8 @@ next:
 	VMAXPS       Z27, Z2, Z27
 	VMAXPS       Z28, Z2, Z28
 	VMAXPS       Z29, Z2, Z29
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, 64(CX)
 	ADDQ         SI, CX
@@ -4994,17 +5100,19 @@ next:
 	ADDQ         SI, CX
 	VMOVUPS      Z28, (CX)
 	VMOVUPS      Z29, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -5013,26 +5121,28 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile14x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
-	MOVQ 96(R15), R8
+	MOVQ 104(R15), R8
 	LEAQ (R8)(R8*2), R9
 	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	LEAQ (R11)(R8*2), R12
 	LEAQ (R12)(R8*2), R13
 	LEAQ (R13)(R8*2), R14
-	MOVQ 104(R15), BX
-	MOVQ 120(R15), DX
+	MOVQ 112(R15), BX
+	MOVQ 128(R15), DX
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
-	MOVQ 16(R15), AX
+	MOVQ 8(R15), AX
 	MOVQ AX, 32(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 40(R15)
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -5066,7 +5176,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ    40(R15), CX
+	MOVQ    48(R15), CX
 	VMOVUPS (CX), Z4
 	VMOVAPS Z4, Z6
 	VMOVAPS Z4, Z8
@@ -5098,8 +5208,8 @@ bias:
 	JMP     start
 
 accumulate:
-	MOVQ    32(R15), CX
-	MOVQ    128(R15), SI
+	MOVQ    40(R15), CX
+	MOVQ    136(R15), SI
 	VMOVUPS (CX), Z4
 	VMOVUPS 64(CX), Z5
 	ADDQ    SI, CX
@@ -5144,16 +5254,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ         192(R15), CX
+	MOVQ         208(R15), CX
 	PREFETCHT1   (CX)
 	PREFETCHT1   64(CX)
-	ADDQ         200(R15), CX
-	MOVQ         CX, 192(R15)
-	MOVQ         80(R15), CX
+	ADDQ         216(R15), CX
+	MOVQ         CX, 208(R15)
+	MOVQ         88(R15), CX
 	TESTQ        $0x00000001, CX
 	JZ           even
 	VMOVUPS      (DI), Z0
@@ -5303,10 +5413,10 @@ two:
 	JNZ          two
 
 next:
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -5335,8 +5445,8 @@ next:
 	VMAXPS       Z29, Z2, Z29
 	VMAXPS       Z30, Z2, Z30
 	VMAXPS       Z31, Z2, Z31
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, 64(CX)
 	ADDQ         SI, CX
@@ -5378,17 +5488,19 @@ next:
 	ADDQ         SI, CX
 	VMOVUPS      Z30, (CX)
 	VMOVUPS      Z31, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -5397,48 +5509,50 @@ next:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  104(R15), R8
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS.Z (CX), K1, Z4
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
+	MOVQ      40(R15), CX
 	VMOVUPS.Z (CX), K1, Z4
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -5447,24 +5561,26 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
-	MOVQ             32(R15), CX
+	MOVQ             40(R15), CX
 	VMOVUPS          Z4, K1, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -5473,22 +5589,24 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile2x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  104(R15), R8
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -5496,30 +5614,30 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS.Z (CX), K1, Z4
 	VMOVAPS   Z4, Z5
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS.Z (CX), K1, Z4
 	ADDQ      SI, CX
 	VMOVUPS.Z (CX), K1, Z5
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -5529,28 +5647,30 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, K1, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -5559,22 +5679,24 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile3x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  104(R15), R8
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -5583,15 +5705,15 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS.Z (CX), K1, Z4
 	VMOVAPS   Z4, Z5
 	VMOVAPS   Z4, Z6
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS.Z (CX), K1, Z4
 	ADDQ      SI, CX
 	VMOVUPS.Z (CX), K1, Z5
@@ -5600,16 +5722,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -5620,31 +5742,33 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
 	VMAXPS           Z6, Z2, Z6
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z6, K1, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -5653,23 +5777,25 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile4x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -5679,7 +5805,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS.Z (CX), K1, Z4
 	VMOVAPS   Z4, Z5
 	VMOVAPS   Z4, Z6
@@ -5687,8 +5813,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS.Z (CX), K1, Z4
 	ADDQ      SI, CX
 	VMOVUPS.Z (CX), K1, Z5
@@ -5699,16 +5825,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -5720,16 +5846,16 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
 	VMAXPS           Z6, Z2, Z6
 	VMAXPS           Z7, Z2, Z7
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, K1, (CX)
@@ -5737,17 +5863,19 @@ step:
 	VMOVUPS          Z6, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z7, K1, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -5756,23 +5884,25 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile5x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -5783,7 +5913,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS.Z (CX), K1, Z4
 	VMOVAPS   Z4, Z5
 	VMOVAPS   Z4, Z6
@@ -5792,8 +5922,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS.Z (CX), K1, Z4
 	ADDQ      SI, CX
 	VMOVUPS.Z (CX), K1, Z5
@@ -5806,16 +5936,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -5828,17 +5958,17 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
 	VMAXPS           Z6, Z2, Z6
 	VMAXPS           Z7, Z2, Z7
 	VMAXPS           Z8, Z2, Z8
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, K1, (CX)
@@ -5848,17 +5978,19 @@ step:
 	VMOVUPS          Z7, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z8, K1, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -5867,24 +5999,26 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile6x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -5896,7 +6030,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS.Z (CX), K1, Z4
 	VMOVAPS   Z4, Z5
 	VMOVAPS   Z4, Z6
@@ -5906,8 +6040,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS.Z (CX), K1, Z4
 	ADDQ      SI, CX
 	VMOVUPS.Z (CX), K1, Z5
@@ -5922,16 +6056,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -5945,18 +6079,18 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
 	VMAXPS           Z6, Z2, Z6
 	VMAXPS           Z7, Z2, Z7
 	VMAXPS           Z8, Z2, Z8
 	VMAXPS           Z9, Z2, Z9
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, K1, (CX)
@@ -5968,17 +6102,19 @@ step:
 	VMOVUPS          Z8, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z9, K1, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -5987,24 +6123,26 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile7x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -6017,7 +6155,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS.Z (CX), K1, Z4
 	VMOVAPS   Z4, Z5
 	VMOVAPS   Z4, Z6
@@ -6028,8 +6166,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS.Z (CX), K1, Z4
 	ADDQ      SI, CX
 	VMOVUPS.Z (CX), K1, Z5
@@ -6046,16 +6184,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -6070,10 +6208,10 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
 	VMAXPS           Z6, Z2, Z6
@@ -6081,8 +6219,8 @@ step:
 	VMAXPS           Z8, Z2, Z8
 	VMAXPS           Z9, Z2, Z9
 	VMAXPS           Z10, Z2, Z10
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, K1, (CX)
@@ -6096,17 +6234,19 @@ step:
 	VMOVUPS          Z9, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z10, K1, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -6115,25 +6255,27 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile8x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -6147,7 +6289,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS.Z (CX), K1, Z4
 	VMOVAPS   Z4, Z5
 	VMOVAPS   Z4, Z6
@@ -6159,8 +6301,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS.Z (CX), K1, Z4
 	ADDQ      SI, CX
 	VMOVUPS.Z (CX), K1, Z5
@@ -6179,16 +6321,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -6204,10 +6346,10 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
 	VMAXPS           Z6, Z2, Z6
@@ -6216,8 +6358,8 @@ step:
 	VMAXPS           Z9, Z2, Z9
 	VMAXPS           Z10, Z2, Z10
 	VMAXPS           Z11, Z2, Z11
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, K1, (CX)
@@ -6233,17 +6375,19 @@ step:
 	VMOVUPS          Z10, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z11, K1, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -6252,25 +6396,27 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile9x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -6285,7 +6431,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS.Z (CX), K1, Z4
 	VMOVAPS   Z4, Z5
 	VMOVAPS   Z4, Z6
@@ -6298,8 +6444,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS.Z (CX), K1, Z4
 	ADDQ      SI, CX
 	VMOVUPS.Z (CX), K1, Z5
@@ -6320,16 +6466,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -6346,10 +6492,10 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
 	VMAXPS           Z6, Z2, Z6
@@ -6359,8 +6505,8 @@ step:
 	VMAXPS           Z10, Z2, Z10
 	VMAXPS           Z11, Z2, Z11
 	VMAXPS           Z12, Z2, Z12
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, K1, (CX)
@@ -6378,17 +6524,19 @@ step:
 	VMOVUPS          Z11, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z12, K1, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -6397,26 +6545,28 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile10x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
 	LEAQ  (R11)(R8*2), R12
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -6432,7 +6582,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS.Z (CX), K1, Z4
 	VMOVAPS   Z4, Z5
 	VMOVAPS   Z4, Z6
@@ -6446,8 +6596,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS.Z (CX), K1, Z4
 	ADDQ      SI, CX
 	VMOVUPS.Z (CX), K1, Z5
@@ -6470,16 +6620,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -6497,10 +6647,10 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
 	VMAXPS           Z6, Z2, Z6
@@ -6511,8 +6661,8 @@ step:
 	VMAXPS           Z11, Z2, Z11
 	VMAXPS           Z12, Z2, Z12
 	VMAXPS           Z13, Z2, Z13
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, K1, (CX)
@@ -6532,17 +6682,19 @@ step:
 	VMOVUPS          Z12, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z13, K1, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -6551,26 +6703,28 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile11x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
 	LEAQ  (R11)(R8*2), R12
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -6587,7 +6741,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS.Z (CX), K1, Z4
 	VMOVAPS   Z4, Z5
 	VMOVAPS   Z4, Z6
@@ -6602,8 +6756,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS.Z (CX), K1, Z4
 	ADDQ      SI, CX
 	VMOVUPS.Z (CX), K1, Z5
@@ -6628,16 +6782,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -6656,10 +6810,10 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
 	VMAXPS           Z6, Z2, Z6
@@ -6671,8 +6825,8 @@ step:
 	VMAXPS           Z12, Z2, Z12
 	VMAXPS           Z13, Z2, Z13
 	VMAXPS           Z14, Z2, Z14
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, K1, (CX)
@@ -6694,17 +6848,19 @@ step:
 	VMOVUPS          Z13, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z14, K1, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -6713,27 +6869,29 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile12x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
 	LEAQ  (R11)(R8*2), R12
 	LEAQ  (R12)(R8*2), R13
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -6751,7 +6909,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS.Z (CX), K1, Z4
 	VMOVAPS   Z4, Z5
 	VMOVAPS   Z4, Z6
@@ -6767,8 +6925,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS.Z (CX), K1, Z4
 	ADDQ      SI, CX
 	VMOVUPS.Z (CX), K1, Z5
@@ -6795,16 +6953,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -6824,10 +6982,10 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
 	VMAXPS           Z6, Z2, Z6
@@ -6840,8 +6998,8 @@ step:
 	VMAXPS           Z13, Z2, Z13
 	VMAXPS           Z14, Z2, Z14
 	VMAXPS           Z15, Z2, Z15
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, K1, (CX)
@@ -6865,17 +7023,19 @@ step:
 	VMOVUPS          Z14, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z15, K1, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -6884,27 +7044,29 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile13x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
 	LEAQ  (R11)(R8*2), R12
 	LEAQ  (R12)(R8*2), R13
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -6923,7 +7085,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS.Z (CX), K1, Z4
 	VMOVAPS   Z4, Z5
 	VMOVAPS   Z4, Z6
@@ -6940,8 +7102,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS.Z (CX), K1, Z4
 	ADDQ      SI, CX
 	VMOVUPS.Z (CX), K1, Z5
@@ -6970,16 +7132,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -7000,10 +7162,10 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
 	VMAXPS           Z6, Z2, Z6
@@ -7017,8 +7179,8 @@ step:
 	VMAXPS           Z14, Z2, Z14
 	VMAXPS           Z15, Z2, Z15
 	VMAXPS           Z16, Z2, Z16
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, K1, (CX)
@@ -7044,17 +7206,19 @@ step:
 	VMOVUPS          Z15, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z16, K1, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -7063,28 +7227,30 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile14x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
 	LEAQ  (R11)(R8*2), R12
 	LEAQ  (R12)(R8*2), R13
 	LEAQ  (R13)(R8*2), R14
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -7104,7 +7270,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS.Z (CX), K1, Z4
 	VMOVAPS   Z4, Z5
 	VMOVAPS   Z4, Z6
@@ -7122,8 +7288,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS.Z (CX), K1, Z4
 	ADDQ      SI, CX
 	VMOVUPS.Z (CX), K1, Z5
@@ -7154,16 +7320,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -7185,10 +7351,10 @@ step:
 	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
-	ADDQ             112(R15), SI
+	ADDQ             120(R15), SI
 	DECQ             AX
 	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
+	VBROADCASTSS     72(R15), Z2
 	VMAXPS           Z4, Z2, Z4
 	VMAXPS           Z5, Z2, Z5
 	VMAXPS           Z6, Z2, Z6
@@ -7203,8 +7369,8 @@ step:
 	VMAXPS           Z15, Z2, Z15
 	VMAXPS           Z16, Z2, Z16
 	VMAXPS           Z17, Z2, Z17
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
+	MOVQ             40(R15), CX
+	MOVQ             136(R15), SI
 	VMOVUPS          Z4, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z5, K1, (CX)
@@ -7232,17 +7398,19 @@ step:
 	VMOVUPS          Z16, K1, (CX)
 	ADDQ             SI, CX
 	VMOVUPS          Z17, K1, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
 	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
 	ADDQ             AX, 24(R15)
+	MOVQ             160(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             200(R15)
+	JNZ              tile
 	MOVQ             176(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             192(R15), AX
 	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
+	MOVQ             184(R15), AX
+	ADDQ             AX, 40(R15)
+	DECQ             168(R15)
 	JNZ              block
 	VZEROUPPER
 	RET
@@ -7251,22 +7419,24 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  104(R15), R8
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -7274,28 +7444,28 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS   (CX), Z4
 	VMOVUPS.Z 64(CX), K1, Z5
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
+	MOVQ      40(R15), CX
 	VMOVUPS   (CX), Z4
 	VMOVUPS.Z 64(CX), K1, Z5
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -7307,26 +7477,28 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
-	MOVQ         32(R15), CX
+	MOVQ         40(R15), CX
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, K1, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -7335,22 +7507,24 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile2x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  104(R15), R8
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -7360,7 +7534,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVUPS.Z 64(CX), K1, Z5
@@ -7368,8 +7542,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS   (CX), Z4
 	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
@@ -7378,16 +7552,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -7402,32 +7576,34 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
 	VMAXPS       Z7, Z2, Z7
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
 	VMOVUPS      Z6, (CX)
 	VMOVUPS      Z7, K1, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -7436,22 +7612,24 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile3x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  104(R15), R8
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -7463,7 +7641,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
@@ -7473,8 +7651,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS   (CX), Z4
 	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
@@ -7486,16 +7664,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -7513,18 +7691,18 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
 	VMAXPS       Z7, Z2, Z7
 	VMAXPS       Z8, Z2, Z8
 	VMAXPS       Z9, Z2, Z9
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
@@ -7533,17 +7711,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Z8, (CX)
 	VMOVUPS      Z9, K1, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -7552,23 +7732,25 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile4x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -7582,7 +7764,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
@@ -7594,8 +7776,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS   (CX), Z4
 	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
@@ -7610,16 +7792,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -7640,10 +7822,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -7652,8 +7834,8 @@ step:
 	VMAXPS       Z9, Z2, Z9
 	VMAXPS       Z10, Z2, Z10
 	VMAXPS       Z11, Z2, Z11
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
@@ -7665,17 +7847,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Z10, (CX)
 	VMOVUPS      Z11, K1, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -7684,23 +7868,25 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile5x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -7716,7 +7902,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
@@ -7730,8 +7916,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS   (CX), Z4
 	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
@@ -7749,16 +7935,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -7782,10 +7968,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -7796,8 +7982,8 @@ step:
 	VMAXPS       Z11, Z2, Z11
 	VMAXPS       Z12, Z2, Z12
 	VMAXPS       Z13, Z2, Z13
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
@@ -7812,17 +7998,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Z12, (CX)
 	VMOVUPS      Z13, K1, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -7831,24 +8019,26 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile6x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -7866,7 +8056,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
@@ -7882,8 +8072,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS   (CX), Z4
 	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
@@ -7904,16 +8094,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -7940,10 +8130,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -7956,8 +8146,8 @@ step:
 	VMAXPS       Z13, Z2, Z13
 	VMAXPS       Z14, Z2, Z14
 	VMAXPS       Z15, Z2, Z15
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
@@ -7975,17 +8165,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Z14, (CX)
 	VMOVUPS      Z15, K1, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -7994,24 +8186,26 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile7x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -8031,7 +8225,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
@@ -8049,8 +8243,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS   (CX), Z4
 	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
@@ -8074,16 +8268,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -8113,10 +8307,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -8131,8 +8325,8 @@ step:
 	VMAXPS       Z15, Z2, Z15
 	VMAXPS       Z16, Z2, Z16
 	VMAXPS       Z17, Z2, Z17
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
@@ -8153,17 +8347,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Z16, (CX)
 	VMOVUPS      Z17, K1, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -8172,25 +8368,27 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile8x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -8212,7 +8410,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
@@ -8232,8 +8430,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS   (CX), Z4
 	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
@@ -8260,16 +8458,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -8302,10 +8500,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -8322,8 +8520,8 @@ step:
 	VMAXPS       Z17, Z2, Z17
 	VMAXPS       Z18, Z2, Z18
 	VMAXPS       Z19, Z2, Z19
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
@@ -8347,17 +8545,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Z18, (CX)
 	VMOVUPS      Z19, K1, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -8366,25 +8566,27 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile9x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -8408,7 +8610,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
@@ -8430,8 +8632,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS   (CX), Z4
 	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
@@ -8461,16 +8663,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -8506,10 +8708,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -8528,8 +8730,8 @@ step:
 	VMAXPS       Z19, Z2, Z19
 	VMAXPS       Z20, Z2, Z20
 	VMAXPS       Z21, Z2, Z21
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
@@ -8556,17 +8758,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Z20, (CX)
 	VMOVUPS      Z21, K1, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -8575,26 +8779,28 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile10x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
 	LEAQ  (R11)(R8*2), R12
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -8620,7 +8826,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
@@ -8644,8 +8850,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS   (CX), Z4
 	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
@@ -8678,16 +8884,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -8726,10 +8932,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -8750,8 +8956,8 @@ step:
 	VMAXPS       Z21, Z2, Z21
 	VMAXPS       Z22, Z2, Z22
 	VMAXPS       Z23, Z2, Z23
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
@@ -8781,17 +8987,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Z22, (CX)
 	VMOVUPS      Z23, K1, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -8800,26 +9008,28 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile11x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
 	LEAQ  (R11)(R8*2), R12
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -8847,7 +9057,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
@@ -8873,8 +9083,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS   (CX), Z4
 	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
@@ -8910,16 +9120,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -8961,10 +9171,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -8987,8 +9197,8 @@ step:
 	VMAXPS       Z23, Z2, Z23
 	VMAXPS       Z24, Z2, Z24
 	VMAXPS       Z25, Z2, Z25
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
@@ -9021,17 +9231,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Z24, (CX)
 	VMOVUPS      Z25, K1, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -9040,27 +9252,29 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile12x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
 	LEAQ  (R11)(R8*2), R12
 	LEAQ  (R12)(R8*2), R13
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -9090,7 +9304,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
@@ -9118,8 +9332,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS   (CX), Z4
 	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
@@ -9158,16 +9372,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -9212,10 +9426,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -9240,8 +9454,8 @@ step:
 	VMAXPS       Z25, Z2, Z25
 	VMAXPS       Z26, Z2, Z26
 	VMAXPS       Z27, Z2, Z27
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
@@ -9277,17 +9491,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Z26, (CX)
 	VMOVUPS      Z27, K1, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -9296,27 +9512,29 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile13x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
 	LEAQ  (R11)(R8*2), R12
 	LEAQ  (R12)(R8*2), R13
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -9348,7 +9566,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
@@ -9378,8 +9596,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS   (CX), Z4
 	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
@@ -9421,16 +9639,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -9478,10 +9696,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -9508,8 +9726,8 @@ step:
 	VMAXPS       Z27, Z2, Z27
 	VMAXPS       Z28, Z2, Z28
 	VMAXPS       Z29, Z2, Z29
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
@@ -9548,17 +9766,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Z28, (CX)
 	VMOVUPS      Z29, K1, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET
@@ -9567,28 +9787,30 @@ step:
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile14x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
-	MOVQ  96(R15), R8
+	MOVQ  104(R15), R8
 	LEAQ  (R8)(R8*2), R9
 	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
 	LEAQ  (R11)(R8*2), R12
 	LEAQ  (R12)(R8*2), R13
 	LEAQ  (R13)(R8*2), R14
-	MOVQ  104(R15), BX
-	MOVQ  120(R15), DX
+	MOVQ  112(R15), BX
+	MOVQ  128(R15), DX
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
-	MOVQ  16(R15), AX
+	MOVQ  8(R15), AX
 	MOVQ  AX, 32(R15)
-	MOVQ  56(R15), AX
+	MOVQ  16(R15), AX
+	MOVQ  AX, 40(R15)
+	MOVQ  64(R15), AX
 	KMOVW AX, K1
 
 block:
-	MOVQ 136(R15), AX
-	MOVQ AX, 184(R15)
+	MOVQ 144(R15), AX
+	MOVQ AX, 200(R15)
 
 tile:
-	CMPQ   72(R15), $0x01
+	CMPQ   80(R15), $0x01
 	JEQ    accumulate
 	JGT    bias
 	VPXORD Z4, Z4, Z4
@@ -9622,7 +9844,7 @@ tile:
 	JMP    start
 
 bias:
-	MOVQ      40(R15), CX
+	MOVQ      48(R15), CX
 	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
@@ -9654,8 +9876,8 @@ bias:
 	JMP       start
 
 accumulate:
-	MOVQ      32(R15), CX
-	MOVQ      128(R15), SI
+	MOVQ      40(R15), CX
+	MOVQ      136(R15), SI
 	VMOVUPS   (CX), Z4
 	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
@@ -9700,16 +9922,16 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	MOVQ 8(R15), DI
-	MOVQ 88(R15), AX
+	MOVQ 32(R15), DI
+	MOVQ 96(R15), AX
 
 segment:
-	MOVQ       192(R15), CX
+	MOVQ       208(R15), CX
 	PREFETCHT1 (CX)
 	PREFETCHT1 64(CX)
-	ADDQ       200(R15), CX
-	MOVQ       CX, 192(R15)
-	MOVQ       80(R15), CX
+	ADDQ       216(R15), CX
+	MOVQ       CX, 208(R15)
+	MOVQ       88(R15), CX
 
 step:
 	VMOVUPS      (DI), Z0
@@ -9760,10 +9982,10 @@ step:
 	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
-	ADDQ         112(R15), SI
+	ADDQ         120(R15), SI
 	DECQ         AX
 	JNZ          segment
-	VBROADCASTSS 64(R15), Z2
+	VBROADCASTSS 72(R15), Z2
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	VMAXPS       Z6, Z2, Z6
@@ -9792,8 +10014,8 @@ step:
 	VMAXPS       Z29, Z2, Z29
 	VMAXPS       Z30, Z2, Z30
 	VMAXPS       Z31, Z2, Z31
-	MOVQ         32(R15), CX
-	MOVQ         128(R15), SI
+	MOVQ         40(R15), CX
+	MOVQ         136(R15), SI
 	VMOVUPS      Z4, (CX)
 	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
@@ -9835,17 +10057,19 @@ step:
 	ADDQ         SI, CX
 	VMOVUPS      Z30, (CX)
 	VMOVUPS      Z31, K1, 64(CX)
-	MOVQ         144(R15), AX
-	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
-	ADDQ         AX, 32(R15)
-	DECQ         184(R15)
-	JNZ          tile
-	MOVQ         168(R15), AX
 	ADDQ         AX, 24(R15)
+	MOVQ         160(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         200(R15)
+	JNZ          tile
 	MOVQ         176(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         192(R15), AX
 	ADDQ         AX, 32(R15)
-	DECQ         160(R15)
+	MOVQ         184(R15), AX
+	ADDQ         AX, 40(R15)
+	DECQ         168(R15)
 	JNZ          block
 	VZEROUPPER
 	RET

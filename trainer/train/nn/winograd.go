@@ -1,0 +1,291 @@
+package nn
+
+import "github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
+
+// A convolution of 3 by 3 with stride 1 is computed in tiles of 2 by 2 output pixels, which takes
+// 4/9 of the multiplications: see [kernel.Winograd]. For some rows of tiles at a time, all points
+// of the image are computed, then the 16 products, then the pixels:
+//
+//	forward         points of x   · points of the kernel          → y
+//	of the input    points of dy  · those, turned and transposed  → dx
+//	of the kernel   points of xᵀ  · points of dy as a gradient    → sums, points of the gradient
+//
+// The sums over the batch are sums of points, which are transformed when they are folded.
+
+// pointsOfTile is the number of points of a tile, and of a kernel.
+const pointsOfTile = 16
+
+// points has the points of a kernel, each [in out].
+type points struct {
+	kernel []float32
+	// for the gradient of the input
+	turned []float32
+	// the gradient of an image with its padding, for each thread
+	padding []float32
+	// for ReLU and bias: a scale of one, and no bias
+	one, zero []float32
+}
+
+// fitsTiles reports whether the convolution is computed in tiles. With few channels the transforms
+// take more time than the products save.
+func (o *conv) fitsTiles() bool {
+	const enough = 256
+	return o.kh == 3 && o.kw == 3 && o.sh == 1 && o.sw == 1 && o.oh%2 == 0 && o.ow%2 == 0 &&
+		o.c*o.filters >= enough
+}
+
+// planes returns squares of size by size planes of n elements.
+func planes(data []float32, size, n int) kernel.Squares {
+	return kernel.Squares{Data: data, Row: size * n, Column: n}
+}
+
+// tiles returns the points of lines of tiles next to each other.
+func tiles(data []float32, width, channels int) kernel.Squares {
+	return kernel.Squares{Data: data, Row: 4 * channels, Column: channels, Tile: tile(channels),
+		Line: width * tile(channels)}
+}
+
+// tile returns the number of elements from a tile to the next one: neighbours lie in different sets
+// of the cache.
+func tile(channels int) int { return pointsOfTile*channels + 16 }
+
+// pixels returns squares of adjacent pixels: those of tiles next to each other in an image.
+func pixels(data []float32, width, channels int) kernel.Squares {
+	return kernel.Squares{Data: data, Row: width * channels, Column: channels, Tile: 2 * channels,
+		Line: 2 * width * channels}
+}
+
+// pointsOfKernel computes the points of the kernel.
+func (o *conv) pointsOfKernel() {
+	n := o.c * o.filters
+	p := &o.points
+	p.kernel = resize(p.kernel, pointsOfTile*n)
+	kernel.Winograd(kernel.KernelToTile, planes(p.kernel, 4, n), planes(o.kernel.Value, 3, n), 1, 1, n)
+	if len(p.one) != o.filters {
+		p.one, p.zero = make([]float32, o.filters), make([]float32, o.filters)
+		Ones(nil, nil, p.one)
+	}
+}
+
+// turnPoints computes the points of the kernel turned by half a turn, in which the first and the
+// last row and column of points change places, with channels and filters exchanged.
+func (o *conv) turnPoints() {
+	n := o.c * o.filters
+	p := &o.points
+	p.turned = resize(p.turned, pointsOfTile*n)
+	places := [4]int{3, 1, 2, 0}
+	for i := range pointsOfTile {
+		from := 4*places[i/4] + places[i%4]
+		kernel.Transpose(p.turned[i*n:], o.c, p.kernel[from*n:], o.filters, o.c, o.filters)
+	}
+	height, width := o.h+2, o.w+2
+	p.padding = resize(p.padding, o.tape.team.size()*height*width*o.filters)
+	clear(p.padding)
+}
+
+// rows is a walk over the rows of tiles of a span's images, some rows at a time.
+type rows struct {
+	s examples
+	// rows of tiles of an image, and tiles of a row
+	height, width int
+	// rows that are done together
+	most int
+	next int
+}
+
+// atOnce returns the number of rows of tiles that are done together: as many as leave their points
+// in the cache, but enough to use the points of the kernel often.
+func atOnce(tiles, channels int) int {
+	const cache, enough = 1 << 16, 32 // elements, tiles
+	return max(1, max(enough, cache/(pointsOfTile*channels))/tiles)
+}
+
+// rowsOf returns a walk over images of height by width pixels, with channels those of input and
+// output.
+func rowsOf(s examples, height, width, channels int) rows {
+	return rows{s: s, height: height / 2, width: width / 2, most: atOnce(width/2, channels)}
+}
+
+// more returns the next rows, by their number in the span.
+func (w *rows) more() (from, to int) {
+	from = w.next
+	w.next = min(from+w.most, (w.s.hi-w.s.lo)*w.height)
+	return from, w.next
+}
+
+// image returns the image of a row of tiles, the first of its pixels' rows there, and the number of
+// the image's rows of tiles from there to row to.
+func (w *rows) image(row, to int) (i, y, n int) {
+	return w.s.lo + row/w.height, row % w.height * 2, min(to-row, w.height-row%w.height)
+}
+
+// memory returns the thread's memory for points of two kinds of channels, and some elements more.
+func (o *conv) memory(w *rows, c, f, more int) (a, b, rest []float32) {
+	a0, b0 := w.most*w.width*tile(c), w.most*w.width*tile(f)
+	m := &o.tape.tiles[w.s.worker]
+	*m = resize(*m, a0+b0+more)
+	return (*m)[:a0], (*m)[a0:][:b0], (*m)[a0+b0:][:more]
+}
+
+// convolve computes dst, height by width pixels of f channels for every image of a span, or adds to
+// it, from images of c channels with a border of one pixel more, by a kernel of points.
+func (o *conv) convolve(s examples, dst []float32, add bool, height, width, c, f int, points []float32,
+	image func(i int) []float32) {
+	w := rowsOf(s, height, width, c+f)
+	in, out, sum := o.memory(&w, c, f, w.most*2*width*f)
+	g := kernel.GemmArgs{
+		Blocks: pointsOfTile, N: f, K: c, A: in, ABlock: c, ARow: tile(c), AStep: 1,
+		B: points, BBlock: c * f, BRow: f, C: out, CBlock: f, CRow: tile(f),
+	}
+	var x []float32
+	last := -1
+	for from, to := w.more(); from < to; from, to = w.more() {
+		for r, n := from, 0; r < to; r += n {
+			i, y, lines := w.image(r, to)
+			n = lines
+			if i != last {
+				x, last = image(i), i
+			}
+			kernel.Winograd(kernel.ImageToTile, tiles(in[(r-from)*w.width*tile(c):], w.width, c),
+				pixels(x[y*(width+2)*c:], width+2, c), n, w.width, c)
+		}
+		g.M = (to - from) * w.width
+		kernel.Gemm(&g)
+		for r, n := from, 0; r < to; r += n {
+			i, y, lines := w.image(r, to)
+			n = lines
+			result := dst[(i*height+y)*width*f:][:n*2*width*f]
+			to := result
+			if add {
+				to = sum[:len(result)]
+			}
+			kernel.Winograd(kernel.TileToImage, pixels(to, width, f),
+				tiles(out[(r-from)*w.width*tile(f):], w.width, f), n, w.width, f)
+			if add {
+				kernel.Add(result, to)
+			}
+		}
+	}
+}
+
+// groups calls f with the images of a span that are computed together.
+func (o *conv) groups(s examples, f func(s examples)) {
+	for end, n := s.hi, o.together(); s.lo < end; s.lo = s.hi {
+		s.hi = min(s.lo+n, end)
+		f(s)
+	}
+}
+
+func (o *conv) forwardTiles(s examples) {
+	o.groups(s, func(s examples) {
+		o.pad(s)
+		o.convolve(s, o.out.data, false, o.oh, o.ow, o.c, o.filters, o.points.kernel,
+			func(i int) []float32 { return o.padded(s, i) })
+		bias := o.points.zero
+		if o.bias != nil {
+			bias = o.bias.Value
+		}
+		if o.bias != nil || o.out.rectified {
+			y := s.of(o.out.data, o.out.size)
+			kernel.ScaleShift(y, y, o.points.one, bias, o.out.rectified)
+		}
+	})
+}
+
+func (o *conv) backwardTiles(s examples) {
+	dw, db := o.sumsOf(s.part)
+	if o.bias != nil && s.lo == o.tape.first(s.part) {
+		clear(db)
+	}
+	o.groups(s, func(s examples) {
+		o.mask(s)
+		if o.bias != nil {
+			kernel.AddRows(db, s.of(o.out.grad, o.out.size))
+		}
+		o.pad(s)
+		o.kernelGrad(s, dw)
+		dx, size := o.in[0].grad, o.in[0].from.size
+		if dx == nil {
+			return
+		}
+		o.convolve(s, dx, o.in[0].onto, o.h, o.w, o.filters, o.c, o.points.turned,
+			func(i int) []float32 { return o.gradImage(s, i) })
+		for i := s.lo; i < s.hi && o.masking; i++ {
+			o.maskInput(dx[i*size:(i+1)*size], o.padded(s, i))
+		}
+	})
+}
+
+// kernelGrad adds the points of the gradient of the kernel to dw, or sets dw to them if these are
+// the first images of the part.
+func (o *conv) kernelGrad(s examples, dw []float32) {
+	w := rowsOf(s, o.oh, o.ow, o.c+o.filters)
+	in, out, _ := o.memory(&w, o.c, o.filters, 0)
+	g := kernel.GemmArgs{
+		Blocks: pointsOfTile, M: o.c, N: o.filters, A: in, ABlock: o.c, ARow: 1, AStep: tile(o.c),
+		B: out, BBlock: o.filters, BRow: tile(o.filters),
+		C: dw, CBlock: o.c * o.filters, CRow: o.filters, Init: kernel.Accumulate,
+	}
+	if s.lo == o.tape.first(s.part) {
+		g.Init = kernel.Zero
+	}
+	for from, to := w.more(); from < to; from, to = w.more() {
+		for r, n := from, 0; r < to; r += n {
+			i, y, lines := w.image(r, to)
+			n = lines
+			kernel.Winograd(kernel.ImageToTile, tiles(in[(r-from)*w.width*tile(o.c):], w.width, o.c),
+				pixels(o.padded(s, i)[y*o.pw*o.c:], o.pw, o.c), n, w.width, o.c)
+			kernel.Winograd(kernel.GradToTile,
+				tiles(out[(r-from)*w.width*tile(o.filters):], w.width, o.filters),
+				pixels(o.out.grad[i*o.out.size+y*o.ow*o.filters:], o.ow, o.filters), n, w.width, o.filters)
+		}
+		g.K = (to - from) * w.width
+		kernel.Gemm(&g)
+		g.Init = kernel.Accumulate
+	}
+}
+
+// gradImage returns the gradient of the i-th image of the output, padded so that the kernel covers
+// every pixel of the input three times in both directions.
+func (o *conv) gradImage(s examples, i int) []float32 {
+	width, row := o.w+2, o.ow*o.filters
+	padded := o.points.padding[s.worker*(o.h+2)*width*o.filters:]
+	dy := o.out.grad[i*o.out.size:]
+	for y := range o.oh {
+		copy(padded[((y+2-o.top)*width+2-o.left)*o.filters:][:row], dy[y*row:])
+	}
+	return padded
+}
+
+// foldPoints adds up one part of the sums of points, and transforms it to the gradient.
+func (o *conv) foldPoints(part int) {
+	n, total, batch := o.c*o.filters, o.total(), o.in[0].from.dims[0]
+	lo, hi := part*n/parts, (part+1)*n/parts
+	if lo == hi {
+		return
+	}
+	// sums of the parts that have examples
+	var sums [parts][]float32
+	filled := sums[:0]
+	for p := range parts {
+		if p*batch/parts < (p+1)*batch/parts {
+			filled = append(filled, o.sums[p*total+lo:])
+		}
+	}
+	sum := filled[0]
+	for i := range pointsOfTile {
+		for _, more := range filled[1:] {
+			kernel.Add(sum[i*n:], more[i*n:][:hi-lo])
+		}
+	}
+	grad := o.kernel.Grad[lo:]
+	if !o.add[0] {
+		kernel.Winograd(kernel.TileToKernel, planes(grad, 3, n), planes(sum, 4, n), 1, 1, hi-lo)
+		return
+	}
+	other := o.points.kernel[lo:] // not needed any more
+	kernel.Winograd(kernel.TileToKernel, planes(other, 3, n), planes(sum, 4, n), 1, 1, hi-lo)
+	for i := range o.kh * o.kw {
+		kernel.Add(grad[i*n:], other[i*n:][:hi-lo])
+	}
+}
