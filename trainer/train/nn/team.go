@@ -16,7 +16,7 @@ type team struct {
 	work   func(worker, piece int)
 	pieces int
 	// pieces that are claimed, of how many, and a count of the calls of runPieces, so that a late
-	// helper cannot claim a piece of the next call: see claim
+	// helper cannot claim a piece of the next call: see [unclaimed]
 	claims atomic.Uint64
 	done   atomic.Int32
 	ended  atomic.Bool
@@ -56,8 +56,9 @@ func (t *team) runPieces(pieces int) {
 	t.caller.await(t.finished)
 }
 
-// claims holds the number of the call in its high half, then 16 bits for the number of pieces and
-// 16 for that of the claimed ones.
+// unclaimed returns the next piece that nobody has claimed, if there is one. Claims hold the number
+// of the call in their high half, then 16 bits for the number of pieces and 16 for that of the
+// claimed ones.
 func unclaimed(claims uint64) (piece int, ok bool) {
 	piece = int(claims & 0xffff)
 	return piece, piece < int(claims>>16&0xffff)
