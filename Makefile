@@ -113,6 +113,8 @@ define each
   echo "$$took=== all of it: $$SECONDS s"
 endef
 
+# SHORT=-short leaves out what repeats other tests for most changes.
+core: export SHORT := -short
 core: ## what .ci/run runs: of each kind of test what a change breaks first
 	$(call each,$(CORE))
 
@@ -216,7 +218,7 @@ apply: ## make that update, unless it would do something else by now: STACK=gke,
 	@$(GO) run ./stacks/plan -stack=$(STACK) -apply=$(or $(PLAN),plan.txt)
 
 test-infra: cc pulumi-tools stacks ## the stacks: recorded with mocks, then with the real Pulumi engine and simulated clouds
-	$(GO) test -json -race -p 1 -shuffle=on -timeout 40m $(INFRA) | $(REPORT)
+	$(GO) test -json -race -p 1 -shuffle=on -timeout 40m $(SHORT) $(INFRA) | $(REPORT)
 
 # The first build takes 4 minutes of a CPU.
 pulumi-tools:
