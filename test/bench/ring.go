@@ -38,12 +38,7 @@ var ringSizes = []struct {
 
 func ringBenchmarks() []benchmark {
 	var all []benchmark
-	for _, w := range []struct {
-		processes int
-		// the bar over TCP
-		target string
-	}{{2, ">= 1.3"}, {4, ">= 1"}} {
-		processes := w.processes
+	for _, processes := range []int{2, 4} {
 		name := fmt.Sprintf("ring/%d processes", processes)
 		all = append(all,
 			benchmark{name: name + ", shared memory", run: func(ctx context.Context, b *bench) error {
@@ -55,7 +50,7 @@ func ringBenchmarks() []benchmark {
 					return b.skip(name+", TCP", err)
 				}
 				defer pods.end(ctx)
-				return b.ring(ctx, name+", TCP", processes, pods, w.target)
+				return b.ring(ctx, name+", TCP", processes, pods, ">= 1.3")
 			}})
 	}
 	return append(all, benchmark{name: manyRanks, run: func(_ context.Context, b *bench) error {
