@@ -470,6 +470,38 @@ func TestDroppedEntries(t *testing.T) {
 	}
 }
 
+// A model may return to the end of an epoch that had not ended. Where an entry is missing as well,
+// its epoch is named, and not the one that never had any.
+func TestMissingEndAmongRollbacks(t *testing.T) {
+	b := book.New(book.Saved{})
+	if err := b.Plan([]task.Shard{{Name: "a", Count: 1}}, task.Policy{RecordsPerTask: 1, Epochs: 3}); err != nil {
+		t.Fatal(err)
+	}
+	var j journal.Journal
+	now := time.UnixMilli(1)
+	var model ledger.Ledger
+	model.Add(ledger.Task{Epoch: 1}, 1, 1)
+	b.Set(&model)
+	j.Add(journal.Entry{Kind: journal.TrainingRolledBack, Epoch: b.Finished()}, now)
+	b.Enter(task.Credit{Task: ledger.Task{Epoch: 2}, To: 1})
+	b.Finish()
+	j.Add(journal.Entry{Kind: journal.EpochFinished, Epoch: 2, Records: 1}, now)
+	model.Add(ledger.Task{Epoch: 2}, 1, 1)
+	b.Set(&model)
+	j.Add(journal.Entry{Kind: journal.TrainingRolledBack, Epoch: b.Finished()}, now)
+	s := j.Snapshot()
+	s.Book = b.Save()
+	if r := Check(Evidence{State: "Running", Journal: s}); r.Verdict != Proved || r.Finished != 2 {
+		t.Fatalf("%+v", r)
+	}
+	s.Entries = slices.Delete(slices.Clone(s.Entries), 1, 2)
+	r := Check(Evidence{State: "Running", Journal: s})
+	want := "epoch 2: its end is missing from the journal"
+	if r.Verdict != Violated || r.Findings[0].Text != want {
+		t.Errorf("%+v, want %q", r, want)
+	}
+}
+
 // Any evidence is judged, and no more findings are listed than Law 3 allows.
 func FuzzCheck(f *testing.F) {
 	f.Add("Running", `{"last":3,"entries":[{"n":2,"kind":"EpochFinished","epoch":1,"records":5}],"book":{"data":`+

@@ -33,14 +33,20 @@ func (c *checker) journal() {
 	}
 	before := len(c.report.Findings)
 	next, known := 1, from == 0
-	// the first epoch that the model returned to, and whose end was not seen
-	skipped := 0
+	// the first epoch that the model returned to, and whose end was not seen: rather one before
+	// which an entry is missing than one that had not ended
+	skipped, gone := 0, false
+	gap, last := false, max(from, 1)-1
 	for _, e := range s.Entries {
 		if e.N < from {
 			continue
 		}
-		if known && skipped == 0 && e.Kind == journal.TrainingRolledBack && e.Epoch >= next {
-			skipped = next
+		gap, last = gap || e.N > last+1, e.N
+		if known && e.Kind == journal.TrainingRolledBack && e.Epoch >= next && (skipped == 0 || gap && !gone) {
+			skipped, gone = next, gap
+		}
+		if e.Kind == journal.EpochFinished || slices.Contains(returns, e.Kind) {
+			gap = false
 		}
 		next, known = c.entry(e, next, known)
 	}
