@@ -22,7 +22,7 @@ func jobBenchmarks() []benchmark {
 	return []benchmark{
 		{name: "job/4 workers", run: fourWorkers},
 		{name: "job/kill worker", run: killWorker},
-		{name: "binary", run: sizes},
+		{name: "size", run: sizes},
 	}
 }
 
@@ -314,7 +314,7 @@ func sizes(ctx context.Context, b *bench) error {
 	for _, of := range []struct {
 		name, path string
 		bar        float64
-	}{{"binary", b.binary, 55}, {"binary/in a pod of run", filepath.Join(dir, "elasticdl"), 30}} {
+	}{{"size/binary", b.binary, 55}, {"size/in a pod of run", filepath.Join(dir, "elasticdl"), 30}} {
 		info, err := os.Stat(of.path)
 		if err != nil {
 			return err

@@ -105,7 +105,8 @@ var chapters = []struct{ prefix, title, text string }{
 		"The peers that have no TLS at all are made of the same code: the master's leases compared with a gRPC server without credentials that answers with the same messages."},
 	{"job/", "Whole jobs", "The main job of the README on this machine, records per second between " +
 		"a fifth and nine tenths of its way."},
-	{"binary", "Size", ""},
+	{"size/", "Size", "The program, and the part of it that each worker of a script copies, if its image " +
+		"is the user's."},
 	{"recovery/", "Losses in a ring of 4 workers",
 		"The MNIST CNN in Go, one thread a worker. A worker is a process that is also a pod; " +
 			"torchrun's node is an agent and its process. So `kill -9` of ours is compared with torchrun's process killed, and with its node killed; a worker frozen by SIGSTOP with a frozen process, and with a frozen node. *Tuned* is `--rdzv_conf=last_call_timeout=1 --monitor_interval=0.1`."},
