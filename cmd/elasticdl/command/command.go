@@ -1,5 +1,6 @@
-// Package command is shared by the programs elasticdl and elasticdl-agent: the commands of a job's
-// servers and workers, exit codes, how signals end a command, and the version.
+// Package command is shared by the programs elasticdl and elasticdl-agent: the command of a job's
+// workers, and of its servers, which has the same flags, exit codes, how signals end a command, and
+// the version.
 //
 // It imports neither Kubernetes nor the views, so that elasticdl-agent, which is copied into every
 // pod of a job that runs a program, is small.

@@ -37,7 +37,7 @@ func (f *frame) body() piece {
 		help, line)
 }
 
-// crumbs is the way to the page.
+// crumbs returns the way to the page.
 func (f *frame) crumbs() piece {
 	brand := el("a", class("brand"), href("/"), text("ElasticDL"))
 	if f.One {

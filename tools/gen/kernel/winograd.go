@@ -26,7 +26,7 @@ func winograd(m *machine) {
 	for _, t := range transforms {
 		m.function(t.name, "func(dst *float32, dstRow, dstColumn, dstTile, dstLine int, "+
 			"src *float32, srcRow, srcColumn, srcTile, srcLine, lines, tiles, channels int)",
-			"transforms squares. Strides are in bytes; a line begins so far from the end of the one before.")
+			"transforms squares. Strides are in bytes, those of lines from end to begin.")
 		w := squares{machine: m, matrix: t.matrix}
 		w.build()
 	}
@@ -47,7 +47,7 @@ type grid struct {
 
 func (s *squares) grid(name string, size int) grid {
 	g := grid{one: s.GP64(), three: s.GP64()}
-	s.Load(s.Param(name+"Row"), g.one) // for now
+	s.Load(s.Param(name+"Row"), g.one) // until the rows have pointers
 	for i := range size {
 		r := s.GP64()
 		if i == 0 {

@@ -2,27 +2,27 @@
 
 package avx
 
-// ImageToTileAVX2 transforms squares. Strides are in bytes; a line begins so far from the end of the one before.
+// ImageToTileAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
 //
 //go:noescape
 func ImageToTileAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// TileToImageAVX2 transforms squares. Strides are in bytes; a line begins so far from the end of the one before.
+// TileToImageAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
 //
 //go:noescape
 func TileToImageAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// GradToTileAVX2 transforms squares. Strides are in bytes; a line begins so far from the end of the one before.
+// GradToTileAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
 //
 //go:noescape
 func GradToTileAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// KernelToTileAVX2 transforms squares. Strides are in bytes; a line begins so far from the end of the one before.
+// KernelToTileAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
 //
 //go:noescape
 func KernelToTileAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// TileToKernelAVX2 transforms squares. Strides are in bytes; a line begins so far from the end of the one before.
+// TileToKernelAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
 //
 //go:noescape
 func TileToKernelAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)

@@ -2,27 +2,27 @@
 
 package avx
 
-// ImageToTileAVX512 transforms squares. Strides are in bytes; a line begins so far from the end of the one before.
+// ImageToTileAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
 //
 //go:noescape
 func ImageToTileAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// TileToImageAVX512 transforms squares. Strides are in bytes; a line begins so far from the end of the one before.
+// TileToImageAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
 //
 //go:noescape
 func TileToImageAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// GradToTileAVX512 transforms squares. Strides are in bytes; a line begins so far from the end of the one before.
+// GradToTileAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
 //
 //go:noescape
 func GradToTileAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// KernelToTileAVX512 transforms squares. Strides are in bytes; a line begins so far from the end of the one before.
+// KernelToTileAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
 //
 //go:noescape
 func KernelToTileAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// TileToKernelAVX512 transforms squares. Strides are in bytes; a line begins so far from the end of the one before.
+// TileToKernelAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
 //
 //go:noescape
 func TileToKernelAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
