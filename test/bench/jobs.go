@@ -22,7 +22,7 @@ func jobBenchmarks() []benchmark {
 	return []benchmark{
 		{name: "job/4 workers", run: fourWorkers},
 		{name: "job/kill worker", run: killWorker},
-		{name: "size", run: sizes},
+		{name: "size/programs", run: sizes},
 	}
 }
 
