@@ -340,9 +340,11 @@ func (s *simulation) runWorker(ctx context.Context, it *process) error {
 	return err
 }
 
-// initial makes the model of parameter servers before anything was trained on.
-func (s *simulation) initial() (param.Layout, []float32, error) {
-	return s.shape.Layout(), s.shape.initial(), nil
+// initial makes a part of the model of parameter servers before anything was trained on.
+func (s *simulation) initial(part, parts int) (param.Layout, []float32, error) {
+	layout := s.shape.Layout()
+	span := param.Partition(layout.Len(), parts)[part]
+	return layout, s.shape.initial()[span.Start:span.End:span.End], nil
 }
 
 // self makes the identity of a pod of the simulated job.

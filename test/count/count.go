@@ -160,7 +160,7 @@ func Verify(path string, n int, seed uint64, epochs int) (Tally, error) {
 	if err != nil {
 		return Tally{}, err
 	}
-	layout, initial, err := Model(n).Initial(seed)
+	layout, initial, err := Model(n).Initial(seed, 0, 1)
 	if err != nil {
 		return Tally{}, err
 	}

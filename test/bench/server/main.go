@@ -37,7 +37,7 @@ func serve(job, optimizer string, plain bool, size string) error {
 	}
 	server, err := ps.NewServer(ps.ServerConfig{
 		Self:    speak.Self(identity.Header{Job: job, Role: pod.PS, Incarnation: 1, ModelGeneration: 1}),
-		Initial: func() (param.Layout, []float32, error) { return matrix(rows) }, Async: true, PlainData: plain,
+		Initial: func(int, int) (param.Layout, []float32, error) { return matrix(rows) }, Async: true, PlainData: plain,
 		Optimizer: optim.Config{Name: optimizer, LearningRate: 1e-3},
 	})
 	if err != nil {

@@ -125,11 +125,12 @@ func (s Source) record() (*Commit, error) {
 	return s.Dir.ReadNamed(s.Commit, s.Checksum)
 }
 
-// Load sets values, the flat array of a model with that layout, to those of the model. The error of
-// a model that is another, or whose bytes are damaged, is [ErrDamaged].
-func (s Source) Load(layout param.Layout, values []float32) error {
+// Load sets values to those of the model: to elements from start on of the flat array of a model
+// with that layout. The error of a model that is another, or whose bytes are damaged, is
+// [ErrDamaged].
+func (s Source) Load(layout param.Layout, start int, values []float32) error {
 	if s.File != "" {
-		return s.exported(func(f *safetensors.File) error { return load(f, layout, values) })
+		return s.exported(func(f *safetensors.File) error { return load(f, layout, start, values) })
 	}
 	c, _, err := s.Read()
 	if err != nil {
@@ -138,7 +139,7 @@ func (s Source) Load(layout param.Layout, values []float32) error {
 	if err := layout.Match(c.ParamLayout()); err != nil {
 		return damaged("read checkpoint: %s: it is of another model: %w", s.Dir.Path(c.Name(), recordFile), err)
 	}
-	return s.Dir.Restore(c, Part{Values: values})
+	return s.Dir.Restore(c, Part{Start: start, Values: values})
 }
 
 // Version returns the model's version. That of an exported model is the one that it was exported
@@ -208,15 +209,19 @@ func (n *noting) ReadAt(b []byte, at int64) (int, error) {
 	return read, err
 }
 
-// load sets values to those of a file, whatever the order of its tensors.
-func load(f *safetensors.File, layout param.Layout, values []float32) error {
+// load sets values to the elements from start on of a file, whatever the order of its tensors.
+func load(f *safetensors.File, layout param.Layout, start int, values []float32) error {
 	if err := match(layout, f.Layout()); err != nil {
 		return err
 	}
 	at := 0
 	for _, v := range layout {
-		if err := f.ReadTensor(v.Name, 0, values[at:][:v.Len()]); err != nil {
-			return err
+		// of the tensor: what is wanted
+		lo, hi := max(start-at, 0), min(start+len(values)-at, v.Len())
+		if lo < hi {
+			if err := f.ReadTensor(v.Name, lo, values[at+lo-start:at+hi-start]); err != nil {
+				return err
+			}
 		}
 		at += v.Len()
 	}

@@ -23,14 +23,15 @@ type Param struct {
 	writer int
 }
 
-// Initializer fills the first value of a variable.
-type Initializer func(r *rand.Rand, shape []int, dst []float32)
+// Initializer fills a stretch of the first value of a variable: dst holds the elements from index
+// at on. The stretches of a variable come in their order, from the first, with the same r.
+type Initializer func(r *rand.Rand, shape []int, at int, dst []float32)
 
 // Zeros is the initial value of biases.
-func Zeros(_ *rand.Rand, _ []int, dst []float32) { clear(dst) }
+func Zeros(_ *rand.Rand, _ []int, _ int, dst []float32) { clear(dst) }
 
 // Ones is the initial value of scales.
-func Ones(_ *rand.Rand, _ []int, dst []float32) {
+func Ones(_ *rand.Rand, _ []int, _ int, dst []float32) {
 	for i := range dst {
 		dst[i] = 1
 	}
@@ -38,7 +39,7 @@ func Ones(_ *rand.Rand, _ []int, dst []float32) {
 
 // GlorotUniform is Keras' initial value of kernels: uniform in ±√(6/(in+out)), where in and out are
 // the last two dimensions of shape, each times the size of the window before them.
-func GlorotUniform(r *rand.Rand, shape []int, dst []float32) {
+func GlorotUniform(r *rand.Rand, shape []int, _ int, dst []float32) {
 	in, out := 1, 1
 	if n := len(shape); n >= 2 {
 		window := 1
@@ -139,15 +140,44 @@ func (b *Builder) Build() (*Params, error) {
 		return nil, err
 	}
 	n := p.Layout.Len()
-	p.Values, p.Grads = make([]float32, n), make([]float32, n)
+	p.Values, p.Grads = b.draw(p.vars, param.Range{End: n}), make([]float32, n)
 	at := 0
 	for _, v := range p.vars {
 		end := at + v.Len()
 		v.Value, v.Grad = p.Values[at:end:end], p.Grads[at:end:end]
-		v.init(rand.New(rand.NewPCG(b.seed, hash(v.Name))), v.Shape, v.Value)
 		at = end
 	}
 	return p, nil
+}
+
+// Initial returns the layout, and what one of that many parts of Values is after [Builder.Build],
+// as [param.Partition] cuts it. Its memory is that of the part.
+func (b *Builder) Initial(part, parts int) (param.Layout, []float32, error) {
+	p, err := b.layOut()
+	if err != nil {
+		return nil, nil, err
+	}
+	return p.Layout, b.draw(p.vars, param.Partition(p.Layout.Len(), parts)[part]), nil
+}
+
+// draw returns the initial values of a range of the flat array of variables.
+func (b *Builder) draw(vars []*Param, part param.Range) []float32 {
+	values := make([]float32, part.Len())
+	var before [4096]float32
+	start := 0
+	for _, v := range vars {
+		// of the variable: what is in the range
+		lo, hi := max(part.Start-start, 0), min(part.End-start, v.Len())
+		if lo < hi {
+			r := rand.New(rand.NewPCG(b.seed, hash(v.Name)))
+			for at := 0; at < lo; at += len(before) {
+				v.init(r, v.Shape, at, before[:min(lo-at, len(before))])
+			}
+			v.init(r, v.Shape, lo, values[lo-part.Start+start:hi-part.Start+start])
+		}
+		start += v.Len()
+	}
+	return values
 }
 
 // Use makes the next passes compute with values, as long as p.Values and laid out like it, in place

@@ -472,55 +472,6 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestBuilder(t *testing.T) {
-	build := func(seed uint64, names ...string) *Params {
-		b := NewBuilder(seed)
-		for _, name := range names {
-			b.BatchNorm(3, BatchNorm{})
-			b.Dense(20, Dense{Name: name, Units: 30})
-		}
-		p, err := b.Build()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	p := build(1, "a", "b")
-	var names []string
-	for _, v := range p.Layout {
-		names = append(names, v.Name)
-	}
-	const want = "batch_normalization/gamma batch_normalization/beta a/kernel a/bias " +
-		"batch_normalization_1/gamma batch_normalization_1/beta b/kernel b/bias " +
-		"batch_normalization/moving_mean batch_normalization/moving_variance " +
-		"batch_normalization_1/moving_mean batch_normalization_1/moving_variance"
-	if got := strings.Join(names, " "); got != want {
-		t.Errorf("variables are\n%s\nwant\n%s", got, want)
-	}
-	a, b := p.vars[2], p.vars[6]
-	limit := float32(math.Sqrt(6. / 50))
-	if top := slices.Max(a.Value); top > limit || top < .95*limit {
-		t.Errorf("kernel reaches %v, want about %v", top, limit)
-	}
-	if slices.Equal(a.Value, b.Value) {
-		t.Error("two kernels are the same")
-	}
-	if q := build(1, "b", "c"); !slices.Equal(q.vars[2].Value, b.Value) {
-		t.Error("the initial value depends on more than seed and name")
-	}
-	if q := build(2, "a"); slices.Equal(q.vars[2].Value, a.Value) {
-		t.Error("the initial value does not depend on the seed")
-	}
-	if &p.Grads[0] != &p.vars[0].Grad[0] || &p.Values[6] != &a.Value[0] {
-		t.Error("variables are not views of the flat arrays")
-	}
-	bad := NewBuilder(1)
-	bad.Dense(0, Dense{Units: 2})
-	if _, err := bad.Build(); err == nil {
-		t.Error("a layer of no inputs is built")
-	}
-}
-
 // TestAbsorbedNormalization checks that a normalization that is computed within the next operation
 // has the same values and gradients as a separate one, whenever its values are read and whichever
 // other operation reads them.

@@ -63,7 +63,7 @@ func (t *Tape) ReLU(x *Tensor) *Tensor {
 	channels := x.dims[len(x.dims)-1]
 	if len(o.one) != channels {
 		o.one, o.zero = make([]float32, channels), make([]float32, channels)
-		Ones(nil, nil, o.one)
+		Ones(nil, nil, 0, o.one)
 	}
 	return t.record(o, nil, x, x.dims[1:]...)
 }

@@ -63,7 +63,7 @@ func (o *conv) pointsOfKernel() {
 	kernel.Winograd(kernel.KernelToTile, planes(p.kernel, 4, n), planes(o.kernel.Value, 3, n), 1, 1, n)
 	if len(p.one) != o.filters {
 		p.one, p.zero = make([]float32, o.filters), make([]float32, o.filters)
-		Ones(nil, nil, p.one)
+		Ones(nil, nil, 0, p.one)
 	}
 }
 

@@ -45,7 +45,7 @@ func compare(b *testing.B, ours, peer func(), oursBytes, peerBytes float64) {
 func onLoopback(tb testing.TB, n int, config ServerConfig) *Client {
 	tb.Helper()
 	config.Self = speak.Self(identity.Header{Role: pod.PS, ModelGeneration: 1})
-	config.Initial = func() (param.Layout, []float32, error) { return dense(n, 0), make([]float32, n), nil }
+	config.Initial = func(int, int) (param.Layout, []float32, error) { return dense(n, 0), make([]float32, n), nil }
 	s, err := NewServer(config)
 	if err != nil {
 		tb.Fatal(err)

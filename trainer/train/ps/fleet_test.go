@@ -44,13 +44,14 @@ func newFleet(t *testing.T, n int, config ServerConfig) *fleet {
 	if f.config.Optimizer.Name == "" {
 		f.config.Optimizer = optim.Config{Name: optim.SGD, LearningRate: 1}
 	}
-	f.config.Initial = func() (param.Layout, []float32, error) {
+	f.config.Initial = func(part, parts int) (param.Layout, []float32, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		span := param.Partition(f.layout.Len(), parts)[part]
 		if f.initial != nil {
-			return f.layout, slices.Clone(f.initial), nil
+			return f.layout, slices.Clone(f.initial[span.Start:span.End]), nil
 		}
-		return f.layout, make([]float32, f.layout.Len()), nil
+		return f.layout, make([]float32, span.Len()), nil
 	}
 	t.Cleanup(func() {
 		for i := range n {

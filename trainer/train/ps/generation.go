@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/custody"
@@ -72,25 +71,18 @@ func (s *Server) beginModelGeneration(ctx context.Context, modelGeneration int64
 // Until they are made it has none, and is in no generation: there is not the memory for both.
 func (s *Server) fill(modelGeneration int64) error {
 	s.empty()
-	layout, values, err := s.config.Initial()
+	layout, values, err := s.config.Initial(s.config.Index, s.config.Servers)
 	if err == nil {
 		err = layout.Validate()
 	}
-	if err == nil && len(values) != layout.Len() {
-		err = fmt.Errorf("%d values of a layout of %d", len(values), layout.Len())
+	span := s.spanOf(layout)
+	if err == nil && len(values) != span.Len() {
+		err = fmt.Errorf("%d values of %d elements", len(values), span.Len())
 	}
 	if err != nil {
 		return fmt.Errorf("make the initial values: %w", err)
 	}
-	span := s.spanOf(layout)
-	own := values
-	if span.Len() < len(values) {
-		own = slices.Clone(values[span.Start:span.End])
-	}
-	s.store.fill(layout, span, own, 0)
-	if span.Len() < len(values) {
-		collect(len(values))
-	}
+	s.store.fill(layout, span, values, 0)
 	s.enterModelGeneration(modelGeneration, layout, new(ledger.Ledger), 0)
 	return nil
 }

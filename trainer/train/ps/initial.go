@@ -12,20 +12,20 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/train/zoo"
 )
 
-// Initial makes the layout and the initial values of a job's model: those of the exported model
-// that it starts from (--checkpoint_dir_for_init), else of the job's seed. A checkpoint that it
-// starts from is no initial value: a model generation begins with it. Storage that fails is waited
-// for.
-func Initial(ctx context.Context, j *job.Job, model *zoo.Model, open checkpoint.Opener,
+// Initial makes the layout of a job's model, and the initial values of one of that many parts of
+// it, as [param.Partition] cuts it: those of the exported model that it starts from
+// (--checkpoint_dir_for_init), else of the job's seed. A checkpoint that it starts from is no
+// initial value: a model generation begins with it. Storage that fails is waited for.
+func Initial(ctx context.Context, j *job.Job, model *zoo.Model, part, parts int, open checkpoint.Opener,
 	log *slog.Logger) (param.Layout, []float32, error) {
-	layout, values, err := model.Initial(j.Seed)
+	layout, values, err := model.Initial(j.Seed, part, parts)
 	if err != nil || j.CheckpointDirForInit == "" {
 		return layout, values, err
 	}
 	err = outage.Patience{Log: log}.Reach(ctx, func() error {
 		from, err := open.Find(j.CheckpointDirForInit)
 		if err == nil && from.File != "" {
-			err = from.Load(layout, values)
+			err = from.Load(layout, param.Partition(layout.Len(), parts)[part].Start, values)
 		}
 		return err
 	})

@@ -18,7 +18,7 @@ func TestInitialValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := job.Default()
-	layout, own, err := Initial(t.Context(), j, model, nil, nil)
+	layout, own, err := Initial(t.Context(), j, model, 0, 1, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,14 +33,25 @@ func TestInitialValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.CheckpointDirForInit = out
-	_, values, err := Initial(t.Context(), j, model, nil, nil)
+	_, values, err := Initial(t.Context(), j, model, 0, 1, nil, nil)
 	if err != nil || slices.ContainsFunc([]int{0, 100, len(own) - 1}, func(i int) bool {
 		return values[i] != own[i]+1
 	}) {
 		t.Errorf("from an export: %v, %v; want one more than %v", values[:3], err, own[:3])
 	}
+	var joined []float32
+	for i := range 3 {
+		_, part, err := Initial(t.Context(), j, model, i, 3, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		joined = append(joined, part...)
+	}
+	if !slices.Equal(joined, values) {
+		t.Error("three servers have other values than one")
+	}
 	j.CheckpointDirForInit = t.TempDir()
-	if _, _, err := Initial(t.Context(), j, model, nil, nil); err == nil ||
+	if _, _, err := Initial(t.Context(), j, model, 0, 1, nil, nil); err == nil ||
 		!strings.HasPrefix(err.Error(), "--checkpoint_dir_for_init="+j.CheckpointDirForInit+
 			": there is no checkpoint and no exported model in") {
 		t.Errorf("from nothing: %v", err)

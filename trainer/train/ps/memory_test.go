@@ -85,7 +85,7 @@ func TestMemoryServer(t *testing.T) {
 	s, err := NewServer(ServerConfig{
 		Optimizer: optim.Config{Name: optimizer},
 		Self:      speak.Self(identity.Header{Role: pod.PS, ModelGeneration: 1}),
-		Initial: func() (param.Layout, []float32, error) {
+		Initial: func(int, int) (param.Layout, []float32, error) {
 			// memory that is written to
 			return dense(memoryElements, 0), filled(memoryElements, 1), nil
 		},

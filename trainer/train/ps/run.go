@@ -38,9 +38,8 @@ type Config struct {
 	Advertise string
 	// whose optimizer it runs; nil: the one that the job names
 	Model *zoo.Model
-	// Initial makes the model's layout and initial values; nil: those of the model and the job's
-	// seed.
-	Initial func() (param.Layout, []float32, error)
+	// Initial is that of [ServerConfig]; nil: that of the model and the job's seed.
+	Initial func(part, parts int) (param.Layout, []float32, error)
 	// Open opens a directory of checkpoints; nil: on this machine.
 	Open checkpoint.Opener
 	// Dial opens the connection to the master; nil: TCP.
@@ -194,7 +193,9 @@ func configOf(ctx context.Context, j *job.Job, c Config) (ServerConfig, error) {
 		Log:                   c.Log,
 	}
 	if config.Initial == nil {
-		config.Initial = func() (param.Layout, []float32, error) { return Initial(ctx, j, model, c.Open, c.Log) }
+		config.Initial = func(part, parts int) (param.Layout, []float32, error) {
+			return Initial(ctx, j, model, part, parts, c.Open, c.Log)
+		}
 	}
 	if j.Evaluates() {
 		config.EvaluationSteps = j.EvaluationSteps

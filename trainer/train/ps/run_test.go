@@ -79,7 +79,7 @@ func ps0() *rpc.Self {
 }
 
 // twenty is a model of ones.
-func twenty() (param.Layout, []float32, error) { return dense(20, 0), filled(20, 1), nil }
+func twenty(int, int) (param.Layout, []float32, error) { return dense(20, 0), filled(20, 1), nil }
 
 func mnistJob() *job.Job {
 	j := job.Default()

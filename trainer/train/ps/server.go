@@ -29,9 +29,10 @@ type ServerConfig struct {
 	Index, Servers int
 	// Self identifies the server; its generation is that of the model.
 	Self *rpc.Self
-	// Initial makes the model's layout and initial values, all of them, the same each time. It is
-	// called again for each generation. The values are the server's from then on.
-	Initial   func() (param.Layout, []float32, error)
+	// Initial makes the model's layout, and the initial values of one of that many parts of it, as
+	// [param.Partition] cuts it, the same each time. It is called again for each generation. The
+	// values are the server's from then on.
+	Initial   func(part, parts int) (param.Layout, []float32, error)
 	Optimizer optim.Config
 	// LearningRate is of the version that an update starts from, and of how many workers' gradients
 	// an update averages: GradsToWait, or 1 if Async. nil: the optimizer's.

@@ -152,7 +152,7 @@ func (o Options) tryLoad(cfg *Config, base *wire.Base) error {
 			base.Checksum, ""
 	}
 	if cfg.Version, err = from.Version(); err == nil {
-		err = from.Load(cfg.Engine.Layout(), cfg.Engine.Values())
+		err = from.Load(cfg.Engine.Layout(), 0, cfg.Engine.Values())
 	}
 	if err != nil {
 		return err

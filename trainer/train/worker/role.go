@@ -118,7 +118,7 @@ func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func
 	open = append(open, closer(engine.Close))
 	cfg = Config{Model: model, Engine: engine, Predict: engine.Predict, Open: o.Open,
 		Initial: func() ([]float32, error) {
-			_, values, err := ps.Initial(ctx, j, model, o.Open, o.Log)
+			_, values, err := ps.Initial(ctx, j, model, 0, 1, o.Open, o.Log)
 			return values, err
 		}}
 	// without a ring the servers read them

@@ -178,7 +178,7 @@ func newBench(t *testing.T, server ps.ServerConfig, tasks ...*wire.Task) *bench 
 	engine := &counter{values: make([]float32, 1), grads: make([]float32, 1)}
 	server.Optimizer = optim.Config{Name: "SGD", LearningRate: 1}
 	server.Self = self(pod.PS)
-	server.Initial = func() (param.Layout, []float32, error) { return engine.Layout(), []float32{0}, nil }
+	server.Initial = func(int, int) (param.Layout, []float32, error) { return engine.Layout(), []float32{0}, nil }
 	s, err := ps.NewServer(server)
 	if err != nil {
 		t.Fatal(err)

@@ -57,15 +57,16 @@ func (m *Model) Layout() (param.Layout, error) {
 	return layout, nil
 }
 
-// Initial makes m's layout and initial values, those of an engine with that seed.
-func (m *Model) Initial(seed uint64) (param.Layout, []float32, error) {
+// Initial makes m's layout, and the initial values of one of that many parts of it: those of an
+// engine with that seed, as [param.Partition] cuts them. It needs no memory for the others.
+func (m *Model) Initial(seed uint64, part, parts int) (param.Layout, []float32, error) {
 	b := nn.NewBuilder(seed)
 	m.New(b)
-	params, err := b.Build()
+	layout, values, err := b.Initial(part, parts)
 	if err != nil {
 		return nil, nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}
-	return params.Layout, params.Values, nil
+	return layout, values, nil
 }
 
 // Layout returns what the flat arrays hold.
