@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/pass"
 	"github.com/mmcloughlin/avo/printer"
 )
@@ -35,10 +36,15 @@ func generate(folder string) error {
 		}{{"tile", tiles}, {"vector", vectors}, {"winograd", winograd}} {
 			m := newMachine(isa)
 			part.emit(m)
-			if err := write(m, filepath.Join(folder, part.name+"_"+isa.name+"_amd64")); err != nil {
+			if err := write(m.Context, filepath.Join(folder, part.name+"_"+isa.name+"_amd64")); err != nil {
 				return fmt.Errorf("%s for %s: %w", part.name, isa.name, err)
 			}
 		}
+	}
+	c := build.NewContext()
+	pause(c)
+	if err := write(c, filepath.Join(folder, "pause_amd64")); err != nil {
+		return fmt.Errorf("pause: %w", err)
 	}
 	source, err := format.Source(dispatch())
 	if err != nil {
@@ -47,9 +53,9 @@ func generate(folder string) error {
 	return os.WriteFile(filepath.Join(folder, "tile_amd64.go"), source, 0o666)
 }
 
-// write compiles the functions of m to path.s and path.go.
-func write(m *machine, path string) error {
-	file, err := m.Result()
+// write compiles the functions of c to path.s and path.go.
+func write(c *build.Context, path string) error {
+	file, err := c.Result()
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -397,4 +399,14 @@ func fmaPeak(m *machine) {
 	m.Label("done")
 	m.Store(flops, m.Return("flops"))
 	m.end()
+}
+
+// pause generates the instruction for loops that wait. All processors have it.
+func pause(c *build.Context) {
+	c.Function("Pause")
+	c.Attributes(attr.NOSPLIT)
+	c.SignatureExpr("func()")
+	c.Doc("Pause does nothing for some tens of cycles.")
+	c.PAUSE()
+	c.RET()
 }

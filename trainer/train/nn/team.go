@@ -3,6 +3,9 @@ package nn
 import (
 	"runtime"
 	"sync/atomic"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
 )
 
 // parts is the number of stretches into which a batch is cut, for any number of threads: sums over
@@ -101,44 +104,63 @@ func (t *team) close() {
 	}
 }
 
-// sleeper is a goroutine that waits for a condition. Each time that it has to sleep, as it does
-// when processors are short, it looks half as often the next time, until it need not sleep.
+// sleeper is a goroutine that waits for a condition. It looks for it before it sleeps. If the
+// condition held soon, it looks twice as often the next time, even if it slept: it would have been
+// faster awake. If not, it looks a quarter as often: when processors are short, a thread that looks
+// may keep the one for which it waits from running.
 type sleeper struct {
 	looks  int
 	asleep atomic.Bool
-	woken  chan struct{}
+	woken  chan time.Time
 }
 
-// mostLooks limits the looks of a sleeper before it sleeps: to about 0.2 ms.
-const mostLooks = 1024
+const (
+	// time after which a sleeper should not have been awake
+	soon = 100 * time.Microsecond
+	// looks that take about as long
+	mostLooks = 1 << 12
+	// Looks before other goroutines may run. After every look would be too often: it can wake a
+	// thread of the Go runtime.
+	looksInTurn = 1 << 9
+)
 
-func newSleeper() *sleeper { return &sleeper{looks: mostLooks, woken: make(chan struct{}, 1)} }
+func newSleeper() *sleeper { return &sleeper{looks: mostLooks, woken: make(chan time.Time, 1)} }
 
 // await returns when the condition holds. The goroutine that makes it hold calls wake afterwards.
 func (s *sleeper) await(condition func() bool) {
-	for range s.looks {
+	began := time.Now()
+	for look := range s.looks {
 		if condition() {
-			s.looks = mostLooks
+			s.looks = min(2*s.looks, mostLooks)
 			return
 		}
-		runtime.Gosched()
+		if look%looksInTurn == looksInTurn-1 {
+			runtime.Gosched()
+		} else {
+			kernel.Pause()
+		}
 	}
-	s.looks = max(s.looks/2, 1)
+	held := began.Add(soon)
 	for {
 		s.asleep.Store(true)
 		if condition() && s.asleep.CompareAndSwap(true, false) {
-			return
+			break
 		}
-		<-s.woken
+		held = <-s.woken
 		if condition() {
-			return
+			break
 		}
+	}
+	if held.Sub(began) < soon {
+		s.looks = min(2*s.looks, mostLooks)
+	} else {
+		s.looks = max(s.looks/4, 1)
 	}
 }
 
 // wake wakes the goroutine if it sleeps.
 func (s *sleeper) wake() {
 	if s.asleep.CompareAndSwap(true, false) {
-		s.woken <- struct{}{}
+		s.woken <- time.Now()
 	}
 }

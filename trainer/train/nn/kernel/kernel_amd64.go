@@ -115,3 +115,7 @@ var (
 	transformsAVX2 = transforms{avx.ImageToTileAVX2, avx.TileToImageAVX2, avx.GradToTileAVX2,
 		avx.KernelToTileAVX2, avx.TileToKernelAVX2}
 )
+
+// Pause does nothing for some tens of cycles. A loop that waits for another thread calls it, so
+// that it does not slow a thread on the same core.
+func Pause() { avx.Pause() }
