@@ -234,6 +234,8 @@ func (e *engine) SetNoise(seed uint64)       { e.noise = seed }
 func (e *engine) OnGrads(f func(lo, hi int)) { e.announce = f }
 func (e *engine) Use(values []float32)       { e.use = values }
 
+func (e *engine) Parallel(n int, f func(lo, hi int)) { f(0, n) }
+
 // in is the values to compute with.
 func (e *engine) in() []float32 {
 	if e.use != nil {

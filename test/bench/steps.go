@@ -120,12 +120,13 @@ func stepper(m *zoo.Model, threads int) (step func() error, end func(), err erro
 	}
 	n := engine.Layout().Trainable()
 	steps := int64(0)
+	move := func(lo, hi int) { update.ApplyRange(lo, hi, engine.Values(), engine.Grads(), nil, steps, 0) }
 	return func() error {
 		if _, err := engine.Step(&b); err != nil {
 			return err
 		}
 		steps++
-		update.Apply(engine.Values()[:n], engine.Grads()[:n], nil, steps, 0)
+		engine.Parallel(n, move)
 		return nil
 	}, engine.Close, nil
 }

@@ -37,8 +37,12 @@ type Tape struct {
 }
 
 // teamwork is the work of the team, part by part: operations forward in order, then operations
-// backward in reverse order, or folds in reverse order.
-type teamwork struct{ forward, backward, fold opRange }
+// backward in reverse order, or folds in reverse order, or a function of ranges of [0, n).
+type teamwork struct {
+	forward, backward, fold opRange
+	n                       int
+	ranges                  func(lo, hi int)
+}
 
 // opRange is the operations [from, to), or in reverse order those from from-1 down to to.
 type opRange struct{ from, to int }
@@ -160,6 +164,10 @@ func (t *Tape) SetNoise(seed uint64) {
 // after each stage. It calls f on its own goroutine; the ranges do not overlap, cover all of
 // Grads when Backward returns, and do not depend on the number of threads. Nil: no call.
 func (t *Tape) OnGrads(f func(lo, hi int)) { t.onGrads = f }
+
+// Parallel calls f, on the tape's threads, with ranges [lo, hi) that cover [0, n) and do not
+// overlap. They do not depend on the number of threads. It must not be called during a pass.
+func (t *Tape) Parallel(n int, f func(lo, hi int)) { t.runTeam(teamwork{n: n, ranges: f}) }
 
 // Training reports whether this pass trains.
 func (t *Tape) Training() bool { return t.training }
@@ -464,7 +472,7 @@ func (t *Tape) plan(loss *Tensor) {
 
 func (t *Tape) runTeam(j teamwork) {
 	t.teamwork = j
-	if j.fold.from > j.fold.to {
+	if j.fold.from > j.fold.to || j.ranges != nil {
 		t.team.runPieces(parts)
 		return
 	}
@@ -517,6 +525,20 @@ func (t *Tape) work(worker, piece int) {
 			o.fold(piece)
 		}
 	}
+	if j := &t.teamwork; j.ranges != nil {
+		if lo, hi := start(piece, j.n), start(piece+1, j.n); lo < hi {
+			j.ranges(lo, hi)
+		}
+	}
+}
+
+// start returns the first of n elements of a part: one at the start of a cache line.
+func start(part, n int) int {
+	const line = 16
+	if part == parts {
+		return n
+	}
+	return part * n / parts / line * line
 }
 
 // first returns the first example of a part.

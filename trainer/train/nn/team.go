@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"math/bits"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -18,12 +19,12 @@ const parts = 8
 type team struct {
 	work   func(worker, piece int)
 	pieces int
-	// pieces that are claimed, of how many, and a count of the calls of runPieces, so that a late
-	// helper cannot claim a piece of the next call: see [unclaimed]
-	claims atomic.Uint64
-	done   atomic.Int32
-	ended  atomic.Bool
-	caller *sleeper
+	// A bit for each piece that nobody has claimed. The high half counts the calls of runPieces, so
+	// that a late helper cannot claim a piece of the next call.
+	unclaimed atomic.Uint64
+	done      atomic.Int32
+	ended     atomic.Bool
+	caller    *sleeper
 	// one for each helper
 	helpers []*sleeper
 }
@@ -50,8 +51,8 @@ func (t *team) help(worker int, s *sleeper) {
 func (t *team) runPieces(pieces int) {
 	t.pieces = pieces
 	t.done.Store(0)
-	call := t.claims.Load()>>32 + 1
-	t.claims.Store(call<<32 | uint64(pieces)<<16)
+	call := t.unclaimed.Load()>>32 + 1
+	t.unclaimed.Store(call<<32 | 1<<pieces - 1)
 	for _, h := range t.helpers {
 		h.wake()
 	}
@@ -59,31 +60,22 @@ func (t *team) runPieces(pieces int) {
 	t.caller.await(t.finished)
 }
 
-// unclaimed returns the next piece that nobody has claimed, if there is one. Claims hold the number
-// of the call in their high half, then 16 bits for the number of pieces and 16 for that of the
-// claimed ones.
-func unclaimed(claims uint64) (piece int, ok bool) {
-	piece = int(claims & 0xffff)
-	return piece, piece < int(claims>>16&0xffff)
-}
-
-// open reports whether there are pieces to do.
-func (t *team) open() bool {
-	_, ok := unclaimed(t.claims.Load())
-	return ok
-}
+// open reports whether there are pieces to claim.
+func (t *team) open() bool { return uint32(t.unclaimed.Load()) != 0 }
 
 func (t *team) finished() bool { return int(t.done.Load()) == t.pieces }
 
-// drain does pieces until all are claimed.
+// drain does pieces until all are claimed. Each worker begins with pieces of its own, whose data
+// may be in the cache of its processor since the call before.
 func (t *team) drain(worker int) {
 	for {
-		claims := t.claims.Load()
-		piece, ok := unclaimed(claims)
-		if !ok {
+		unclaimed := t.unclaimed.Load()
+		if uint32(unclaimed) == 0 {
 			return
 		}
-		if t.claims.CompareAndSwap(claims, claims+1) {
+		own := worker * bits.Len32(uint32(unclaimed)) / t.size()
+		piece := bits.TrailingZeros32(uint32(unclaimed) >> own << own)
+		if t.unclaimed.CompareAndSwap(unclaimed, unclaimed&^(1<<piece)) {
 			// pieces is stable until this one is done
 			pieces := t.pieces
 			t.work(worker, piece)

@@ -155,11 +155,7 @@ func checkStretches(t *rapid.T) {
 		o.Apply(whole, g, wholeSlots, step+1, 0)
 		cut := rapid.IntRange(0, n).Draw(t, "cut")
 		for _, s := range [][2]int{{cut, n}, {0, cut}} {
-			var slots [][]float32
-			for _, slot := range partSlots {
-				slots = append(slots, slot[s[0]:s[1]])
-			}
-			o.Apply(parts[s[0]:s[1]], g[s[0]:s[1]], slots, step+1, 0)
+			o.ApplyRange(s[0], s[1], parts, g, partSlots, step+1, 0)
 		}
 	}
 	if !slices.Equal(whole, parts) || !slices.EqualFunc(wholeSlots, partSlots, slices.Equal) {

@@ -144,7 +144,6 @@ func (s *store) apply(weights []float64, rate float64) {
 
 // move applies the sum, times mean, to the elements from start to end. Its start begins a chunk.
 func (s *store) move(start, end int, mean float32, rate float64) {
-	views := make([][]float32, len(s.slots))
 	for a := start; a < end; a += chunk {
 		b := min(a+chunk, end)
 		if mean != 1 {
@@ -153,10 +152,7 @@ func (s *store) move(start, end int, mean float32, rate float64) {
 		part := s.part(a)
 		part.Lock()
 		if t := min(b, s.trainable); a < t {
-			for i, slot := range s.slots {
-				views[i] = slot[a:t]
-			}
-			s.optimizer.Apply(s.values[a:t], s.sum[a:t], views, s.updates, rate)
+			s.optimizer.ApplyRange(a, t, s.values, s.sum, s.slots, s.updates, rate)
 		}
 		if t := max(a, s.trainable); t < b {
 			s.layout.Average(s.span.Start+t, s.values[t:b], s.sum[t:b])

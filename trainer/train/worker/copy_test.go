@@ -29,8 +29,7 @@ import (
 func holder(t *testing.T, dir string, batch int64) *member {
 	t.Helper()
 	engine := newLesson()
-	s, err := newState(engine.Layout(), optim.Config{Name: optim.Momentum, LearningRate: 1,
-		Momentum: 0.5}, engine.Values(), batch)
+	s, err := newState(engine, optim.Config{Name: optim.Momentum, LearningRate: 1, Momentum: 0.5}, batch)
 	if err != nil {
 		t.Fatal(err)
 	}

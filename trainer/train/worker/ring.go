@@ -114,7 +114,7 @@ func (p piece) from() int64 { return p.done - int64(p.batch.Size-p.contained) }
 
 func newRing(w *worker) (*member, error) {
 	values := w.Engine.Values()
-	s, err := newState(w.Engine.Layout(), w.Model.Optimizer(), values, int64(w.Job.GlobalBatchSize))
+	s, err := newState(w.Engine, w.Model.Optimizer(), int64(w.Job.GlobalBatchSize))
 	if err != nil {
 		return nil, err
 	}

@@ -63,6 +63,8 @@ func (l *lesson) OnGrads(tell func(lo, hi int)) { l.tell = tell }
 func (l *lesson) SetNoise(seed uint64)          { l.noises = append(l.noises, seed) }
 func (l *lesson) Use(values []float32)          { l.used = values }
 
+func (l *lesson) Parallel(n int, f func(lo, hi int)) { f(0, n) }
+
 func (l *lesson) Step(b *zoo.Batch) (float32, error) {
 	time.Sleep(10 * time.Millisecond)
 	l.steps = append(l.steps, slices.Clone(b.Labels))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 	"github.com/elasticdl/elasticdl/trainer/train/optim"
 	"github.com/elasticdl/elasticdl/trainer/train/ps"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -73,12 +72,14 @@ func newBehind(config optim.Config, trainable, length int) (*behind, error) {
 	return b, nil
 }
 
-// apply moves values by grads as a server would.
-func (b *behind) apply(layout param.Layout, values, grads []float32, rate float64) {
+// apply moves the engine's values by its gradients as a server would.
+func (b *behind) apply(engine Engine, rate float64) {
 	b.steps++
-	trainable := layout.Trainable()
-	b.optimizer.Apply(values[:trainable], grads[:trainable], b.slots, b.steps, rate)
-	layout.Average(0, values, grads)
+	values, grads := engine.Values(), engine.Grads()
+	engine.Parallel(engine.Layout().Trainable(), func(lo, hi int) {
+		b.optimizer.ApplyRange(lo, hi, values, grads, b.slots, b.steps, rate)
+	})
+	engine.Layout().Average(0, values, grads)
 }
 
 func newServers(w *worker) (*servers, error) {
@@ -279,7 +280,7 @@ func (w *servers) pushBehind(ctx context.Context, it item, gradient ps.Gradient,
 		pushed <- delivered{answer, err}
 	}()
 	rate := b.optimizer.Rate(w.Model.LearningRate, slices.Max(gradient.Versions), 1)
-	b.apply(w.Engine.Layout(), w.Engine.Values(), w.Engine.Grads(), rate)
+	b.apply(w.Engine, rate)
 	return nil
 }
 

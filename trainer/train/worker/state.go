@@ -15,6 +15,7 @@ import (
 // state is the state of every member of a ring, bit for bit the same after every round. It holds
 // nothing of what is random: noise follows from the seed and the minibatch.
 type state struct {
+	engine    Engine
 	layout    param.Layout
 	optimizer *optim.Optimizer
 	// records of an update; 0: all that a round has
@@ -49,16 +50,16 @@ type position struct {
 	flushed int64
 }
 
-func newState(layout param.Layout, config optim.Config, values []float32, batch int64) (*state, error) {
+func newState(engine Engine, config optim.Config, batch int64) (*state, error) {
 	optimizer, err := optim.New(config)
 	if err != nil {
 		return nil, err
 	}
-	s := &state{layout: layout, optimizer: optimizer, batch: batch, values: values,
-		position: position{at: rendezvous.NoState}}
-	s.slots = optimizer.NewSlots(layout.Trainable())
+	s := &state{engine: engine, layout: engine.Layout(), optimizer: optimizer, batch: batch,
+		values: engine.Values(), position: position{at: rendezvous.NoState}}
+	s.slots = optimizer.NewSlots(s.layout.Trainable())
 	if batch > 0 {
-		s.pending = make([]float32, layout.Len())
+		s.pending = make([]float32, s.layout.Len())
 	}
 	return s, nil
 }
@@ -122,9 +123,12 @@ func (s *state) apply(a agreement, sum []float32, rate func(version int64) float
 func (s *state) update(sum []float32, records int64, rate float64) {
 	s.version++
 	s.touched = true
-	kernel.Scale(1/float32(records), sum)
 	trainable := s.layout.Trainable()
-	s.optimizer.Apply(s.values[:trainable], sum[:trainable], s.slots, s.version, rate)
+	s.engine.Parallel(trainable, func(lo, hi int) {
+		kernel.Scale(1/float32(records), sum[lo:hi])
+		s.optimizer.ApplyRange(lo, hi, s.values, sum, s.slots, s.version, rate)
+	})
+	kernel.Scale(1/float32(records), sum[trainable:])
 	s.layout.Average(0, s.values, sum)
 }
 

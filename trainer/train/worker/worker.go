@@ -75,6 +75,8 @@ type Engine interface {
 	// OnGrads makes Step call the function with each stretch of Grads that is final, while it
 	// computes the others.
 	OnGrads(func(lo, hi int))
+	// Parallel calls f with ranges that cover [0, n), on the engine's threads.
+	Parallel(n int, f func(lo, hi int))
 	// Use makes the engine compute with the given values instead of Values; nil: with Values again.
 	Use(values []float32)
 }

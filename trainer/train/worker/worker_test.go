@@ -59,6 +59,8 @@ func (c *counter) SetNoise(uint64)          {}
 func (c *counter) OnGrads(func(lo, hi int)) {}
 func (c *counter) Use([]float32)            {}
 
+func (c *counter) Parallel(n int, f func(lo, hi int)) { f(0, n) }
+
 func (c *counter) Step(b *zoo.Batch) (float32, error) {
 	time.Sleep(c.takes)
 	c.steps = append(c.steps, slices.Clone(b.Labels))

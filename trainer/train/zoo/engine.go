@@ -90,6 +90,10 @@ func (e *Engine) Use(values []float32) { e.params.Use(values) }
 // call.
 func (e *Engine) OnGrads(f func(lo, hi int)) { e.tape.OnGrads(f) }
 
+// Parallel calls f, on the engine's threads, with ranges [lo, hi) that cover [0, n) and do not
+// overlap.
+func (e *Engine) Parallel(n int, f func(lo, hi int)) { e.tape.Parallel(n, f) }
+
 // SetNoise seeds the noise of dropout: that of the next Step depends on seed alone, and each
 // further Step has another. Calling it before every Step costs nothing. The workers of a job have
 // the model's seed in common, but are given different seeds of noise.
