@@ -184,7 +184,7 @@ func oneProcess(dir string, epochs string) error {
 			return err
 		}
 		values, grads := engine.Values(), engine.Grads()
-		update.Apply(values[:n], grads[:n], slots, int64(i+1), 0)
+		engine.Parallel(n, func(lo, hi int) { update.ApplyRange(lo, hi, values, grads, slots, int64(i+1), 0) })
 		engine.Layout().Average(0, values, grads)
 	}
 	fmt.Println(float64((last-first)*batch) / time.Since(start).Seconds())
