@@ -7,7 +7,41 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 )
+
+// TestSleeper checks that a sleeper looks longer after short waits, in which it slept or not, and
+// less long after long ones.
+func TestSleeper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSleeper()
+		for _, c := range []struct {
+			lasts       time.Duration
+			looks, next int
+		}{
+			{0, 8, 16},
+			{soon / 2, 8, 16},
+			{soon / 2, mostLooks, mostLooks},
+			{2 * soon, 8, 2},
+			{2 * soon, 2, 1},
+		} {
+			s.looks = c.looks
+			var held atomic.Bool
+			if c.lasts == 0 {
+				held.Store(true)
+			}
+			time.AfterFunc(c.lasts, func() {
+				held.Store(true)
+				s.wake()
+			})
+			s.await(held.Load)
+			synctest.Wait()
+			if s.looks != c.next {
+				t.Errorf("after a wait of %s with %d looks: %d, want %d", c.lasts, c.looks, s.looks, c.next)
+			}
+		}
+	})
+}
 
 // TestTeamOwnPieces checks that threads that begin at the same time begin with pieces of their own.
 func TestTeamOwnPieces(t *testing.T) {
