@@ -94,7 +94,7 @@ type link struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	// nil: there is no such way
-	direct *direct
+	direct direct
 	// to be written; the first is being so
 	queue  [][]byte
 	closed bool

@@ -40,6 +40,8 @@ type Conn struct {
 	raw net.Conn
 	// nil: TLS was left
 	records *records
+	// of raw; nil: that is no socket
+	room *room
 	// zero: a stranger, which has no certificate
 	Peer     identity.Name
 	Protocol Protocol
@@ -152,6 +154,9 @@ func (c *Conn) shake(config *tls.Config, end func(net.Conn, *tls.Config) *tls.Co
 	}
 	c.Protocol = chosen
 	c.records.values = chosen == Push || chosen == Mesh
+	if chosen == Mesh {
+		c.room = newRoom(c.raw)
+	}
 	return nil
 }
 
