@@ -114,7 +114,9 @@ var chapters = []struct{ prefix, title, text string }{
 			"torchrun's node is an agent and its process. So `kill -9` of ours is compared with torchrun's process killed, and with its node killed; a worker frozen by SIGSTOP with a frozen process, and with a frozen node. *Tuned* is `--rdzv_conf=last_call_timeout=1 --monitor_interval=0.1`."},
 	{"goodput", "Goodput", "As many workers as cores; one is killed every 10 s. A ratio of windows " +
 		"of 10 s compared with undisturbed ones before and after."},
-	{"scaling/", "Scaling", "Rings of workers of one thread each."},
+	{"scaling/", "Scaling", "Rings of workers of one thread each. Two independent jobs of one worker " +
+		"each are the most that two cores can do. A ring also waits for its slowest worker in each " +
+		"step: the row *each step as long as the longer one* shows how much that alone takes."},
 	{"checkpoint/", "Checkpoints", "A model of 1 GB, values and slots, a checkpoint every 30 s."},
 	{"comeback/", "Back from a checkpoint",
 		"A job of a model of 100 MB on two servers and two workers; a master of 100,000 tasks."},

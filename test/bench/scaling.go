@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/job"
 )
@@ -29,16 +30,26 @@ func scalingBenchmarks() []benchmark {
 	}
 }
 
-// scaling compares rings of two and of four workers, of one thread each, with one such worker: two
-// cores should be twice as fast, and more workers than cores cannot be faster. It also compares
-// with two independent jobs of one worker each, which is the most that two cores can do.
+// scaling compares rings of two and of four workers, of one thread each, with two independent jobs
+// of one worker each, which is the most that two cores can do, and with twice one worker. More
+// workers than cores cannot be faster. Workers of a ring also wait for the slowest of them in each
+// step. The two independent jobs show how much that alone takes: each step counts as long as the
+// longer one of theirs.
+//
+// Epochs are short here: with tasks of 16 minibatches, some workers have none in the last rounds of
+// each epoch.
 func (b *bench) scaling(ctx context.Context, name string, one *job.Job, epochs int, target string) error {
+	one.NumMinibatchesPerTask = 4
+	var limits []float64
 	var sides []side
 	for _, m := range []struct{ workers, jobs int }{{1, 1}, {2, 1}, {4, 1}, {1, 2}} {
 		sides = append(sides, func() (float64, error) {
-			rate, err := b.ringRate(ctx, one, m.workers, m.jobs, epochs*min(2, m.workers))
+			rate, limit, err := b.ringRate(ctx, one, m.workers, m.jobs, epochs*min(2, m.workers))
 			if err != nil {
 				return 0, fmt.Errorf("%d jobs of %d workers: %w", m.jobs, m.workers, err)
+			}
+			if m.jobs > 1 {
+				limits = append(limits, limit)
 			}
 			return rate, nil
 		})
@@ -51,22 +62,31 @@ func (b *bench) scaling(ctx context.Context, name string, one *job.Job, epochs i
 	for _, rate := range found[0] {
 		twice = append(twice, 2*rate)
 	}
+	two := "two jobs of one worker at the same time"
 	for _, row := range []struct {
-		workers int
-		target  string
-		ours    []float64
-	}{{2, target, found[1]}, {4, ">= 0.85", found[2]}} {
-		r := Result{Name: fmt.Sprintf("scaling/%s, %d workers", name, row.workers), Unit: "records/s",
-			Threads: 1, Peer: "2 × one worker", Target: row.target}
-		b.paired(r, row.ours, twice)
-		r.Peer = "two jobs of one worker at the same time"
-		b.paired(r, row.ours, found[3])
+		side   string
+		ours   []float64
+		peer   string
+		theirs []float64
+		target string
+	}{
+		{"2 workers", found[1], two, found[3], target},
+		{"2 workers", found[1], two + ", each step as long as the longer one", limits, ""},
+		{"2 workers", found[1], "2 × one worker", twice, ""},
+		{"4 workers", found[2], two, found[3], ">= 0.85"},
+		{"4 workers", found[2], "2 × one worker", twice, ""},
+		{two, found[3], "2 × one worker", twice, ""},
+	} {
+		b.paired(Result{Name: fmt.Sprintf("scaling/%s, %s", name, row.side), Unit: "records/s", Threads: 1,
+			Peer: row.peer, Target: row.target}, row.ours, row.theirs)
 	}
 	return nil
 }
 
-// ringRate returns the sum of the records per second of several jobs that run at the same time.
-func (b *bench) ringRate(ctx context.Context, one *job.Job, workers, jobs, epochs int) (float64, error) {
+// ringRate returns the sum of the records per second of several jobs that run at the same time, and
+// the sum if each of their steps had taken as long as the longest one of them.
+func (b *bench) ringRate(ctx context.Context, one *job.Job, workers, jobs, epochs int) (sum, together float64,
+	err error) {
 	var rings []*liveRing
 	defer func() {
 		for _, r := range rings {
@@ -78,47 +98,76 @@ func (b *bench) ringRate(ctx context.Context, one *job.Job, workers, jobs, epoch
 		j.Name, j.NumWorkers, j.NumEpochs = fmt.Sprintf("%s-%d", one.Name, i), workers, epochs
 		r, err := b.startRing(ctx, &j)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		rings = append(rings, r)
 	}
-	sum := 0.0
+	var all [][]step
 	for _, r := range rings {
-		rate, err := r.rate(ctx)
+		steps, err := r.steady(ctx)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		sum += rate
+		sum += perSecond(steps)
+		all = append(all, steps)
 	}
-	return sum, nil
+	return sum, perSecond(inStep(all)), nil
 }
 
-// rate waits for the end of the job, and returns its records per second between a fifth and nine
-// tenths of its records: all workers are at work then.
-func (r *liveRing) rate(ctx context.Context) (float64, error) {
+// inStep returns the steps of several rings as those of one, each of which takes as long as the
+// longest of theirs.
+func inStep(rings [][]step) []step {
+	n := len(rings[0])
+	for _, steps := range rings {
+		n = min(n, len(steps))
+	}
+	all := []step{{at: rings[0][0].at}}
+	for i := 1; i < n; i++ {
+		next := all[i-1]
+		next.records = 0
+		var longest time.Duration
+		for _, steps := range rings {
+			longest = max(longest, steps[i].at.Sub(steps[i-1].at))
+			next.records += steps[i].records
+		}
+		next.at = next.at.Add(longest)
+		all = append(all, next)
+	}
+	return all
+}
+
+// perSecond returns the records per second of all steps but the first, from whose end it counts.
+func perSecond(steps []step) float64 {
+	var records int64
+	for _, s := range steps[1:] {
+		records += s.records
+	}
+	return float64(records) / steps[len(steps)-1].at.Sub(steps[0].at).Seconds()
+}
+
+// steady waits for the end of the job, and returns its steps between a fifth and nine tenths of its
+// records: all workers are at work then.
+func (r *liveRing) steady(ctx context.Context) ([]step, error) {
 	status, err := r.handle.Wait(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if status.State != string(job.Succeeded) {
-		return 0, fmt.Errorf("job %s: %s", status.State, status.Reason)
+		return nil, fmt.Errorf("job %s: %s", status.State, status.Reason)
 	}
 	if err := r.read(); err != nil {
-		return 0, err
+		return nil, err
 	}
-	var from, to point
+	var steps []step
 	var done int64
 	for _, s := range r.updates() {
 		done += s.records
-		switch share := float64(done) / float64(status.RecordsTotal); {
-		case from.records == 0 && share >= 0.2:
-			from = point{s.at, done}
-		case to.records == 0 && share >= 0.9:
-			to = point{s.at, done}
+		if share := float64(done) / float64(status.RecordsTotal); share >= 0.2 {
+			steps = append(steps, s)
+			if share >= 0.9 {
+				return steps, nil
+			}
 		}
 	}
-	if to.records == 0 {
-		return 0, fmt.Errorf("the logs tell of %d records, the job of %d", done, status.RecordsTotal)
-	}
-	return float64(to.records-from.records) / to.at.Sub(from.at).Seconds(), nil
+	return nil, fmt.Errorf("the logs tell of %d records, the job of %d", done, status.RecordsTotal)
 }
