@@ -199,5 +199,5 @@ func addressOf(b []byte) []byte {
 	return binary.NativeEndian.AppendUint64(nil, uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))))
 }
 
-// nearby reports whether b is copied and not sent.
-func nearby(b []byte) bool { return len(b) >= ring.Whole }
+// long reports whether b is a message that is copied from memory, or else read by readFull.
+func long(b []byte) bool { return len(b) >= ring.Whole }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"unsafe"
@@ -140,6 +141,8 @@ func FuzzCard(f *testing.F) {
 type far struct{ net.Conn }
 
 func (far) LocalAddr() net.Addr { return &net.UnixAddr{} }
+
+func (f far) SyscallConn() (syscall.RawConn, error) { return f.Conn.(*net.TCPConn).SyscallConn() }
 
 // Large messages arrive whole over links that copy from memory and over those that do not. The
 // sender may change them after a Flush.

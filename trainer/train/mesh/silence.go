@@ -110,6 +110,10 @@ func (m *Mesh) stands(l *link, v *observation) bool {
 	got, sent := l.got.Load(), l.sent.Load()
 	moved := got != v.got || sent != v.sent
 	v.got, v.sent = got, sent
+	if v.reads && !moved {
+		// so that the next look sees whether any byte has arrived
+		l.socket.wakeAt(1)
+	}
 	if !waits || moved {
 		v.asked, v.missed, v.late = false, 0, 0
 		v.mu.Lock()
