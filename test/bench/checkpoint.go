@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -222,31 +223,80 @@ func diskRatio(_ context.Context, b *bench) error {
 	b.bar(Result{Name: fmt.Sprintf("checkpoint/copy and write of 1 GB, processors' time, one every %v",
 		pace), Unit: "s", Peer: "2% of all"},
 		0.02*pace.Seconds()*float64(runtime.NumCPU()), busy...)
-	read, err := turns(b.n(5),
-		func() (float64, error) {
-			if err := onDiskOnly(d.Path(checkpoint.Name{Number: 1}, file)); err != nil {
-				return 0, err
-			}
-			n := len(model.Values)
-			into := checkpoint.Part{Values: make([]float32, n),
-				Slots: [][]float32{make([]float32, n), make([]float32, n)}}
-			gbs, err := throughput(func() error { return d.Restore(&c, into) })
-			if err == nil && (into.Values[n-1] != model.Values[n-1] || into.Slots[1][n/2] != model.Slots[1][n/2]) {
-				err = errors.New("what was restored is something else")
-			}
-			return gbs, err
+	return b.restored(d, c, model, plain)
+}
+
+// restored compares a restore into new memory with a plain read, which has one buffer for all, and
+// with the least that new memory takes: the bar is of that, as to map memory takes as long as to
+// read.
+func (b *bench) restored(d checkpoint.Dir, c checkpoint.Commit, model checkpoint.Part, plain string) error {
+	n := len(model.Values)
+	fromDisk := func(path string, read func() error) (float64, error) {
+		if err := onDiskOnly(path); err != nil {
+			return 0, err
+		}
+		return throughput(read)
+	}
+	found, err := turns(b.n(9),
+		func() (gbs float64, err error) {
+			return gbs, inNewMemory(func(memory []byte) error {
+				all := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(memory))), 3*n)
+				into := checkpoint.Part{Values: all[:n], Slots: [][]float32{all[n : 2*n], all[2*n:]}}
+				gbs, err = fromDisk(d.Path(c.Name(), c.Shards[0].File), func() error { return d.Restore(&c, into) })
+				if err == nil && (all[n-1] != model.Values[n-1] || all[5*n/2] != model.Slots[1][n/2]) {
+					err = errors.New("what was restored is something else")
+				}
+				return err
+			})
 		},
-		func() (float64, error) {
-			if err := onDiskOnly(plain); err != nil {
-				return 0, err
-			}
-			return throughput(func() error { return plainRead(plain) })
+		func() (float64, error) { return fromDisk(plain, func() error { return plainRead(plain) }) },
+		func() (gbs float64, err error) {
+			return gbs, inNewMemory(func(memory []byte) error {
+				gbs, err = fromDisk(plain, func() error { return leastRead(plain, memory) })
+				return err
+			})
 		})
 	if err != nil {
 		return err
 	}
-	b.paired(Result{Name: "checkpoint/restore of 1 GB, verified, into new memory", Peer: "plain read",
-		Unit: "GB/s", Target: ">= 0.8"}, read[0], read[1])
+	r := Result{Name: "checkpoint/restore of 1 GB, verified, into new memory", Unit: "GB/s"}
+	r.Peer = "plain read"
+	b.paired(r, found[0], found[1])
+	r.Peer, r.Target = "plain read into memory that another thread maps", ">= 0.9"
+	b.paired(r, found[0], found[2])
+	return nil
+}
+
+// inNewMemory calls do with 1 GB of memory that the process has never used.
+func inNewMemory(do func([]byte) error) error {
+	memory, err := unix.Mmap(-1, 0, largeBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(memory), unix.Munmap(memory))
+}
+
+// leastRead reads a file into new memory, which another thread maps: no restore does less.
+func leastRead(path string, memory []byte) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	mapped := make(chan []byte, 4)
+	go func() {
+		defer close(mapped)
+		for part := range slices.Chunk(memory, 1<<20) {
+			// by a kernel before Linux 5.14 the read does it
+			unix.Madvise(part, unix.MADV_POPULATE_WRITE)
+			mapped <- part
+		}
+	}()
+	for part := range mapped {
+		if _, err := io.ReadFull(f, part); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -92,6 +92,7 @@ func (l local) Open(name string) (io.ReaderAt, int64, io.Closer, error) {
 		f.Close()
 		return nil, 0, nil, err
 	}
+	readInOrder(f)
 	return f, info.Size(), f, nil
 }
 

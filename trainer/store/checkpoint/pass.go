@@ -25,8 +25,8 @@ type piece struct {
 }
 
 // pass reads a file once, from its first byte to its last, returns its checksum, and fills the
-// sections, which are in order. Three processors have a part in it: one touches the memory, as
-// that takes as long as reading into it, one reads, and one sums up.
+// sections, which are in order. Three processors have a part in it: one maps the memory, as that
+// takes as long as reading into it, one reads, and one sums up.
 func pass(f io.ReaderAt, size int64, wanted []section) (crc uint32, err error) {
 	p := passing{cut: make(chan piece, 4), read: make(chan piece, 4), free: make(chan []byte, 4),
 		stop: make(chan struct{})}
@@ -66,7 +66,7 @@ func (p *passing) pieces(size int64, wanted []section) {
 		if len(wanted) > 0 && at >= wanted[0].at {
 			b := param.Bytes(wanted[0].into)[at-wanted[0].at:]
 			next.b = b[:min(len(b), block)]
-			touch(next.b)
+			prepare(next.b)
 			if len(next.b) == len(b) {
 				wanted = wanted[1:]
 			}
@@ -113,17 +113,4 @@ func (p *passing) sum() (crc uint32) {
 		}
 	}
 	return crc
-}
-
-// page is the least that a processor maps memory by.
-const page = 4 << 10
-
-// touch writes to memory that may never have been used, so that it is mapped. Its content is lost.
-func touch(b []byte) {
-	for i := 0; i < len(b); i += page {
-		b[i] = 0
-	}
-	if len(b) > 0 {
-		b[len(b)-1] = 0
-	}
 }
