@@ -58,7 +58,7 @@ func onLoopback(tb testing.TB, n int, config ServerConfig) *Client {
 	tb.Cleanup(s.Stop)
 	c, err := Dial(tb.Context(), ClientConfig{
 		Self:    speak.Self(identity.Header{Role: pod.Worker, ModelGeneration: 1}),
-		Servers: []Address{{Address: lis.Addr().String()}}, Layout: dense(n, 0)})
+		Servers: []Address{{Address: lis.Addr().String()}}, Layout: dense(n, 0), PlainData: config.PlainData})
 	if err != nil {
 		tb.Fatal(err)
 	}

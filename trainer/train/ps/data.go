@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -41,6 +42,10 @@ type dataConn struct {
 	worker int
 	// in which it was opened: it serves no other
 	modelGeneration int64
+	// raw, if values are not encrypted, else nil
+	plain net.Conn
+	// nil: values are copied, and then written
+	direct *direct
 }
 
 // portion is the number of values that are sent at a time: 128 KB, as much as TLS writes at a time.
@@ -195,6 +200,7 @@ func (d *dataConn) pushTurn(p push) (bad string, err error) {
 // receive fills x. If it is not finite, bad says where.
 func (d *dataConn) receive(x []float32) (bad string, err error) {
 	latest := time.Now().Add(stall + time.Duration(4*len(x))*time.Second/leastRate)
+	wakes := wakes{conn: d.plain, most: pushWake}
 	for a := 0; a < len(x); a += chunk {
 		part := x[a:min(a+chunk, len(x))]
 		by := time.Now().Add(stall)
@@ -202,6 +208,7 @@ func (d *dataConn) receive(x []float32) (bad string, err error) {
 			by = latest
 		}
 		d.conn.SetReadDeadline(by)
+		wakes.before(4*len(part), 4*(len(x)-a))
 		if err := readFloats(d.conn, part); err != nil {
 			return "", fmt.Errorf("receive values: %w", err)
 		}
@@ -267,43 +274,92 @@ func (s *Server) await(busy func() bool) bool {
 	}
 }
 
-// send copies the values chunk by chunk, each under the lock, and writes them
-// without it.
+// sending is the answer to a pull.
+type sending struct {
+	// of the store, with which it began
+	snapshot int64
+	begun    int
+	version  int64
+	torn     bool
+}
+
+// send sends the values, or a snapshot of them.
 func (d *dataConn) send(snapshot int64) error {
 	s := d.server
-	n := s.span.Len()
-	begun := s.store.times()
-	begin, torn := s.moment()
+	p := sending{snapshot: snapshot, begun: s.store.times()}
+	p.version, p.torn = s.moment()
 	if err := d.checkModelGeneration(); err != nil {
 		return err
 	}
+	if d.direct != nil && s.span.Len() > chunk {
+		return d.sendDirectly(p)
+	}
+	return d.sendCopies(p)
+}
+
+// head returns what is before the values.
+func (d *dataConn) head(p sending) reply {
+	return reply{status: statusOK, length: 4 * uint64(d.server.span.Len()), version: p.version}
+}
+
+// end returns what is after the values.
+func (d *dataConn) end(p sending) trailer {
+	version, updating := d.server.moment()
+	return trailer{p.snapshot == 0 && (p.torn || updating || p.version != version), version}
+}
+
+// sent counts values, or returns that they were not there any more.
+func (d *dataConn) sent(p sending, n int, there bool) error {
+	if !there {
+		return fmt.Errorf("send snapshot %d of generation %d: closed meanwhile", p.snapshot, d.modelGeneration)
+	}
+	d.server.config.Meter.Sent.Add(int64(4 * n))
+	return nil
+}
+
+// sendCopies copies the values portion by portion, each under the lock, and writes them without it.
+func (d *dataConn) sendCopies(p sending) error {
+	n := d.server.span.Len()
 	f := frames.Get().(*frame)
 	defer frames.Put(f)
-	out := reply{status: statusOK, length: 4 * uint64(n), version: begin}.appendTo(param.Bytes(f[:])[:0])
+	out := d.head(p).appendTo(param.Bytes(f[:])[:0])
 	for a := 0; ; a += portion {
 		b := min(a+portion, n)
 		part := f[replySize/4:][:b-a]
-		if !s.store.read(part, a, snapshot, begun) {
-			return fmt.Errorf("send snapshot %d of generation %d: closed meanwhile", snapshot, d.modelGeneration)
+		there := d.server.store.read(part, a, p.snapshot, p.begun)
+		if err := d.sent(p, len(part), there); err != nil {
+			return err
 		}
 		// to the order of the wire is the same turn
 		param.Decode(part)
 		out = out[:len(out)+4*len(part)]
 		if b == n {
-			end, updating := s.moment()
-			torn = snapshot == 0 && (torn || updating || begin != end)
-			out = trailer{torn, end}.appendTo(out)
+			out = d.end(p).appendTo(out)
 		}
 		d.conn.SetWriteDeadline(time.Now().Add(drag))
-		if _, err := d.conn.Write(out); err != nil {
+		if _, err := d.conn.Write(out); err != nil || b == n {
 			return err
-		}
-		s.config.Meter.Sent.Add(int64(4 * (b - a)))
-		if b == n {
-			return nil
 		}
 		out = param.Bytes(f[:])[replySize:replySize]
 	}
+}
+
+// sendDirectly has the kernel copy the values, chunk by chunk, each under the lock.
+func (d *dataConn) sendDirectly(p sending) error {
+	d.conn.SetWriteDeadline(time.Now().Add(drag))
+	if _, err := d.conn.Write(d.head(p).appendTo(nil)); err != nil {
+		return err
+	}
+	for a, n := 0, d.server.span.Len(); a < n; a += chunk {
+		b := min(a+chunk, n)
+		d.conn.SetWriteDeadline(time.Now().Add(drag))
+		there, err := d.direct.send(&d.server.store, a, b, p.snapshot, p.begun)
+		if err = cmp.Or(err, d.sent(p, b-a, there)); err != nil {
+			return err
+		}
+	}
+	_, err := d.conn.Write(d.end(p).appendTo(nil))
+	return err
 }
 
 // checkModelGeneration returns an error if the connection's generation is over.

@@ -33,8 +33,9 @@ const (
 	// patience limits the time of a call without a byte: the pushes of many workers may stand
 	// before this one's. A dead host is found sooner, by the control connection: see watch.
 	patience = timing.Patience
-	// stride is the number of elements written or read under one deadline.
+	// stride is the number of elements written under one deadline, piece of those read.
 	stride = 1 << 20
+	piece  = 256 << 10
 )
 
 // peer is the client's end of one server.
@@ -417,9 +418,11 @@ func receive(conn net.Conn, of op, in []float32, deadline func()) (answer, error
 
 // values reads the values of a pull, and what follows them.
 func (a answer) values(conn net.Conn, in []float32, deadline func()) (answer, error) {
+	wakes := wakes{conn: conn, most: pullWake}
 	for len(in) > 0 {
-		part := in[:min(len(in), stride)]
+		part := in[:min(len(in), piece)]
 		deadline()
+		wakes.before(4*len(part), 4*len(in))
 		if err := readFloats(conn, part); err != nil {
 			return answer{}, fmt.Errorf("receive values: %w", err)
 		}

@@ -272,6 +272,9 @@ func (s *Server) greet(conn net.Conn, known func()) {
 	}
 	defer made.Close()
 	d := dataConn{server: s, raw: conn, conn: made.Bare(), peer: made.Peer, known: known}
+	if s.config.PlainData {
+		d.plain, d.direct = conn, newDirect(conn)
+	}
 	defer d.known()
 	defer s.forget(conn)
 	if err := d.serve(); err != nil && !errors.Is(err, io.EOF) && s.ctx.Err() == nil {

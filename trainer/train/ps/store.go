@@ -12,7 +12,7 @@ import (
 )
 
 // store is a server's memory. One goroutine at a time, the holder of the
-// server's turn, calls its methods, read apart.
+// server's turn, calls its methods, read and look apart.
 type store struct {
 	optimizer *optim.Optimizer
 	layout    param.Layout
@@ -203,10 +203,15 @@ func (s *store) times() int {
 	return s.begun
 }
 
-// read copies the elements from a on, which are in one chunk, of the snapshot of that version or,
-// if that is 0, of the values. It may run at the same time as everything else; false: the snapshot
-// was dropped, or the store has begun again since it began that many times.
+// read copies the elements from a on, which are in one chunk. The rest is as in look.
 func (s *store) read(dst []float32, a int, snapshot int64, begun int) bool {
+	return s.look(a, a+len(dst), snapshot, begun, func(x []float32) { copy(dst, x) })
+}
+
+// look has do look at the elements from a to b, which are in one chunk, of the snapshot of that
+// version or, if that is 0, of the values. It may run at the same time as everything else; false:
+// the snapshot was dropped, or the store has begun again since it began that many times.
+func (s *store) look(a, b int, snapshot int64, begun int, do func([]float32)) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if begun != s.begun || s.values == nil {
@@ -216,12 +221,12 @@ func (s *store) read(dst []float32, a int, snapshot int64, begun int) bool {
 		if snapshot != s.held {
 			return false
 		}
-		copy(dst, s.snapshot[a:])
+		do(s.snapshot[a:b])
 		return true
 	}
 	part := s.part(a)
 	part.RLock()
 	defer part.RUnlock()
-	copy(dst, s.values[a:])
+	do(s.values[a:b])
 	return true
 }
