@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"iter"
+	"slices"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
 )
@@ -17,100 +19,72 @@ type section struct {
 // block is the number of bytes per read.
 const block = 1 << 20
 
-// piece is a part of a file with its place in memory.
+// piece is a part of a file of n bytes, with its place in memory. Its bytes are of no section if b
+// is nil.
 type piece struct {
-	at      int64
-	b       []byte
-	scratch bool // of no section
+	at int64
+	n  int
+	b  []byte
 }
 
 // pass reads a file once, from its first byte to its last, returns its checksum, and fills the
-// sections, which are in order. Three processors have a part in it: one maps the memory, as that
-// takes as long as reading into it, one reads, and one sums up.
+// sections, which are in order. Another processor maps the memory, as that takes as long as reading
+// into it. What is read is summed up at once, out of the cache.
 func pass(f io.ReaderAt, size int64, wanted []section) (crc uint32, err error) {
-	p := passing{cut: make(chan piece, 4), read: make(chan piece, 4), free: make(chan []byte, 4),
-		stop: make(chan struct{})}
-	go p.pieces(size, wanted)
-	summed := make(chan uint32)
-	go func() { summed <- p.sum() }()
-	for next := range p.cut {
-		n, failed := f.ReadAt(next.b, next.at)
-		if n < len(next.b) {
-			err = fmt.Errorf("read %d bytes at %d: %w", len(next.b), next.at, failed)
-			break
+	mapped, stop := make(chan piece, 4), make(chan struct{})
+	go func() {
+		defer close(mapped)
+		for next := range pieces(size, wanted) {
+			prepare(next.b)
+			select {
+			case mapped <- next:
+			case <-stop:
+				return
+			}
 		}
-		p.read <- next
+	}()
+	defer close(stop)
+	var scratch []byte
+	for next := range mapped {
+		b := next.b
+		if b == nil {
+			scratch = slices.Grow(scratch, next.n)
+			b = scratch[:next.n]
+		}
+		if n, failed := f.ReadAt(b, next.at); n < len(b) {
+			return 0, fmt.Errorf("read %d bytes at %d: %w", len(b), next.at, failed)
+		}
+		crc = crc32.Update(crc, castagnoli, b)
 	}
-	close(p.stop)
-	close(p.read)
-	crc = <-summed
 	for _, s := range wanted {
 		param.Decode(s.into)
 	}
-	return crc, err
+	return crc, nil
 }
 
-// passing is the goroutines of a pass.
-type passing struct {
-	cut, read chan piece
-	free      chan []byte // scratch that was read and summed up
-	stop      chan struct{}
-}
-
-// pieces cuts a file into pieces, whose memory is there.
-func (p *passing) pieces(size int64, wanted []section) {
-	defer close(p.cut)
-	made := 0
-	for at := int64(0); at < size; {
-		next := piece{at: at}
-		if len(wanted) > 0 && at >= wanted[0].at {
-			b := param.Bytes(wanted[0].into)[at-wanted[0].at:]
-			next.b = b[:min(len(b), block)]
-			prepare(next.b)
-			if len(next.b) == len(b) {
-				wanted = wanted[1:]
+// pieces cuts a file into pieces of a block at most.
+func pieces(size int64, wanted []section) iter.Seq[piece] {
+	return func(yield func(piece) bool) {
+		for at := int64(0); at < size; {
+			next := piece{at: at}
+			if len(wanted) > 0 && at >= wanted[0].at {
+				b := param.Bytes(wanted[0].into)[at-wanted[0].at:]
+				next.b = b[:min(len(b), block)]
+				next.n = len(next.b)
+				if next.n == len(b) {
+					wanted = wanted[1:]
+				}
+			} else {
+				until := size
+				if len(wanted) > 0 {
+					until = wanted[0].at
+				}
+				next.n = int(min(until-at, block))
 			}
-		} else {
-			until := size
-			if len(wanted) > 0 {
-				until = wanted[0].at
-			}
-			b, ok := p.scratch(&made, int(min(size, block)))
-			if !ok {
+			at += int64(next.n)
+			if !yield(next) {
 				return
 			}
-			next.b, next.scratch = b[:min(until-at, int64(len(b)))], true
-		}
-		at += int64(len(next.b))
-		select {
-		case p.cut <- next:
-		case <-p.stop:
-			return
 		}
 	}
-}
-
-// scratch returns memory that is free, made of which there is some of already.
-func (p *passing) scratch(made *int, size int) ([]byte, bool) {
-	if *made < cap(p.free) {
-		*made++
-		return make([]byte, size), true
-	}
-	select {
-	case b := <-p.free:
-		return b, true
-	case <-p.stop:
-		return nil, false
-	}
-}
-
-// sum returns the checksum of what is read.
-func (p *passing) sum() (crc uint32) {
-	for next := range p.read {
-		crc = crc32.Update(crc, castagnoli, next.b)
-		if next.scratch {
-			p.free <- next.b[:cap(next.b)]
-		}
-	}
-	return crc
 }
