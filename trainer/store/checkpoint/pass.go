@@ -29,7 +29,7 @@ type piece struct {
 
 // pass reads a file once, from its first byte to its last, returns its checksum, and fills the
 // sections, which are in order. Another processor maps the memory, as that takes as long as reading
-// into it. What is read is summed up at once, out of the cache.
+// into it. Each piece is summed up at once, out of the cache.
 func pass(f io.ReaderAt, size int64, wanted []section) (crc uint32, err error) {
 	mapped, stop := make(chan piece, 4), make(chan struct{})
 	go func() {
