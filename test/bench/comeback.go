@@ -148,7 +148,8 @@ func masterComesBack(ctx context.Context, b *bench) error {
 		if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
 			return err
 		}
-		killed := time.Now() // the system rounds the next one's start to 10 ms before it
+		// the next one's start is known to 10 ms only
+		killed := time.Now()
 		var started time.Time
 		var leased []time.Time
 		err = l.await(ctx, "task from the next master", func() bool {
