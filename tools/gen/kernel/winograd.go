@@ -1,23 +1,56 @@
 package main
 
 import (
+	"math"
 	"slices"
 
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// transforms lists the transforms of Winograd's convolutions: dst = T·src·Tᵀ, for squares of
-// vectors. Coefficients are written in halves.
-var transforms = []struct {
-	name   string
-	matrix [][]int
-}{
-	{"ImageToTile", [][]int{{2, 0, -2, 0}, {0, 2, 2, 0}, {0, -2, 2, 0}, {0, -2, 0, 2}}},
-	{"TileToImage", [][]int{{2, 2, 2, 0}, {0, 2, -2, 2}}},
-	{"GradToTile", [][]int{{2, 0}, {2, 2}, {2, -2}, {0, 2}}},
-	{"KernelToTile", [][]int{{2, 0, 0}, {1, 1, 1}, {1, -1, 1}, {0, 0, 2}}},
-	{"TileToKernel", [][]int{{2, 1, 1, 0}, {0, 1, -1, 0}, {0, 1, 1, 2}}},
+// term is a coefficient and the number of a value.
+type term struct {
+	times float32
+	of    int
+}
+
+// transform is a transform of Winograd's convolutions, dst = T·src·Tᵀ for squares of vectors: T has
+// a sum for each output. Values are the inputs, then the outputs, then sums that outputs share.
+type transform struct {
+	name            string
+	inputs, outputs int
+	sums            [][]term
+	// the columns of the result that are computed together
+	together [][]int
+}
+
+const half, root = math.Sqrt2 / 2, math.Sqrt2
+
+var transforms = []transform{
+	{"ImageToTile", 4, 4, [][]term{{{1, 0}, {-1, 2}}, {{1, 1}, {1, 2}}, {{1, 2}, {-1, 1}}, {{1, 3}, {-1, 1}}},
+		nil},
+	{"TileToImage", 4, 2, [][]term{{{1, 0}, {1, 1}, {1, 2}}, {{1, 1}, {1, 3}, {-1, 2}}}, nil},
+	{"GradToTile", 2, 4, [][]term{{{1, 0}}, {{1, 0}, {1, 1}}, {{1, 0}, {-1, 1}}, {{1, 1}}}, nil},
+	{"KernelToTile", 3, 4, [][]term{{{1, 0}}, {{.5, 0}, {.5, 1}, {.5, 2}}, {{.5, 0}, {.5, 2}, {-.5, 1}}, {{1, 2}}},
+		nil},
+	{"TileToKernel", 4, 3, [][]term{{{.5, 1}, {.5, 2}, {1, 0}}, {{.5, 1}, {-.5, 2}}, {{.5, 1}, {.5, 2}, {1, 3}}},
+		nil},
+	{"ImageToLargeTile", 6, 6, [][]term{
+		{{1, 0}, {1, 4}, {-2.5, 2}},
+		{{1, 12}, {1, 13}}, {{1, 12}, {-1, 13}}, {{1, 14}, {1, 15}}, {{1, 14}, {-1, 15}},
+		{{1, 1}, {1, 5}, {-2.5, 3}},
+		{{2, 2}, {-1, 4}}, {{root, 1}, {-half, 3}}, {{1, 4}, {-.5, 2}}, {{root, 3}, {-half, 1}},
+	}, [][]int{{0}, {1, 2}, {3, 4}, {5}}},
+	{"LargeTileToImage", 6, 4, [][]term{
+		{{1, 0}, {1, 10}, {1, 11}}, {{1, 14}, {1, 15}}, {{.5, 10}, {2, 11}}, {{.5, 14}, {2, 15}, {1, 5}},
+		{{1, 1}, {1, 2}}, {{1, 3}, {1, 4}}, {{1, 1}, {-1, 2}}, {{1, 3}, {-1, 4}}, {{half, 12}}, {{root, 13}},
+	}, [][]int{{0, 2}, {1, 3}}},
+	{"KernelToLargeTile", 3, 6, [][]term{
+		{{1, 0}},
+		{{1, 9}, {1, 10}}, {{1, 9}, {-1, 10}}, {{1, 11}, {1, 12}}, {{1, 11}, {-1, 12}},
+		{{1, 2}},
+		{{2. / 3, 0}, {1. / 3, 2}}, {{half / 1.5, 1}}, {{1. / 6, 0}, {1. / 3, 2}}, {{root / 6, 1}},
+	}, nil},
 }
 
 // winograd generates the transforms. The vectors of a square lie in rows and columns; a tile is
@@ -27,52 +60,55 @@ func winograd(m *machine) {
 		m.function(t.name, "func(dst *float32, dstRow, dstColumn, dstTile, dstLine int, "+
 			"src *float32, srcRow, srcColumn, srcTile, srcLine, lines, tiles, channels int)",
 			"transforms squares. Strides are in bytes, those of lines from end to begin.")
-		w := squares{machine: m, matrix: t.matrix}
+		if t.together == nil || !m.wide { // registers for one column
+			t.together = nil
+			for i := range t.outputs {
+				t.together = append(t.together, []int{i})
+			}
+		}
+		w := squares{machine: m, transform: t}
 		w.build()
 	}
 }
 
 type squares struct {
 	*machine
-	matrix   [][]int
-	dst, src grid
-	half     reg.VecVirtual
+	transform
+	dst, src  grid
+	constants map[float32]reg.VecVirtual
+	// of the source, from a row to the next one; of the destination, from a column
+	row, column reg.GPVirtual
 }
 
-// grid is a square: pointers to its rows, and one and three times the distance of columns.
+// grid is a square: a pointer to its first vector, a working copy, and multiples of the distance of
+// columns for the source, of rows for the destination.
 type grid struct {
-	rows       []reg.GPVirtual
-	one, three reg.GPVirtual
+	first, at reg.GPVirtual
+	steps     map[int]reg.GPVirtual
 }
 
-func (s *squares) grid(name string, size int) grid {
-	g := grid{one: s.GP64(), three: s.GP64()}
-	s.Load(s.Param(name+"Row"), g.one) // until the rows have pointers
-	for i := range size {
-		r := s.GP64()
-		if i == 0 {
-			s.Load(s.Param(name), r)
-		} else {
-			s.LEAQ(operand.Mem{Base: g.rows[i-1], Index: g.one, Scale: 1}, r)
-		}
-		g.rows = append(g.rows, r)
+func (s *squares) grid(name, stride string, size int) grid {
+	g := grid{first: s.GP64(), at: s.GP64(), steps: map[int]reg.GPVirtual{1: s.GP64()}}
+	one := g.steps[1]
+	s.Load(s.Param(name), g.first)
+	s.Load(s.Param(name+stride), one)
+	for n := 3; n < size; n += 2 {
+		g.steps[n] = s.GP64()
+		s.LEAQ(operand.Mem{Base: one, Index: one, Scale: uint8(n - 1)}, g.steps[n])
 	}
-	s.Load(s.Param(name+"Column"), g.one)
-	s.LEAQ(operand.Mem{Base: g.one, Index: g.one, Scale: 2}, g.three)
 	return g
 }
 
-func (g grid) at(row, column int) operand.Mem {
-	switch m := (operand.Mem{Base: g.rows[row]}); column {
-	case 0:
-		return m
-	case 3:
-		m.Index, m.Scale = g.three, 1
-		return m
-	default:
-		m.Index, m.Scale = g.one, uint8(column)
-		return m
+// vector returns the i-th vector from the working copy.
+func (g grid) vector(i int) operand.Mem {
+	m := operand.Mem{Base: g.at}
+	switch {
+	case i%2 == 1:
+		m.Index, m.Scale = g.steps[i], 1
+	case i > 0:
+		m.Index, m.Scale = g.steps[1], uint8(i)
 	}
+	return m
 }
 
 // argument returns where an integer parameter lies.
@@ -85,13 +121,23 @@ func (s *squares) argument(name string) operand.Mem {
 }
 
 func (s *squares) build() {
-	s.half = s.constant(0x3f000000)
+	s.constants = map[float32]reg.VecVirtual{}
+	for _, sum := range s.sums {
+		for _, t := range sum {
+			if c := max(t.times, -t.times); c != 1 && s.constants[c] == nil {
+				s.constants[c] = s.constant(math.Float32bits(c))
+			}
+		}
+	}
 	left, tiles := s.GP64(), s.GP64()
 	s.Load(s.Param("channels"), left)
 	s.ANDQ(operand.U32(uint32(s.lanes-1)), left)
 	s.first(left, s.GP64())
 	mask := s.mask
-	s.dst, s.src = s.grid("dst", len(s.matrix)), s.grid("src", len(s.matrix[0]))
+	s.dst, s.src = s.grid("dst", "Row", s.outputs), s.grid("src", "Column", s.inputs)
+	s.row, s.column = s.GP64(), s.GP64()
+	s.Load(s.Param("srcRow"), s.row)
+	s.Load(s.Param("dstColumn"), s.column)
 	s.Label("line")
 	s.Load(s.Param("tiles"), tiles)
 	s.Label("tile")
@@ -101,9 +147,8 @@ func (s *squares) build() {
 	s.JLT(operand.LabelRef("tail"))
 	s.mask = nil
 	s.square()
-	for _, r := range s.pointers() {
-		s.ADDQ(operand.U32(uint32(s.bytes())), r)
-	}
+	s.ADDQ(operand.U32(uint32(s.bytes())), s.src.first)
+	s.ADDQ(operand.U32(uint32(s.bytes())), s.dst.first)
 	s.JMP(operand.LabelRef("channels"))
 	s.Label("tail")
 	s.ADDQ(operand.U32(uint32(s.lanes)), left)
@@ -115,9 +160,8 @@ func (s *squares) build() {
 	// back to the first of the channels, and on to the next tile
 	s.SUBQ(s.argument("channels"), left)
 	s.SHLQ(operand.U8(2), left)
-	for _, r := range s.pointers() {
-		s.ADDQ(left, r)
-	}
+	s.ADDQ(left, s.src.first)
+	s.ADDQ(left, s.dst.first)
 	s.advance("Tile")
 	s.DECQ(tiles)
 	s.JNZ(operand.LabelRef("tile"))
@@ -129,58 +173,84 @@ func (s *squares) build() {
 
 // advance moves on to the next tile or line.
 func (s *squares) advance(to string) {
-	for _, r := range s.dst.rows {
-		s.ADDQ(s.argument("dst"+to), r)
-	}
-	for _, r := range s.src.rows {
-		s.ADDQ(s.argument("src"+to), r)
-	}
+	s.ADDQ(s.argument("dst"+to), s.dst.first)
+	s.ADDQ(s.argument("src"+to), s.src.first)
 }
 
-func (s *squares) pointers() []reg.GPVirtual { return slices.Concat(s.dst.rows, s.src.rows) }
-
-// square transforms one square, a column of the result after the other.
+// square transforms one square, some columns of the result after others.
 func (s *squares) square() {
-	for j, along := range s.matrix {
-		var column []operand.Op
-		for r := range s.src.rows {
-			column = append(column, s.combine(along, func(c int) operand.Op { return s.src.at(r, c) }))
-		}
-		for i, down := range s.matrix {
-			s.store(s.combine(down, func(r int) operand.Op { return column[r] }).(reg.VecVirtual), s.dst.at(i, j))
-		}
-	}
-}
-
-// combine returns the sum of vectors with a row of coefficients: halves first, and of each kind
-// those above 0 first.
-func (s *squares) combine(row []int, vector func(i int) operand.Op) operand.Op {
-	var sum operand.Op
-	for _, unit := range []int{1, 2} {
-		for _, sign := range []int{1, -1} {
-			for i, c := range row {
-				if c == sign*unit {
-					sum = s.plus(sum, sign, vector(i))
-				}
+	s.MOVQ(s.dst.first, s.dst.at)
+	at := 0
+	for _, columns := range s.together {
+		rows := make([][]operand.Op, len(columns))
+		s.MOVQ(s.src.first, s.src.at)
+		for r := range s.inputs {
+			along := s.values(func(i int) operand.Op { return s.src.vector(i) })
+			for i, column := range columns {
+				rows[i] = append(rows[i], along(column))
+			}
+			if r < s.inputs-1 {
+				s.ADDQ(s.row, s.src.at)
 			}
 		}
-		if unit == 1 && sum != nil {
-			s.VMULPS(s.half, sum, sum)
+		for i, column := range columns {
+			for ; at < column; at++ {
+				s.ADDQ(s.column, s.dst.at)
+			}
+			for ; at > column; at-- {
+				s.SUBQ(s.column, s.dst.at)
+			}
+			s.down(rows[i])
 		}
 	}
-	return sum
 }
 
-// plus returns sum plus or minus x, which may be in memory; no sum is 0.
-func (s *squares) plus(sum operand.Op, sign int, x operand.Op) operand.Op {
-	if mem, ok := x.(operand.Mem); ok && (sum == nil || s.mask != nil) {
+// down transforms a column and stores the result: first those rows that share sums.
+func (s *squares) down(column []operand.Op) {
+	value := s.values(func(i int) operand.Op { return column[i] })
+	order := slices.Concat(s.transform.together...)
+	for _, i := range order {
+		s.store(value(i).(reg.VecVirtual), s.dst.vector(i))
+	}
+}
+
+// values returns a function that computes an output from inputs, each sum at most once.
+func (s *squares) values(input func(i int) operand.Op) func(output int) operand.Op {
+	done := map[int]operand.Op{}
+	var value func(i int) operand.Op
+	value = func(i int) operand.Op {
+		if i < s.inputs {
+			return input(i)
+		}
+		if done[i] == nil {
+			var sum operand.Op
+			for _, t := range s.sums[i-s.inputs] {
+				sum = s.plus(sum, t.times, value(t.of))
+			}
+			done[i] = sum
+		}
+		return done[i]
+	}
+	return func(output int) operand.Op { return value(s.inputs + output) }
+}
+
+// plus returns sum plus x times a factor; x may be in memory. The first factor is not
+// negative.
+func (s *squares) plus(sum operand.Op, times float32, x operand.Op) operand.Op {
+	factor := s.constants[max(times, -times)]
+	if mem, ok := x.(operand.Mem); ok && (s.mask != nil || sum == nil && factor == nil) {
 		x = s.load(mem)
+	}
+	if factor != nil {
+		product := s.reg()
+		s.VMULPS(x, factor, product)
+		x = product
 	}
 	if sum == nil {
 		return x
 	}
 	to := s.reg()
-	if sign > 0 {
+	if times > 0 {
 		s.VADDPS(x, sum, to)
 	} else {
 		s.VSUBPS(x, sum, to)

@@ -110,11 +110,14 @@ var operations = map[string]func(a *arena, rows, columns int) any{
 		Transpose(a.take(c*(r+3)), r+3, a.take(r*(c+2)), c+2, r, c)
 		return nil
 	},
-	"ImageToTile":  func(a *arena, r, c int) any { return a.winograd(ImageToTile, r, c) },
-	"TileToImage":  func(a *arena, r, c int) any { return a.winograd(TileToImage, r, c) },
-	"GradToTile":   func(a *arena, r, c int) any { return a.winograd(GradToTile, r, c) },
-	"KernelToTile": func(a *arena, r, c int) any { return a.winograd(KernelToTile, r, c) },
-	"TileToKernel": func(a *arena, r, c int) any { return a.winograd(TileToKernel, r, c) },
+	"ImageToTile":       func(a *arena, r, c int) any { return a.winograd(ImageToTile, r, c) },
+	"TileToImage":       func(a *arena, r, c int) any { return a.winograd(TileToImage, r, c) },
+	"GradToTile":        func(a *arena, r, c int) any { return a.winograd(GradToTile, r, c) },
+	"KernelToTile":      func(a *arena, r, c int) any { return a.winograd(KernelToTile, r, c) },
+	"TileToKernel":      func(a *arena, r, c int) any { return a.winograd(TileToKernel, r, c) },
+	"ImageToLargeTile":  func(a *arena, r, c int) any { return a.winograd(ImageToLargeTile, r, c) },
+	"LargeTileToImage":  func(a *arena, r, c int) any { return a.winograd(LargeTileToImage, r, c) },
+	"KernelToLargeTile": func(a *arena, r, c int) any { return a.winograd(KernelToLargeTile, r, c) },
 	"BytesToFloat": func(a *arena, r, c int) any {
 		src := make([]byte, r*c)
 		for i := range src {

@@ -1,29 +1,70 @@
 package kernel
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
-// Transform is a step of a convolution with a kernel of 3 by 3 in tiles of 2 by 2 pixels, after
-// Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015). The 4 by 4 pixels
-// that a tile depends on, and the kernel, are transformed to 16 points each. The points are
-// multiplied and summed over the channels, which is 16 products of matrices, with 4 multiplications
-// for each pixel instead of 9. The gradient of the kernel is computed the same way.
+// Transform is a step of a convolution with a kernel of 3 by 3 in tiles of 2 by 2 or 4 by 4 pixels,
+// after Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015). The 4 by 4 or 6
+// by 6 pixels that a tile depends on, and the kernel, are transformed to 16 or 36 points each. The
+// points are multiplied and summed over the channels, which is 16 or 36 products of matrices, with
+// 4 or 2.25 multiplications for each pixel instead of 9. The gradient of the kernel is computed the
+// same way, in tiles of 2 by 2.
+//
+// A point is the product of two polynomials, of the pixels and the kernel, at 0, 1, -1 or infinity;
+// for large tiles at 0, √½, -√½, √2, -√2 or infinity, which keep the errors of rounding small.
 type Transform int
 
 const (
-	ImageToTile  Transform = iota // 4 by 4 pixels to 16 points
-	TileToImage                   // 16 points to 2 by 2 pixels
-	GradToTile                    // 2 by 2 pixels to 16 points
-	KernelToTile                  // 3 by 3 to 16 points
-	TileToKernel                  // 16 points to 3 by 3
+	ImageToTile       Transform = iota // 4 by 4 pixels to 16 points
+	TileToImage                        // 16 points to 2 by 2 pixels
+	GradToTile                         // 2 by 2 pixels to 16 points
+	KernelToTile                       // 3 by 3 to 16 points
+	TileToKernel                       // 16 points to 3 by 3
+	ImageToLargeTile                   // 6 by 6 pixels to 36 points
+	LargeTileToImage                   // 36 points to 4 by 4 pixels
+	KernelToLargeTile                  // 3 by 3 to 36 points
 )
 
-// matrices has the transforms, T·x·Tᵀ each, as coefficients in halves.
-var matrices = [...][][]int{
-	ImageToTile:  {{2, 0, -2, 0}, {0, 2, 2, 0}, {0, -2, 2, 0}, {0, -2, 0, 2}},
-	TileToImage:  {{2, 2, 2, 0}, {0, 2, -2, 2}},
-	GradToTile:   {{2, 0}, {2, 2}, {2, -2}, {0, 2}},
-	KernelToTile: {{2, 0, 0}, {1, 1, 1}, {1, -1, 1}, {0, 0, 2}},
-	TileToKernel: {{2, 1, 1, 0}, {0, 1, -1, 0}, {0, 1, 1, 2}},
+// term is a coefficient and the number of a value.
+type term struct {
+	times float32
+	of    int
+}
+
+// step is a transform, T·x·Tᵀ. T has a sum for each output. Values are the inputs, then the
+// outputs, then sums that outputs share.
+type step struct {
+	inputs, outputs int
+	sums            [][]term
+}
+
+const half, root = math.Sqrt2 / 2, math.Sqrt2
+
+// steps has the transforms; tools/gen/kernel has them, too.
+var steps = [...]step{
+	ImageToTile:  {4, 4, [][]term{{{1, 0}, {-1, 2}}, {{1, 1}, {1, 2}}, {{1, 2}, {-1, 1}}, {{1, 3}, {-1, 1}}}},
+	TileToImage:  {4, 2, [][]term{{{1, 0}, {1, 1}, {1, 2}}, {{1, 1}, {1, 3}, {-1, 2}}}},
+	GradToTile:   {2, 4, [][]term{{{1, 0}}, {{1, 0}, {1, 1}}, {{1, 0}, {-1, 1}}, {{1, 1}}}},
+	KernelToTile: {3, 4, [][]term{{{1, 0}}, {{.5, 0}, {.5, 1}, {.5, 2}}, {{.5, 0}, {.5, 2}, {-.5, 1}}, {{1, 2}}}},
+	TileToKernel: {4, 3, [][]term{{{.5, 1}, {.5, 2}, {1, 0}}, {{.5, 1}, {-.5, 2}}, {{.5, 1}, {.5, 2}, {1, 3}}}},
+	ImageToLargeTile: {6, 6, [][]term{
+		{{1, 0}, {1, 4}, {-2.5, 2}},
+		{{1, 12}, {1, 13}}, {{1, 12}, {-1, 13}}, {{1, 14}, {1, 15}}, {{1, 14}, {-1, 15}},
+		{{1, 1}, {1, 5}, {-2.5, 3}},
+		{{2, 2}, {-1, 4}}, {{root, 1}, {-half, 3}}, {{1, 4}, {-.5, 2}}, {{root, 3}, {-half, 1}},
+	}},
+	LargeTileToImage: {6, 4, [][]term{
+		{{1, 0}, {1, 10}, {1, 11}}, {{1, 14}, {1, 15}}, {{.5, 10}, {2, 11}}, {{.5, 14}, {2, 15}, {1, 5}},
+		{{1, 1}, {1, 2}}, {{1, 3}, {1, 4}}, {{1, 1}, {-1, 2}}, {{1, 3}, {-1, 4}}, {{half, 12}}, {{root, 13}},
+	}},
+	KernelToLargeTile: {3, 6, [][]term{
+		{{1, 0}},
+		{{1, 9}, {1, 10}}, {{1, 9}, {-1, 10}}, {{1, 11}, {1, 12}}, {{1, 11}, {-1, 12}},
+		{{1, 2}},
+		{{2. / 3, 0}, {1. / 3, 2}}, {{half / 1.5, 1}}, {{1. / 6, 0}, {1. / 3, 2}}, {{root / 6, 1}},
+	}},
 }
 
 // Squares are lines of tiles, each of some channels: element (row, column) of tile t of line l and
@@ -46,8 +87,8 @@ func Winograd(t Transform, dst, src Squares, lines, tiles, channels int) {
 	if min(lines, tiles, channels) < 1 {
 		return
 	}
-	dst.check("dst", len(matrices[t]), lines, tiles, channels)
-	src.check("src", len(matrices[t][0]), lines, tiles, channels)
+	dst.check("dst", steps[t].outputs, lines, tiles, channels)
+	src.check("src", steps[t].inputs, lines, tiles, channels)
 	const most = 1 << 14 // channels: see chunks
 	for ; channels > most; channels -= most {
 		active.winograd(t, dst, src, lines, tiles, most)
@@ -57,45 +98,46 @@ func Winograd(t Transform, dst, src Squares, lines, tiles, channels int) {
 }
 
 func winogradGeneric(t Transform, dst, src Squares, lines, tiles, channels int) {
-	var square, column [4]float32
+	s := &steps[t]
+	var columns, square [6][16]float32 // values along the rows, and down the columns
 	for i := range lines * tiles * channels {
 		line, tile, channel := i/channels/tiles, i/channels%tiles, i%channels
 		from, to := line*src.Line+tile*src.Tile+channel, line*dst.Line+tile*dst.Tile+channel
-		for j, along := range matrices[t] {
-			for r := range along {
-				for c := range along {
-					square[c] = src.Data[r*src.Row+c*src.Column+from]
-				}
-				column[r] = combine(along, &square)
+		for r := range s.inputs {
+			for c := range s.inputs {
+				columns[r][c] = src.Data[r*src.Row+c*src.Column+from]
 			}
-			for i, down := range matrices[t] {
-				dst.Data[i*dst.Row+j*dst.Column+to] = combine(down, &column)
+			s.apply(&columns[r])
+		}
+		for j := range s.outputs {
+			for r := range s.inputs {
+				square[j][r] = columns[r][s.inputs+j]
+			}
+			s.apply(&square[j])
+			for i := range s.outputs {
+				dst.Data[i*dst.Row+j*dst.Column+to] = square[j][s.inputs+i]
 			}
 		}
 	}
 }
 
-// combine returns the sum of x with a row of coefficients: halves first, and of each kind those
-// above 0 first.
-func combine(row []int, x *[4]float32) (sum float32) {
-	empty := true
-	for unit := 1; unit <= 2; unit++ {
-		for sign := 1; sign >= -1; sign -= 2 {
-			for i, c := range row {
-				switch {
-				case c != sign*unit:
-				case empty:
-					sum, empty = x[i], false
-				case sign > 0:
-					sum += x[i]
-				default:
-					sum -= x[i]
+// apply computes the values after the inputs: those sums first that outputs share, and the last of
+// which use the others.
+func (s *step) apply(values *[16]float32) {
+	compute := func(from, to int) {
+		for i := from; i < to; i++ {
+			var sum float32
+			for j, t := range s.sums[i] {
+				// rounded before it is added, as the vector kernels do
+				if product := float32(t.times * values[t.of]); j == 0 {
+					sum = product
+				} else {
+					sum += product
 				}
 			}
-		}
-		if unit == 1 && !empty {
-			sum *= 0.5
+			values[s.inputs+i] = sum
 		}
 	}
-	return sum
+	compute(s.outputs, len(s.sums))
+	compute(0, s.outputs)
 }

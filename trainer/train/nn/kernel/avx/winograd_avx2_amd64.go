@@ -26,3 +26,18 @@ func KernelToTileAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstL
 //
 //go:noescape
 func TileToKernelAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
+
+// ImageToLargeTileAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
+//
+//go:noescape
+func ImageToLargeTileAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
+
+// LargeTileToImageAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
+//
+//go:noescape
+func LargeTileToImageAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
+
+// KernelToLargeTileAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
+//
+//go:noescape
+func KernelToLargeTileAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)

@@ -26,3 +26,18 @@ func KernelToTileAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, ds
 //
 //go:noescape
 func TileToKernelAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
+
+// ImageToLargeTileAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
+//
+//go:noescape
+func ImageToLargeTileAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
+
+// LargeTileToImageAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
+//
+//go:noescape
+func LargeTileToImageAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
+
+// KernelToLargeTileAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
+//
+//go:noescape
+func KernelToLargeTileAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
