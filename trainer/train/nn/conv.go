@@ -94,7 +94,11 @@ func (o *conv) pads() bool { return o.ph != o.h || o.pw != o.w }
 // together returns the number of images that are computed together.
 func (o *conv) together() int {
 	if o.tiled {
-		return max(1, atOnce(o.ow/2, o.c+o.filters)*2/o.oh)
+		n := 1
+		for _, t := range []tiling{smallTiles, tilingOf(o.oh, o.ow)} {
+			n = max(n, t.atOnce(o.ow, o.c+o.filters)*t.pixels/o.oh)
+		}
+		return n
 	}
 	return 1
 }
@@ -182,7 +186,7 @@ func (o *conv) forward(s examples) {
 // summed returns the number of elements that are summed for the gradient of the kernel.
 func (o *conv) summed() int {
 	if o.tiled {
-		return pointsOfTile * o.c * o.filters
+		return smallTiles.points() * o.c * o.filters
 	}
 	return o.kernel.Len()
 }

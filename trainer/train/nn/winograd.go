@@ -2,24 +2,44 @@ package nn
 
 import "github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
 
-// A convolution of 3 by 3 with stride 1 is computed in tiles of 2 by 2 output pixels, which takes
-// 4/9 of the multiplications: see [kernel.Winograd]. For some rows of tiles at a time, all points
-// of the image are computed, then the 16 products, then the pixels:
+// A convolution of 3 by 3 with stride 1 is computed in tiles of 2 by 2 or 4 by 4 output pixels,
+// which takes 4/9 or 1/4 of the multiplications: see [kernel.Transform]. For some rows of tiles at a
+// time, all points of the image are computed, then the 16 or 36 products, then the pixels:
 //
 //	forward         points of x   · points of the kernel          → y
-//	of the input    points of dy  · those, turned and transposed  → dx
+//	of the input    points of dy  · those of the turned kernel    → dx
 //	of the kernel   points of xᵀ  · points of dy as a gradient    → sums, points of the gradient
 //
 // The sums over the batch are sums of points, which are transformed when they are folded.
 
-// pointsOfTile is the number of points of a tile, and of a kernel.
-const pointsOfTile = 16
+// tiling is a size of tiles.
+type tiling struct {
+	pixels, side          int // of a tile: output pixels, and points, in both directions
+	image, kernel, result kernel.Transform
+}
+
+var (
+	smallTiles = tiling{2, 4, kernel.ImageToTile, kernel.KernelToTile, kernel.TileToImage}
+	largeTiles = tiling{4, 6, kernel.ImageToLargeTile, kernel.KernelToLargeTile, kernel.LargeTileToImage}
+)
+
+// tilingOf returns the tiles that an image is computed in. The gradient of the kernel, a sum over
+// many, takes small tiles only.
+func tilingOf(height, width int) tiling {
+	if height%largeTiles.pixels == 0 && width%largeTiles.pixels == 0 {
+		return largeTiles
+	}
+	return smallTiles
+}
+
+// points returns the number of points of a tile, and of a kernel.
+func (t *tiling) points() int { return t.side * t.side }
 
 // points has the points of a kernel, each [in out].
 type points struct {
 	kernel []float32
-	// for the gradient of the input
-	turned []float32
+	// for the gradient of the input: the kernel turned by half a turn, and its points
+	turned, turnedPoints []float32
 	// the gradient of an image with its padding, for each thread
 	padding []float32
 	// for ReLU and bias: a scale of one, and no bias
@@ -40,44 +60,49 @@ func planes(data []float32, size, n int) kernel.Squares {
 }
 
 // tiles returns the points of lines of tiles next to each other.
-func tiles(data []float32, width, channels int) kernel.Squares {
-	return kernel.Squares{Data: data, Row: 4 * channels, Column: channels, Tile: tile(channels),
-		Line: width * tile(channels)}
+func (t *tiling) tiles(data []float32, width, channels int) kernel.Squares {
+	return kernel.Squares{Data: data, Row: t.side * channels, Column: channels, Tile: t.tile(channels),
+		Line: width * t.tile(channels)}
 }
 
 // tile returns the number of elements from a tile to the next one: neighbours lie in different sets
 // of the cache.
-func tile(channels int) int { return pointsOfTile*channels + 16 }
+func (t *tiling) tile(channels int) int { return t.points()*channels + 16 }
 
-// pixels returns squares of adjacent pixels: those of tiles next to each other in an image.
-func pixels(data []float32, width, channels int) kernel.Squares {
-	return kernel.Squares{Data: data, Row: width * channels, Column: channels, Tile: 2 * channels,
-		Line: 2 * width * channels}
+// squares returns squares of adjacent pixels: those of tiles next to each other in an image.
+func (t *tiling) squares(data []float32, width, channels int) kernel.Squares {
+	return kernel.Squares{Data: data, Row: width * channels, Column: channels, Tile: t.pixels * channels,
+		Line: t.pixels * width * channels}
 }
 
 // pointsOfKernel computes the points of the kernel.
 func (o *conv) pointsOfKernel() {
-	n := o.c * o.filters
 	p := &o.points
-	p.kernel = resize(p.kernel, pointsOfTile*n)
-	kernel.Winograd(kernel.KernelToTile, planes(p.kernel, 4, n), planes(o.kernel.Value, 3, n), 1, 1, n)
+	p.kernel = o.transformKernel(p.kernel, tilingOf(o.oh, o.ow), o.kernel.Value)
 	if len(p.one) != o.filters {
 		p.one, p.zero = make([]float32, o.filters), make([]float32, o.filters)
 		Ones(nil, nil, 0, p.one)
 	}
 }
 
-// turnPoints computes the points of the kernel turned by half a turn, in which the first and the
-// last row and column of points change places, with channels and filters exchanged.
-func (o *conv) turnPoints() {
+// transformKernel resizes dst to the points of a kernel of any order of channels and filters.
+func (o *conv) transformKernel(dst []float32, t tiling, value []float32) []float32 {
 	n := o.c * o.filters
-	p := &o.points
-	p.turned = resize(p.turned, pointsOfTile*n)
-	places := [4]int{3, 1, 2, 0}
-	for i := range pointsOfTile {
-		from := 4*places[i/4] + places[i%4]
-		kernel.Transpose(p.turned[i*n:], o.c, p.kernel[from*n:], o.filters, o.c, o.filters)
+	dst = resize(dst, t.points()*n)
+	kernel.Winograd(t.kernel, planes(dst, t.side, n), planes(value, 3, n), 1, 1, n)
+	return dst
+}
+
+// turnPoints computes the points of the kernel turned by half a turn, with channels and filters
+// exchanged.
+func (o *conv) turnPoints() {
+	n, p := o.c*o.filters, &o.points
+	p.turned = resize(p.turned, o.kernel.Len())
+	for i := range o.kh * o.kw {
+		to := p.turned[(o.kh*o.kw-1-i)*n:]
+		kernel.Transpose(to, o.c, o.kernel.Value[i*n:], o.filters, o.c, o.filters)
 	}
+	p.turnedPoints = o.transformKernel(p.turnedPoints, tilingOf(o.h, o.w), p.turned)
 	height, width := o.h+2, o.w+2
 	p.padding = resize(p.padding, o.tape.team.size()*height*width*o.filters)
 	clear(p.padding)
@@ -85,6 +110,7 @@ func (o *conv) turnPoints() {
 
 // rows is a walk over the rows of tiles of a span's images, some rows at a time.
 type rows struct {
+	tiling
 	s examples
 	// rows of tiles of an image, and tiles of a row
 	height, width int
@@ -95,15 +121,16 @@ type rows struct {
 
 // atOnce returns the number of rows of tiles that are done together: as many as leave their points
 // in the cache, but enough to use the points of the kernel often.
-func atOnce(tiles, channels int) int {
+func (t *tiling) atOnce(width, channels int) int {
 	const cache, enough = 1 << 16, 32 // elements, tiles
-	return max(1, max(enough, cache/(pointsOfTile*channels))/tiles)
+	return max(1, max(enough, cache/(t.points()*channels))/(width/t.pixels))
 }
 
 // rowsOf returns a walk over images of height by width pixels, with channels those of input and
 // output.
-func rowsOf(s examples, height, width, channels int) rows {
-	return rows{s: s, height: height / 2, width: width / 2, most: atOnce(width/2, channels)}
+func (t tiling) rowsOf(s examples, height, width, channels int) rows {
+	return rows{tiling: t, s: s, height: height / t.pixels, width: width / t.pixels,
+		most: t.atOnce(width, channels)}
 }
 
 // more returns the next rows, by their number in the span.
@@ -113,15 +140,15 @@ func (w *rows) more() (from, to int) {
 	return from, w.next
 }
 
-// image returns the image of a row of tiles, the first of its pixels' rows there, and the number of
+// rows returns the image of a row of tiles, the first of its pixels' rows there, and the number of
 // the image's rows of tiles from there to row to.
-func (w *rows) image(row, to int) (i, y, n int) {
-	return w.s.lo + row/w.height, row % w.height * 2, min(to-row, w.height-row%w.height)
+func (w *rows) rows(row, to int) (i, y, n int) {
+	return w.s.lo + row/w.height, row % w.height * w.pixels, min(to-row, w.height-row%w.height)
 }
 
 // memory returns the thread's memory for points of two kinds of channels, and some elements more.
 func (o *conv) memory(w *rows, c, f, more int) (a, b, rest []float32) {
-	a0, b0 := w.most*w.width*tile(c), w.most*w.width*tile(f)
+	a0, b0 := w.most*w.width*w.tile(c), w.most*w.width*w.tile(f)
 	m := &o.tape.tiles[w.s.worker]
 	*m = resize(*m, a0+b0+more)
 	return (*m)[:a0], (*m)[a0:][:b0], (*m)[a0+b0:][:more]
@@ -131,36 +158,36 @@ func (o *conv) memory(w *rows, c, f, more int) (a, b, rest []float32) {
 // it, from images of c channels with a border of one pixel more, by a kernel of points.
 func (o *conv) convolve(s examples, dst []float32, add bool, height, width, c, f int, points []float32,
 	image func(i int) []float32) {
-	w := rowsOf(s, height, width, c+f)
-	in, out, sum := o.memory(&w, c, f, w.most*2*width*f)
+	w := tilingOf(height, width).rowsOf(s, height, width, c+f)
+	in, out, sum := o.memory(&w, c, f, w.most*w.pixels*width*f)
 	g := kernel.GemmArgs{
-		Blocks: pointsOfTile, N: f, K: c, A: in, ABlock: c, ARow: tile(c), AStep: 1,
-		B: points, BBlock: c * f, BRow: f, C: out, CBlock: f, CRow: tile(f),
+		Blocks: w.points(), N: f, K: c, A: in, ABlock: c, ARow: w.tile(c), AStep: 1,
+		B: points, BBlock: c * f, BRow: f, C: out, CBlock: f, CRow: w.tile(f),
 	}
 	var x []float32
 	last := -1
 	for from, to := w.more(); from < to; from, to = w.more() {
 		for r, n := from, 0; r < to; r += n {
-			i, y, lines := w.image(r, to)
+			i, y, lines := w.rows(r, to)
 			n = lines
 			if i != last {
 				x, last = image(i), i
 			}
-			kernel.Winograd(kernel.ImageToTile, tiles(in[(r-from)*w.width*tile(c):], w.width, c),
-				pixels(x[y*(width+2)*c:], width+2, c), n, w.width, c)
+			kernel.Winograd(w.tiling.image, w.tiles(in[(r-from)*w.width*w.tile(c):], w.width, c),
+				w.squares(x[y*(width+2)*c:], width+2, c), n, w.width, c)
 		}
 		g.M = (to - from) * w.width
 		kernel.Gemm(&g)
 		for r, n := from, 0; r < to; r += n {
-			i, y, lines := w.image(r, to)
+			i, y, lines := w.rows(r, to)
 			n = lines
-			result := dst[(i*height+y)*width*f:][:n*2*width*f]
+			result := dst[(i*height+y)*width*f:][:n*w.pixels*width*f]
 			to := result
 			if add {
 				to = sum[:len(result)]
 			}
-			kernel.Winograd(kernel.TileToImage, pixels(to, width, f),
-				tiles(out[(r-from)*w.width*tile(f):], w.width, f), n, w.width, f)
+			kernel.Winograd(w.result, w.squares(to, width, f),
+				w.tiles(out[(r-from)*w.width*w.tile(f):], w.width, f), n, w.width, f)
 			if add {
 				kernel.Add(result, to)
 			}
@@ -208,7 +235,7 @@ func (o *conv) backwardTiles(s examples) {
 		if dx == nil {
 			return
 		}
-		o.convolve(s, dx, o.in[0].onto, o.h, o.w, o.filters, o.c, o.points.turned,
+		o.convolve(s, dx, o.in[0].onto, o.h, o.w, o.filters, o.c, o.points.turnedPoints,
 			func(i int) []float32 { return o.gradImage(s, i) })
 		for i := s.lo; i < s.hi && o.masking; i++ {
 			o.maskInput(dx[i*size:(i+1)*size], o.padded(s, i))
@@ -219,11 +246,11 @@ func (o *conv) backwardTiles(s examples) {
 // kernelGrad adds the points of the gradient of the kernel to dw, or sets dw to them if these are
 // the first images of the part.
 func (o *conv) kernelGrad(s examples, dw []float32) {
-	w := rowsOf(s, o.oh, o.ow, o.c+o.filters)
+	w := smallTiles.rowsOf(s, o.oh, o.ow, o.c+o.filters)
 	in, out, _ := o.memory(&w, o.c, o.filters, 0)
 	g := kernel.GemmArgs{
-		Blocks: pointsOfTile, M: o.c, N: o.filters, A: in, ABlock: o.c, ARow: 1, AStep: tile(o.c),
-		B: out, BBlock: o.filters, BRow: tile(o.filters),
+		Blocks: w.points(), M: o.c, N: o.filters, A: in, ABlock: o.c, ARow: 1, AStep: w.tile(o.c),
+		B: out, BBlock: o.filters, BRow: w.tile(o.filters),
 		C: dw, CBlock: o.c * o.filters, CRow: o.filters, Init: kernel.Accumulate,
 	}
 	if s.lo == o.tape.first(s.part) {
@@ -231,13 +258,13 @@ func (o *conv) kernelGrad(s examples, dw []float32) {
 	}
 	for from, to := w.more(); from < to; from, to = w.more() {
 		for r, n := from, 0; r < to; r += n {
-			i, y, lines := w.image(r, to)
+			i, y, lines := w.rows(r, to)
 			n = lines
-			kernel.Winograd(kernel.ImageToTile, tiles(in[(r-from)*w.width*tile(o.c):], w.width, o.c),
-				pixels(o.padded(s, i)[y*o.pw*o.c:], o.pw, o.c), n, w.width, o.c)
+			kernel.Winograd(w.tiling.image, w.tiles(in[(r-from)*w.width*w.tile(o.c):], w.width, o.c),
+				w.squares(o.padded(s, i)[y*o.pw*o.c:], o.pw, o.c), n, w.width, o.c)
 			kernel.Winograd(kernel.GradToTile,
-				tiles(out[(r-from)*w.width*tile(o.filters):], w.width, o.filters),
-				pixels(o.out.grad[i*o.out.size+y*o.ow*o.filters:], o.ow, o.filters), n, w.width, o.filters)
+				w.tiles(out[(r-from)*w.width*w.tile(o.filters):], w.width, o.filters),
+				w.squares(o.out.grad[i*o.out.size+y*o.ow*o.filters:], o.ow, o.filters), n, w.width, o.filters)
 		}
 		g.K = (to - from) * w.width
 		kernel.Gemm(&g)
@@ -273,7 +300,7 @@ func (o *conv) foldPoints(part int) {
 		}
 	}
 	sum := filled[0]
-	for i := range pointsOfTile {
+	for i := range smallTiles.points() {
 		for _, more := range filled[1:] {
 			kernel.Add(sum[i*n:], more[i*n:][:hi-lo])
 		}
