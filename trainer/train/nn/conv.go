@@ -84,7 +84,7 @@ type conv struct {
 	padding []float32
 	// the kernel as the gradient of the input reads it
 	flipped []float32
-	// sums of the gradients of kernel, or of its points, and bias, for each part
+	// sums of the gradients of kernel and bias, for each part
 	sums []float32
 }
 
@@ -94,11 +94,8 @@ func (o *conv) pads() bool { return o.ph != o.h || o.pw != o.w }
 // together returns the number of images that are computed together.
 func (o *conv) together() int {
 	if o.tiled {
-		n := 1
-		for _, t := range []tiling{smallTiles, tilingOf(o.oh, o.ow)} {
-			n = max(n, t.atOnce(o.ow, o.c+o.filters)*t.pixels/o.oh)
-		}
-		return n
+		t := tilingOf(o.oh, o.ow)
+		return max(1, t.atOnce(o.ow, o.c+o.filters)*t.pixels/o.oh)
 	}
 	return 1
 }
@@ -183,24 +180,20 @@ func (o *conv) forward(s examples) {
 	}
 }
 
-// summed returns the number of elements that are summed for the gradient of the kernel.
-func (o *conv) summed() int {
-	if o.tiled {
-		return smallTiles.points() * o.c * o.filters
-	}
-	return o.kernel.Len()
-}
-
 // total returns the number of elements of the sums of a part.
 func (o *conv) total() int {
 	if o.bias == nil {
-		return o.summed()
+		return o.kernel.Len()
 	}
-	return o.summed() + o.filters
+	return o.kernel.Len() + o.filters
 }
 
 func (o *conv) prepare() {
 	o.sums = resize(o.sums, parts*o.total())
+	if o.tiled {
+		t := tilingOf(o.oh, o.ow)
+		o.points.sums = resize(o.points.sums, o.tape.team.size()*t.points()*o.c*o.filters)
+	}
 	o.masking = o.norm != nil && o.in[0].grad != nil && o.masks()
 	switch {
 	case o.in[0].grad == nil:
@@ -253,7 +246,7 @@ func (o *conv) backward(s examples) {
 func (o *conv) sumsOf(part int) (dw, db []float32) {
 	total := o.total()
 	sum := o.sums[part*total:][:total]
-	return sum[:o.summed()], sum[o.summed():]
+	return sum[:o.kernel.Len()], sum[o.kernel.Len():]
 }
 
 func (o *conv) adds() {}
@@ -342,14 +335,10 @@ func (o *conv) above(y int) (first, rows int) {
 // fold adds up the sums of the parts.
 func (o *conv) fold(part int) {
 	total := o.total()
-	if o.tiled {
-		o.foldPoints(part)
-	} else {
-		foldSums(o.kernel.Grad, o.sums, total, o.in[0].from.dims[0], part, o.add[0])
-	}
+	foldSums(o.kernel.Grad, o.sums, total, o.in[0].from.dims[0], part, o.add[0])
 	if part == 0 && o.bias != nil {
 		for i := range parts {
-			foldSums(o.bias.Grad, o.sums[o.summed():], total, o.in[0].from.dims[0], i, o.add[1])
+			foldSums(o.bias.Grad, o.sums[o.kernel.Len():], total, o.in[0].from.dims[0], i, o.add[1])
 		}
 	}
 }

@@ -8,23 +8,25 @@ import "github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
 //
 //	forward         points of x   · points of the kernel          → y
 //	of the input    points of dy  · those of the turned kernel    → dx
-//	of the kernel   points of xᵀ  · points of dy as a gradient    → sums, points of the gradient
+//	of the kernel   points of xᵀ  · points of dy as a gradient    → points of the gradient
 //
-// The sums over the batch are sums of points, which are transformed when they are folded.
+// The points of the gradient of the kernel are summed over the examples of a part.
 
 // tiling is a size of tiles.
 type tiling struct {
-	pixels, side          int // of a tile: output pixels, and points, in both directions
-	image, kernel, result kernel.Transform
+	// of a tile: output pixels, and points, in both directions
+	pixels, side                              int
+	image, kernel, result, grad, kernelResult kernel.Transform
 }
 
 var (
-	smallTiles = tiling{2, 4, kernel.ImageToTile, kernel.KernelToTile, kernel.TileToImage}
-	largeTiles = tiling{4, 6, kernel.ImageToLargeTile, kernel.KernelToLargeTile, kernel.LargeTileToImage}
+	smallTiles = tiling{2, 4, kernel.ImageToTile, kernel.KernelToTile, kernel.TileToImage,
+		kernel.GradToTile, kernel.TileToKernel}
+	largeTiles = tiling{4, 6, kernel.ImageToLargeTile, kernel.KernelToLargeTile, kernel.LargeTileToImage,
+		kernel.GradToLargeTile, kernel.LargeTileToKernel}
 )
 
-// tilingOf returns the tiles that an image is computed in. The gradient of the kernel, a sum over
-// many, takes small tiles only.
+// tilingOf returns the tiles that an image is computed in.
 func tilingOf(height, width int) tiling {
 	if height%largeTiles.pixels == 0 && width%largeTiles.pixels == 0 {
 		return largeTiles
@@ -40,8 +42,9 @@ type points struct {
 	kernel []float32
 	// for the gradient of the input: the kernel turned by half a turn, and its points
 	turned, turnedPoints []float32
-	// the gradient of an image with its padding, for each thread
-	padding []float32
+	// the gradient of an image with its padding, and the points of the gradient of the kernel, for
+	// each thread
+	padding, sums []float32
 	// for ReLU and bias: a scale of one, and no bias
 	one, zero []float32
 }
@@ -243,15 +246,17 @@ func (o *conv) backwardTiles(s examples) {
 	})
 }
 
-// kernelGrad adds the points of the gradient of the kernel to dw, or sets dw to them if these are
-// the first images of the part.
+// kernelGrad adds to the points of the gradient of the kernel, of a part of which these are the
+// first or further examples. After the last it sets dw to the part's gradient.
 func (o *conv) kernelGrad(s examples, dw []float32) {
-	w := smallTiles.rowsOf(s, o.oh, o.ow, o.c+o.filters)
+	w := tilingOf(o.oh, o.ow).rowsOf(s, o.oh, o.ow, o.c+o.filters)
+	n := o.c * o.filters
+	sums := o.points.sums[s.worker*w.points()*n:][:w.points()*n]
 	in, out, _ := o.memory(&w, o.c, o.filters, 0)
 	g := kernel.GemmArgs{
 		Blocks: w.points(), M: o.c, N: o.filters, A: in, ABlock: o.c, ARow: 1, AStep: w.tile(o.c),
 		B: out, BBlock: o.filters, BRow: w.tile(o.filters),
-		C: dw, CBlock: o.c * o.filters, CRow: o.filters, Init: kernel.Accumulate,
+		C: sums, CBlock: n, CRow: o.filters, Init: kernel.Accumulate,
 	}
 	if s.lo == o.tape.first(s.part) {
 		g.Init = kernel.Zero
@@ -262,13 +267,16 @@ func (o *conv) kernelGrad(s examples, dw []float32) {
 			n = lines
 			kernel.Winograd(w.tiling.image, w.tiles(in[(r-from)*w.width*w.tile(o.c):], w.width, o.c),
 				w.squares(o.padded(s, i)[y*o.pw*o.c:], o.pw, o.c), n, w.width, o.c)
-			kernel.Winograd(kernel.GradToTile,
+			kernel.Winograd(w.grad,
 				w.tiles(out[(r-from)*w.width*w.tile(o.filters):], w.width, o.filters),
 				w.squares(o.out.grad[i*o.out.size+y*o.ow*o.filters:], o.ow, o.filters), n, w.width, o.filters)
 		}
 		g.K = (to - from) * w.width
 		kernel.Gemm(&g)
 		g.Init = kernel.Accumulate
+	}
+	if s.hi == o.tape.first(s.part+1) {
+		kernel.Winograd(w.kernelResult, planes(dw, 3, n), planes(sums, w.side, n), 1, 1, n)
 	}
 }
 
@@ -282,37 +290,4 @@ func (o *conv) gradImage(s examples, i int) []float32 {
 		copy(padded[((y+2-o.top)*width+2-o.left)*o.filters:][:row], dy[y*row:])
 	}
 	return padded
-}
-
-// foldPoints adds up one part of the sums of points, and transforms it to the gradient.
-func (o *conv) foldPoints(part int) {
-	n, total, batch := o.c*o.filters, o.total(), o.in[0].from.dims[0]
-	lo, hi := part*n/parts, (part+1)*n/parts
-	if lo == hi {
-		return
-	}
-	// sums of the parts that have examples
-	var sums [parts][]float32
-	filled := sums[:0]
-	for p := range parts {
-		if p*batch/parts < (p+1)*batch/parts {
-			filled = append(filled, o.sums[p*total+lo:])
-		}
-	}
-	sum := filled[0]
-	for i := range smallTiles.points() {
-		for _, more := range filled[1:] {
-			kernel.Add(sum[i*n:], more[i*n:][:hi-lo])
-		}
-	}
-	grad := o.kernel.Grad[lo:]
-	if !o.add[0] {
-		kernel.Winograd(kernel.TileToKernel, planes(grad, 3, n), planes(sum, 4, n), 1, 1, hi-lo)
-		return
-	}
-	other := o.points.kernel[lo:] // not needed any more
-	kernel.Winograd(kernel.TileToKernel, planes(other, 3, n), planes(sum, 4, n), 1, 1, hi-lo)
-	for i := range o.kh * o.kw {
-		kernel.Add(grad[i*n:], other[i*n:][:hi-lo])
-	}
 }

@@ -106,16 +106,18 @@ func winogradAVX2(t Transform, dst, src Squares, lines, tiles, channels int) {
 }
 
 // transforms are the functions for each [Transform].
-type transforms [KernelToLargeTile + 1]func(dst *float32, dstRow, dstColumn, dstTile, dstLine int,
+type transforms [LargeTileToKernel + 1]func(dst *float32, dstRow, dstColumn, dstTile, dstLine int,
 	src *float32, srcRow, srcColumn, srcTile, srcLine, lines, tiles, channels int)
 
 var (
 	transformsAVX512 = transforms{avx.ImageToTileAVX512, avx.TileToImageAVX512, avx.GradToTileAVX512,
 		avx.KernelToTileAVX512, avx.TileToKernelAVX512, avx.ImageToLargeTileAVX512,
-		avx.LargeTileToImageAVX512, avx.KernelToLargeTileAVX512}
+		avx.LargeTileToImageAVX512, avx.GradToLargeTileAVX512, avx.KernelToLargeTileAVX512,
+		avx.LargeTileToKernelAVX512}
 	transformsAVX2 = transforms{avx.ImageToTileAVX2, avx.TileToImageAVX2, avx.GradToTileAVX2,
 		avx.KernelToTileAVX2, avx.TileToKernelAVX2, avx.ImageToLargeTileAVX2,
-		avx.LargeTileToImageAVX2, avx.KernelToLargeTileAVX2}
+		avx.LargeTileToImageAVX2, avx.GradToLargeTileAVX2, avx.KernelToLargeTileAVX2,
+		avx.LargeTileToKernelAVX2}
 )
 
 // Pause does nothing for some tens of cycles. A loop that waits for another thread calls it, so

@@ -118,6 +118,8 @@ var operations = map[string]func(a *arena, rows, columns int) any{
 	"ImageToLargeTile":  func(a *arena, r, c int) any { return a.winograd(ImageToLargeTile, r, c) },
 	"LargeTileToImage":  func(a *arena, r, c int) any { return a.winograd(LargeTileToImage, r, c) },
 	"KernelToLargeTile": func(a *arena, r, c int) any { return a.winograd(KernelToLargeTile, r, c) },
+	"GradToLargeTile":   func(a *arena, r, c int) any { return a.winograd(GradToLargeTile, r, c) },
+	"LargeTileToKernel": func(a *arena, r, c int) any { return a.winograd(LargeTileToKernel, r, c) },
 	"BytesToFloat": func(a *arena, r, c int) any {
 		src := make([]byte, r*c)
 		for i := range src {

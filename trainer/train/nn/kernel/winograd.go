@@ -10,7 +10,7 @@ import (
 // by 6 pixels that a tile depends on, and the kernel, are transformed to 16 or 36 points each. The
 // points are multiplied and summed over the channels, which is 16 or 36 products of matrices, with
 // 4 or 2.25 multiplications for each pixel instead of 9. The gradient of the kernel is computed the
-// same way, in tiles of 2 by 2.
+// same way.
 //
 // A point is the product of two polynomials, of the pixels and the kernel, at 0, 1, -1 or infinity;
 // for large tiles at 0, √½, -√½, √2, -√2 or infinity, which keep the errors of rounding small.
@@ -24,7 +24,9 @@ const (
 	TileToKernel                       // 16 points to 3 by 3
 	ImageToLargeTile                   // 6 by 6 pixels to 36 points
 	LargeTileToImage                   // 36 points to 4 by 4 pixels
+	GradToLargeTile                    // 4 by 4 pixels to 36 points
 	KernelToLargeTile                  // 3 by 3 to 36 points
+	LargeTileToKernel                  // 36 points to 3 by 3
 )
 
 // term is a coefficient and the number of a value.
@@ -59,11 +61,21 @@ var steps = [...]step{
 		{{1, 0}, {1, 10}, {1, 11}}, {{1, 14}, {1, 15}}, {{.5, 10}, {2, 11}}, {{.5, 14}, {2, 15}, {1, 5}},
 		{{1, 1}, {1, 2}}, {{1, 3}, {1, 4}}, {{1, 1}, {-1, 2}}, {{1, 3}, {-1, 4}}, {{half, 12}}, {{root, 13}},
 	}},
+	GradToLargeTile: {4, 6, [][]term{
+		{{1, 0}},
+		{{1, 10}, {1, 11}}, {{1, 10}, {-1, 11}}, {{1, 12}, {1, 13}}, {{1, 12}, {-1, 13}},
+		{{1, 3}},
+		{{1, 0}, {.5, 2}}, {{half, 1}, {half / 2, 3}}, {{1, 0}, {2, 2}}, {{root, 1}, {2 * root, 3}},
+	}},
 	KernelToLargeTile: {3, 6, [][]term{
 		{{1, 0}},
 		{{1, 9}, {1, 10}}, {{1, 9}, {-1, 10}}, {{1, 11}, {1, 12}}, {{1, 11}, {-1, 12}},
 		{{1, 2}},
 		{{2. / 3, 0}, {1. / 3, 2}}, {{half / 1.5, 1}}, {{1. / 6, 0}, {1. / 3, 2}}, {{root / 6, 1}},
+	}},
+	LargeTileToKernel: {6, 3, [][]term{
+		{{2. / 3, 9}, {1. / 6, 10}, {1, 0}}, {{half / 1.5, 11}, {root / 6, 12}}, {{1. / 3, 9}, {1. / 3, 10}, {1, 5}},
+		{{1, 1}, {1, 2}}, {{1, 3}, {1, 4}}, {{1, 1}, {-1, 2}}, {{1, 3}, {-1, 4}},
 	}},
 }
 

@@ -53,7 +53,7 @@ func TestWinograd(t *testing.T) {
 				return transform(back, points)
 			}
 			y, dk := convolutionOf(2, image, kernel, grad)
-			large, _ := convolutionOf(4, image, kernel, grad)
+			large, largeDK := convolutionOf(4, image, kernel, grad)
 			for what, results := range map[string]struct {
 				got  []float32
 				want []float64
@@ -62,6 +62,9 @@ func TestWinograd(t *testing.T) {
 				"gradient of the kernel": {product(TileToKernel, ImageToTile, image, GradToTile, grad), dk},
 				"convolution in large tiles": {
 					product(LargeTileToImage, ImageToLargeTile, image, KernelToLargeTile, kernel), large,
+				},
+				"gradient of the kernel in large tiles": {
+					product(LargeTileToKernel, ImageToLargeTile, image, GradToLargeTile, grad), largeDK,
 				},
 			} {
 				for i, want := range results.want {

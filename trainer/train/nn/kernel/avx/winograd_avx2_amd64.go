@@ -37,7 +37,17 @@ func ImageToLargeTileAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, 
 //go:noescape
 func LargeTileToImageAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
+// GradToLargeTileAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
+//
+//go:noescape
+func GradToLargeTileAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
+
 // KernelToLargeTileAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
 //
 //go:noescape
 func KernelToLargeTileAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
+
+// LargeTileToKernelAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
+//
+//go:noescape
+func LargeTileToKernelAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)

@@ -37,7 +37,17 @@ func ImageToLargeTileAVX512(dst *float32, dstRow int, dstColumn int, dstTile int
 //go:noescape
 func LargeTileToImageAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
+// GradToLargeTileAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
+//
+//go:noescape
+func GradToLargeTileAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
+
 // KernelToLargeTileAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
 //
 //go:noescape
 func KernelToLargeTileAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
+
+// LargeTileToKernelAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
+//
+//go:noescape
+func LargeTileToKernelAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
