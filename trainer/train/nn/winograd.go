@@ -3,8 +3,8 @@ package nn
 import "github.com/elasticdl/elasticdl/trainer/train/nn/kernel"
 
 // A convolution of 3 by 3 with stride 1 is computed in tiles of 2 by 2 or 4 by 4 output pixels,
-// which takes 4/9 or 1/4 of the multiplications: see [kernel.Transform]. For some rows of tiles at a
-// time, all points of the image are computed, then the 16 or 36 products, then the pixels:
+// which takes 4/9 or 1/4 of the multiplications: see [kernel.Transform]. For some rows of tiles at
+// a time, all points of the image are computed, then the 16 or 36 products, then the pixels:
 //
 //	forward         points of x   · points of the kernel          → y
 //	of the input    points of dy  · those of the turned kernel    → dx

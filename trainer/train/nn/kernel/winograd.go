@@ -111,7 +111,8 @@ func Winograd(t Transform, dst, src Squares, lines, tiles, channels int) {
 
 func winogradGeneric(t Transform, dst, src Squares, lines, tiles, channels int) {
 	s := &steps[t]
-	var columns, square [6][16]float32 // values along the rows, and down the columns
+	// values along the rows, and down the columns
+	var columns, square [6][16]float32
 	for i := range lines * tiles * channels {
 		line, tile, channel := i/channels/tiles, i/channels%tiles, i%channels
 		from, to := line*src.Line+tile*src.Tile+channel, line*dst.Line+tile*dst.Tile+channel
