@@ -26,7 +26,7 @@ const (
 //	          ARow 1, M = KW*C            AStep stride*C
 //	dX        the forward pass of zero-padded dY with flipped weights [KH*KW*F, C]
 //
-// The 16 products of a convolution in tiles (see [Winograd]) are blocks with a B each. A dense
+// The products of a convolution in tiles (see [Winograd]) are blocks with a B each. A dense
 // layer has one block and one segment: ARow = inputs, AStep 1; its dW has ARow 1, AStep = inputs.
 type GemmArgs struct {
 	M, N, K      int
