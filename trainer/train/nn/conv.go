@@ -192,7 +192,7 @@ func (o *conv) prepare() {
 	o.sums = resize(o.sums, parts*o.total())
 	if o.tiled {
 		t := tilingOf(o.oh, o.ow)
-		o.points.sums = resize(o.points.sums, o.tape.team.size()*t.points()*o.c*o.filters)
+		o.points.sums = resize(o.points.sums, o.tape.team.size()*t.points()*o.plane())
 	}
 	o.masking = o.norm != nil && o.in[0].grad != nil && o.masks()
 	switch {

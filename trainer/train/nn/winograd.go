@@ -246,17 +246,21 @@ func (o *conv) backwardTiles(s examples) {
 	})
 }
 
+// plane returns the number of elements from a point of the gradient of the kernel to the next one:
+// neighbours lie in different sets of the cache.
+func (o *conv) plane() int { return o.c*o.filters + 16 }
+
 // kernelGrad adds to the points of the gradient of the kernel, of a part of which these are the
 // first or further examples. After the last it sets dw to the part's gradient.
 func (o *conv) kernelGrad(s examples, dw []float32) {
 	w := tilingOf(o.oh, o.ow).rowsOf(s, o.oh, o.ow, o.c+o.filters)
-	n := o.c * o.filters
-	sums := o.points.sums[s.worker*w.points()*n:][:w.points()*n]
+	n, plane := o.c*o.filters, o.plane()
+	sums := o.points.sums[s.worker*w.points()*plane:][:w.points()*plane]
 	in, out, _ := o.memory(&w, o.c, o.filters, 0)
 	g := kernel.GemmArgs{
 		Blocks: w.points(), M: o.c, N: o.filters, A: in, ABlock: o.c, ARow: 1, AStep: w.tile(o.c),
 		B: out, BBlock: o.filters, BRow: w.tile(o.filters),
-		C: sums, CBlock: n, CRow: o.filters, Init: kernel.Accumulate,
+		C: sums, CBlock: plane, CRow: o.filters, Init: kernel.Accumulate,
 	}
 	if s.lo == o.tape.first(s.part) {
 		g.Init = kernel.Zero
@@ -276,7 +280,7 @@ func (o *conv) kernelGrad(s examples, dw []float32) {
 		g.Init = kernel.Accumulate
 	}
 	if s.hi == o.tape.first(s.part+1) {
-		kernel.Winograd(w.kernelResult, planes(dw, 3, n), planes(sums, w.side, n), 1, 1, n)
+		kernel.Winograd(w.kernelResult, planes(dw, 3, n), planes(sums, w.side, plane), 1, 1, n)
 	}
 }
 
