@@ -89,7 +89,7 @@ var chapters = []struct{ prefix, title, text string }{
 		"time of PyTorch 1.13 at the peak, so that its bar is 0.65."},
 	{"peak/", "Peak", "Floating-point operations per second, compared with a loop of multiply-adds that " +
 		"touches no memory. Those of a step are counted as by the definition of a convolution; ours needs " +
-		"4/9 of the multiplications for most kernels of 3 by 3, so the ratio may exceed 1. " +
+		"1/4 or 4/9 of the multiplications for most kernels of 3 by 3, so the ratio may exceed 1. " +
 		"The MLP is compared with that loop on two threads; its update of the parameters is not counted. " +
 		"At last that loop on two threads at once, the most that two threads of this machine can gain."},
 	{"ps/", "Parameter server", "A model of 100 MB through one server process on this machine. The " +

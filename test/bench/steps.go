@@ -55,7 +55,7 @@ func mlpTarget(python string, threads int) string {
 
 // These count the multiply-adds of the convolutions and products of a step, times two, as by their
 // definition: forward and two backward, but one backward for the first layer, whose input needs no
-// gradient. Ours has 4/9 of the multiplications in most convolutions of 3 by 3.
+// gradient. Ours has 1/4 or 4/9 of the multiplications in most convolutions of 3 by 3.
 const (
 	mnistCNNFlops = 2 * batch * (2*26*26*32*9 + 3*24*24*64*9*32 + 3*9216*10)
 	mlpFlops      = 2 * batch * (2*784*256 + 3*256*10)
