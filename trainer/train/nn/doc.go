@@ -30,7 +30,8 @@
 // [Tape.OnGrads] reports them.
 //
 // Images are [batch height width channels]. Most convolutions of 3 by 3 with stride 1 are computed
-// in tiles, with 1/4 or 4/9 of the multiplications, which rounds differently than the sum of all products.
+// in tiles, with 1/4 or 4/9 of the multiplications, which rounds differently than the sum of all
+// products.
 //
 // # Laws
 //
