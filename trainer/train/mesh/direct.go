@@ -65,12 +65,8 @@ type socket struct {
 
 // newSocket returns nil if the connection is no socket, or encrypted.
 func newSocket(conn net.Conn) *socket {
-	c, ok := conn.(syscall.Conn)
-	if !ok {
-		return nil
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
+	raw := credential.Socket(conn)
+	if raw == nil {
 		return nil
 	}
 	s := &socket{raw: raw, awaited: 1}
@@ -128,9 +124,7 @@ func (s *socket) readFull(b []byte, n *atomic.Int64) error {
 	return err
 }
 
-// wakeAt has the kernel wake a reader, also one that waits already, when this number of bytes has
-// arrived, the buffer of the connection is full, or the connection has ended. A kernel that refuses
-// wakes it for any byte. A nil socket does nothing.
+// wakeAt is [credential.WakeAt], where the number changes. A nil socket does nothing.
 func (s *socket) wakeAt(bytes int) {
 	if s == nil {
 		return
@@ -141,7 +135,5 @@ func (s *socket) wakeAt(bytes int) {
 		return
 	}
 	s.awaited = bytes
-	s.raw.Control(func(fd uintptr) {
-		syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT, bytes)
-	})
+	credential.WakeAt(s.raw, bytes)
 }

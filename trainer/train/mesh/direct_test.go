@@ -44,10 +44,12 @@ func TestSlowMessage(t *testing.T) {
 	})
 	go func() {
 		sent := 0
+		slowly := time.NewTicker(40 * time.Millisecond)
+		defer slowly.Stop()
 		for range 40 {
 			n, _ := peer.Write(message[:100])
 			sent += n
-			time.Sleep(40 * time.Millisecond)
+			<-slowly.C
 		}
 		peer.Write(message[sent:])
 	}()

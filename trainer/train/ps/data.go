@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/identity"
@@ -42,8 +43,8 @@ type dataConn struct {
 	worker int
 	// in which it was opened: it serves no other
 	modelGeneration int64
-	// raw, if values are not encrypted, else nil
-	plain net.Conn
+	// of raw, if values are not encrypted, else nil
+	plain syscall.RawConn
 	// nil: values are copied, and then written
 	direct *direct
 }
@@ -200,7 +201,7 @@ func (d *dataConn) pushTurn(p push) (bad string, err error) {
 // receive fills x. If it is not finite, bad says where.
 func (d *dataConn) receive(x []float32) (bad string, err error) {
 	latest := time.Now().Add(stall + time.Duration(4*len(x))*time.Second/leastRate)
-	wakes := wakes{conn: d.plain, most: pushWake}
+	wakes := wakes{socket: d.plain, most: pushWake}
 	for a := 0; a < len(x); a += chunk {
 		part := x[a:min(a+chunk, len(x))]
 		by := time.Now().Add(stall)

@@ -14,7 +14,7 @@
 // stream moves 3.5 GB/s, and wider windows did not help: a message is copied by the codec, then in
 // and out of HTTP/2 frames. Here a value is copied by the kernel and, in a pull over TLS, once
 // more. No slow reader holds a lock: without TLS the kernel copies a chunk under the lock of that
-// chunk, as far as the socket has room (direct_linux.go).
+// chunk, as far as the socket has room (direct.go).
 //
 // # Model generations
 //

@@ -418,7 +418,7 @@ func receive(conn net.Conn, of op, in []float32, deadline func()) (answer, error
 
 // values reads the values of a pull, and what follows them.
 func (a answer) values(conn net.Conn, in []float32, deadline func()) (answer, error) {
-	wakes := wakes{conn: conn, most: pullWake}
+	wakes := wakes{socket: credential.Socket(conn), most: pullWake}
 	for len(in) > 0 {
 		part := in[:min(len(in), piece)]
 		deadline()

@@ -273,7 +273,7 @@ func (s *Server) greet(conn net.Conn, known func()) {
 	defer made.Close()
 	d := dataConn{server: s, raw: conn, conn: made.Bare(), peer: made.Peer, known: known}
 	if s.config.PlainData {
-		d.plain, d.direct = conn, newDirect(conn)
+		d.plain, d.direct = credential.Socket(conn), newDirect(conn)
 	}
 	defer d.known()
 	defer s.forget(conn)

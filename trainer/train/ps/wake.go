@@ -1,6 +1,10 @@
 package ps
 
-import "net"
+import (
+	"syscall"
+
+	"github.com/elasticdl/elasticdl/trainer/wire/credential"
+)
 
 // Values that arrive in a socket wake their reader once for many bytes: a wake-up takes as long as
 // to copy some tens of kilobytes.
@@ -15,8 +19,8 @@ const (
 // wakes sets the number of bytes that wake a reader of values.
 type wakes struct {
 	// nil: any
-	conn net.Conn
-	most int
+	socket syscall.RawConn
+	most   int
 	// 0: any
 	set int
 }
@@ -25,8 +29,8 @@ type wakes struct {
 // of the rest.
 func (w *wakes) before(part, rest int) {
 	n := enough(part, rest, w.most)
-	if w.conn != nil && n != max(w.set, 1) {
-		wakeAt(w.conn, n)
+	if w.socket != nil && n != max(w.set, 1) {
+		credential.WakeAt(w.socket, n)
 		w.set = n
 	}
 }

@@ -21,12 +21,8 @@ type room struct {
 
 // newRoom returns nil if the connection is no socket.
 func newRoom(conn net.Conn) *room {
-	c, ok := conn.(syscall.Conn)
-	if !ok {
-		return nil
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
+	raw := Socket(conn)
+	if raw == nil {
 		return nil
 	}
 	r := &room{raw: raw}

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/elasticdl/elasticdl/trainer/elastic/param"
+	"github.com/elasticdl/elasticdl/trainer/wire/credential"
 )
 
 // direct sends values to an unencrypted socket from where they are: the kernel copies them, and
@@ -23,12 +24,8 @@ type direct struct {
 // newDirect returns nil if the connection is no socket, or values are sent in another order of
 // bytes than that of the memory.
 func newDirect(conn net.Conn) *direct {
-	socket, ok := conn.(syscall.Conn)
-	if !ok || !param.LittleEndian {
-		return nil
-	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
+	raw := credential.Socket(conn)
+	if raw == nil || !param.LittleEndian {
 		return nil
 	}
 	return &direct{raw: raw, write: syscall.Write}
