@@ -179,8 +179,8 @@ func encryptedLeases(ctx context.Context, b *bench) error {
 }
 
 // encryptedRecovery kills workers of rings with TLS and without, in turns. The time until the
-// survivors' next step varies with the moment of the kill within a step, more than TLS can add: its
-// bar is of the difference.
+// survivors' next step varies with the moment of the kill within a step, more than TLS can add, so
+// the difference has the bar.
 func encryptedRecovery(ctx context.Context, b *bench) error {
 	var encrypted, plain interruptions
 	for range b.n(4) {

@@ -69,7 +69,7 @@ func winograd(m *machine) {
 	for _, t := range transforms {
 		m.function(t.name, "func(dst *float32, dstRow, dstColumn, dstTile, dstLine int, "+
 			"src *float32, srcRow, srcColumn, srcTile, srcLine, lines, tiles, channels int)",
-			"transforms squares. Strides are in bytes, those of lines from end to begin.")
+			"transforms squares. Strides are in bytes, those of lines from their end.")
 		if t.together == nil || !m.wide { // registers for one column
 			t.together = nil
 			for i := range t.outputs {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Memory is made ready in any place and of any length, and the bytes around it stay.
+// Memory gets ready in any place and of any length, and the bytes around it stay.
 func TestPrepareMemory(t *testing.T) {
 	for name, ready := range map[string]func([]byte){"prepare": prepare, "touch": touch} {
 		for _, from := range []int{0, 1, page - 1, page, page + 3} {

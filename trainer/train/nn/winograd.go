@@ -143,9 +143,9 @@ func (w *rows) more() (from, to int) {
 	return from, w.next
 }
 
-// rows returns the image of a row of tiles, the first of its pixels' rows there, and the number of
+// place returns the image of a row of tiles, the first of its pixels' rows there, and the number of
 // the image's rows of tiles from there to row to.
-func (w *rows) rows(row, to int) (i, y, n int) {
+func (w *rows) place(row, to int) (i, y, n int) {
 	return w.s.lo + row/w.height, row % w.height * w.pixels, min(to-row, w.height-row%w.height)
 }
 
@@ -171,7 +171,7 @@ func (o *conv) convolve(s examples, dst []float32, add bool, height, width, c, f
 	last := -1
 	for from, to := w.more(); from < to; from, to = w.more() {
 		for r, n := from, 0; r < to; r += n {
-			i, y, lines := w.rows(r, to)
+			i, y, lines := w.place(r, to)
 			n = lines
 			if i != last {
 				x, last = image(i), i
@@ -182,7 +182,7 @@ func (o *conv) convolve(s examples, dst []float32, add bool, height, width, c, f
 		g.M = (to - from) * w.width
 		kernel.Gemm(&g)
 		for r, n := from, 0; r < to; r += n {
-			i, y, lines := w.rows(r, to)
+			i, y, lines := w.place(r, to)
 			n = lines
 			result := dst[(i*height+y)*width*f:][:n*w.pixels*width*f]
 			to := result
@@ -267,7 +267,7 @@ func (o *conv) kernelGrad(s examples, dw []float32) {
 	}
 	for from, to := w.more(); from < to; from, to = w.more() {
 		for r, n := from, 0; r < to; r += n {
-			i, y, lines := w.rows(r, to)
+			i, y, lines := w.place(r, to)
 			n = lines
 			kernel.Winograd(w.tiling.image, w.tiles(in[(r-from)*w.width*w.tile(o.c):], w.width, o.c),
 				w.squares(o.padded(s, i)[y*o.pw*o.c:], o.pw, o.c), n, w.width, o.c)

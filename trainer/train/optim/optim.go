@@ -107,7 +107,7 @@ func (o *Optimizer) Apply(p, g []float32, slots [][]float32, step int64, lr floa
 	}
 }
 
-// ApplyRange is [Optimizer.Apply] to the range [lo, hi) of p, g and the slots.
+// ApplyRange does what [Optimizer.Apply] does, for the range [lo, hi) of p, g and the slots.
 func (o *Optimizer) ApplyRange(lo, hi int, p, g []float32, slots [][]float32, step int64, lr float64) {
 	var views [3][]float32
 	for i, slot := range slots {

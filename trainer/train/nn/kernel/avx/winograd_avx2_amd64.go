@@ -2,52 +2,52 @@
 
 package avx
 
-// ImageToTileAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
+// ImageToTileAVX2 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func ImageToTileAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// TileToImageAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
+// TileToImageAVX2 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func TileToImageAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// GradToTileAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
+// GradToTileAVX2 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func GradToTileAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// KernelToTileAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
+// KernelToTileAVX2 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func KernelToTileAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// TileToKernelAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
+// TileToKernelAVX2 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func TileToKernelAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// ImageToLargeTileAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
+// ImageToLargeTileAVX2 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func ImageToLargeTileAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// LargeTileToImageAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
+// LargeTileToImageAVX2 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func LargeTileToImageAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// GradToLargeTileAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
+// GradToLargeTileAVX2 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func GradToLargeTileAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// KernelToLargeTileAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
+// KernelToLargeTileAVX2 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func KernelToLargeTileAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// LargeTileToKernelAVX2 transforms squares. Strides are in bytes, those of lines from end to begin.
+// LargeTileToKernelAVX2 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func LargeTileToKernelAVX2(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)

@@ -2,52 +2,52 @@
 
 package avx
 
-// ImageToTileAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
+// ImageToTileAVX512 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func ImageToTileAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// TileToImageAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
+// TileToImageAVX512 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func TileToImageAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// GradToTileAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
+// GradToTileAVX512 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func GradToTileAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// KernelToTileAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
+// KernelToTileAVX512 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func KernelToTileAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// TileToKernelAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
+// TileToKernelAVX512 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func TileToKernelAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// ImageToLargeTileAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
+// ImageToLargeTileAVX512 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func ImageToLargeTileAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// LargeTileToImageAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
+// LargeTileToImageAVX512 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func LargeTileToImageAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// GradToLargeTileAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
+// GradToLargeTileAVX512 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func GradToLargeTileAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// KernelToLargeTileAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
+// KernelToLargeTileAVX512 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func KernelToLargeTileAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
 
-// LargeTileToKernelAVX512 transforms squares. Strides are in bytes, those of lines from end to begin.
+// LargeTileToKernelAVX512 transforms squares. Strides are in bytes, those of lines from their end.
 //
 //go:noescape
 func LargeTileToKernelAVX512(dst *float32, dstRow int, dstColumn int, dstTile int, dstLine int, src *float32, srcRow int, srcColumn int, srcTile int, srcLine int, lines int, tiles int, channels int)
