@@ -173,6 +173,7 @@ func TestObjects(t *testing.T) {
 			r.Status(status(i + 1))
 			time.Sleep(time.Second)
 		}
+		synctest.Wait() // a write is due now
 		wrote := s.written()
 		if most := hours * 3600 / 30 * 2; wrote > most || wrote < most/4 {
 			t.Errorf("%d writes in %d hours", wrote, hours)
