@@ -12,7 +12,7 @@
 //	storage that fails                          StoragePause                          120 s Storage
 //	a connection at rest                      KernelAlive   Alive ─── Vanish
 //	a worker that leaves                        Drain ─────────────────────── Grace
-//	a job's end                                             Farewell ─────────── Grace + EndSlack
+//	a job's end                                                         Farewell ─ Grace + EndSlack
 //	a master that is away                                                                 Abandoned
 //
 // Laws:

@@ -94,8 +94,9 @@ const (
 	GraceSlack = 2 * time.Second
 	// LeaveSlack is the margin by which a worker or server ends on its own before it is killed.
 	LeaveSlack = time.Second
-	// Farewell limits the time in which workers of a completed job leave on their own.
-	Farewell = 10 * time.Second
+	// Farewell limits the time in which workers of a completed job leave on their own. The kubelet
+	// of a busy node reports late that a pod has ended: if it is deleted before, its log is lost.
+	Farewell = 20 * time.Second
 	// EndSlack is the time beyond the grace period in which the runtime ends the pods of an ended
 	// job.
 	EndSlack = 10 * time.Second
