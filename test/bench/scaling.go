@@ -73,7 +73,7 @@ func (b *bench) scaling(ctx context.Context, name string, one *job.Job, epochs i
 		{"2 workers", found[1], two, found[3], target},
 		{"2 workers", found[1], two + ", each step as long as the longer one", limits, ""},
 		{"2 workers", found[1], "2 × one worker", twice, ""},
-		{"4 workers", found[2], two, found[3], ">= 0.85"},
+		{"4 workers", found[2], two, found[3], ">= 0.92"},
 		{"4 workers", found[2], "2 × one worker", twice, ""},
 		{two, found[3], "2 × one worker", twice, ""},
 	} {
