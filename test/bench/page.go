@@ -116,7 +116,7 @@ var chapters = []struct{ prefix, title, text string }{
 		"of 10 s compared with undisturbed ones before and after."},
 	{"scaling/", "Scaling", "Rings of workers of one thread each. Two independent jobs of one worker " +
 		"each are the most that two cores can do. A ring also waits for its slowest worker in each " +
-		"step: the row *each step as long as the longer one* shows how much that alone takes."},
+		"step: the rows *each step as long as …* show how much that alone takes."},
 	{"checkpoint/", "Checkpoints", "A model of 1 GB, values and slots, a checkpoint every 30 s."},
 	{"comeback/", "Back from a checkpoint",
 		"A job of a model of 100 MB on two servers and two workers; a master of 100,000 tasks."},

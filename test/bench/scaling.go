@@ -33,24 +33,22 @@ func scalingBenchmarks() []benchmark {
 // scaling compares rings of two and of four workers, of one thread each, with two independent jobs
 // of one worker each, which is the most that two cores can do, and with twice one worker. More
 // workers than cores cannot be faster. Workers of a ring also wait for the slowest of them in each
-// step. The two independent jobs show how much that alone takes: each step counts as long as the
-// longer one of theirs.
+// step. As many independent jobs show how much that alone takes: each step counts as long as the
+// longest one of theirs.
 //
 // Epochs are short here: with tasks of 16 minibatches, some workers have none in the last rounds of
 // each epoch.
 func (b *bench) scaling(ctx context.Context, name string, one *job.Job, epochs int, target string) error {
 	one.NumMinibatchesPerTask = 4
-	var limits []float64
+	limits := make(map[int][]float64) // by the number of jobs
 	var sides []side
-	for _, m := range []struct{ workers, jobs int }{{1, 1}, {2, 1}, {4, 1}, {1, 2}} {
+	for _, m := range []struct{ workers, jobs int }{{1, 1}, {2, 1}, {4, 1}, {1, 2}, {1, 4}} {
 		sides = append(sides, func() (float64, error) {
 			rate, limit, err := b.ringRate(ctx, one, m.workers, m.jobs, epochs*min(2, m.workers))
 			if err != nil {
 				return 0, fmt.Errorf("%d jobs of %d workers: %w", m.jobs, m.workers, err)
 			}
-			if m.jobs > 1 {
-				limits = append(limits, limit)
-			}
+			limits[m.jobs] = append(limits[m.jobs], limit)
 			return rate, nil
 		})
 	}
@@ -71,9 +69,11 @@ func (b *bench) scaling(ctx context.Context, name string, one *job.Job, epochs i
 		target string
 	}{
 		{"2 workers", found[1], two, found[3], target},
-		{"2 workers", found[1], two + ", each step as long as the longer one", limits, ""},
+		{"2 workers", found[1], two + ", each step as long as the longer one", limits[2], ""},
 		{"2 workers", found[1], "2 × one worker", twice, ""},
 		{"4 workers", found[2], two, found[3], ">= 0.92"},
+		{"4 workers", found[2], "four jobs of one worker at the same time, each step as long as the longest one",
+			limits[4], ""},
 		{"4 workers", found[2], "2 × one worker", twice, ""},
 		{two, found[3], "2 × one worker", twice, ""},
 	} {
