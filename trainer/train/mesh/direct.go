@@ -124,7 +124,7 @@ func (s *socket) readFull(b []byte, n *atomic.Int64) error {
 	return err
 }
 
-// wakeAt is [credential.WakeAt], where the number changes. A nil socket does nothing.
+// wakeAt calls [credential.WakeAt] if the number changes. A nil socket does nothing.
 func (s *socket) wakeAt(bytes int) {
 	if s == nil {
 		return

@@ -13,7 +13,8 @@ import (
 // same way.
 //
 // A point is the product of two polynomials, of the pixels and the kernel, at 0, 1, -1 or infinity;
-// for large tiles at 0, √½, -√½, √2, -√2 or infinity, which keep the errors of rounding small.
+// for large tiles at 0, √½, -√½, √2, -√2 or infinity, which keep the errors of rounding
+// small.
 type Transform int
 
 const (
