@@ -36,7 +36,7 @@ type objects struct {
 	pods  []core.Pod
 	// that were asked for
 	workers int
-	// last warnings, by the UID of their object
+	// why objects wait, by events about them: by UID
 	events map[string]string
 	// why the queue has not admitted pods, by their UID
 	queue map[string]string
@@ -124,8 +124,8 @@ func (c *Client) Status(ctx context.Context, name string) (*wire.JobStatus, erro
 		return nil, err
 	}
 	for _, u := range o.unexplained(time.Now()) {
-		if warning := c.warning(ctx, u); warning != "" {
-			o.events[u.uid] = warning
+		if why := c.event(ctx, u); why != "" {
+			o.events[u.uid] = why
 		}
 	}
 	o.queue = c.queued(ctx, o.pods)
@@ -163,28 +163,40 @@ func (c *Client) pods(ctx context.Context, name string) ([]core.Pod, error) {
 	return list.Items, nil
 }
 
-// warning returns the last warning about an object that is not from a master, "" if there is none
-// or it may not be read. A master's warnings are in the state, and do not explain why the job waits
-// now.
-func (c *Client) warning(ctx context.Context, of unclear) string {
+// event returns what the events about an object say of why it waits, "" if nothing or if they may
+// not be read.
+func (c *Client) event(ctx context.Context, of unclear) string {
 	list, err := once(ctx, c.limit(), func(ctx context.Context) (*core.EventList, error) {
 		return c.set.CoreV1().Events(c.namespace).List(ctx, meta.ListOptions{
-			FieldSelector: fields.Set{"involvedObject.uid": of.uid, "type": core.EventTypeWarning}.String(),
+			FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", of.uid).String(),
 		})
 	})
 	if err != nil {
 		return ""
 	}
-	others := slices.DeleteFunc(list.Items, func(e core.Event) bool {
-		return e.Source.Component == observe.Component || e.LastTimestamp.Time.Before(of.since)
+	return explanation(list.Items, of.since)
+}
+
+// explanation returns the image that a node pulls, if no event is later than that, and otherwise
+// the last warning. Those of a master are in the state, and do not explain why the job waits now.
+func explanation(events []core.Event, since time.Time) string {
+	events = slices.DeleteFunc(slices.Clone(events), func(e core.Event) bool {
+		return e.Source.Component == observe.Component || e.LastTimestamp.Time.Before(since)
 	})
-	if len(others) == 0 {
-		return ""
+	// times are in seconds, and names end in the nanoseconds of the first time
+	slices.SortFunc(events, func(a, b core.Event) int {
+		return cmp.Or(cmp.Compare(a.LastTimestamp.UnixNano(), b.LastTimestamp.UnixNano()),
+			cmp.Compare(a.Name, b.Name))
+	})
+	for i, e := range slices.Backward(events) {
+		if i == len(events)-1 && e.Reason == "Pulling" {
+			return e.Message
+		}
+		if e.Type == core.EventTypeWarning {
+			return e.Reason + ": " + e.Message
+		}
 	}
-	last := slices.MaxFunc(others, func(a, b core.Event) int {
-		return cmp.Compare(a.LastTimestamp.UnixNano(), b.LastTimestamp.UnixNano())
-	})
-	return last.Reason + ": " + last.Message
+	return ""
 }
 
 // Events are read only for objects that have waited for some time without a stated reason, and only
