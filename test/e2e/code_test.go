@@ -42,10 +42,7 @@ func TestProgramCode(t *testing.T) {
 	const dir = "testdata/code"
 	ns := newNamespace(t)
 	claim := ns.claim()
-	reference, err := torchImage()
-	if err != nil {
-		t.Fatal(err)
-	}
+	reference := ns.torchImage()
 	web := ns.serve(dir)
 	agent := []string{"--image_name=" + reference, "--agent_image_name=" + image}
 	submit := func(job string, flags []string, command ...string) string {

@@ -26,7 +26,8 @@ import (
 // machine may be slow.
 const patience = 4 * time.Minute
 
-// wholeJob is the time limit of a job from its submission to its end.
+// wholeJob is the time limit of a job from its submission to its end, and of the pull of a large
+// image.
 const wholeJob = 8 * time.Minute
 
 // namespace is a namespace of the cluster for one test.

@@ -16,12 +16,15 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
 	"github.com/elasticdl/elasticdl/test/torch"
 )
 
-// torchImage pushes the image of all programs, once, and returns its name. The image has Python,
+// pushTorch pushes the image of all programs, once, and returns its name. The image has Python,
 // PyTorch and the scripts, but no elasticdl.
-var torchImage = sync.OnceValues(func() (string, error) {
+var pushTorch = sync.OnceValues(func() (string, error) {
 	began := time.Now()
 	scripts, err := filepath.Glob("testdata/*.py")
 	if err != nil {
@@ -34,6 +37,49 @@ var torchImage = sync.OnceValues(func() (string, error) {
 	note("its size", fmt.Sprintf("%d MB", size/1e6), "")
 	return reference, err
 })
+
+// torchPulls has the pull of that image by each node, which is done once: functions that return an
+// error, by the node's name.
+var torchPulls sync.Map
+
+// torchImage returns the name of an image with PyTorch, which the namespace's nodes have on their
+// disks. It is so large that a slow disk writes it for minutes: meanwhile a job's first worker may
+// do the work of all, and pods of any job start late.
+func (ns *namespace) torchImage() string {
+	ns.t.Helper()
+	reference, err := pushTorch()
+	if err != nil {
+		ns.t.Fatal(err)
+	}
+	var group errgroup.Group
+	for _, node := range ns.nodes {
+		pull, _ := torchPulls.LoadOrStore(node, sync.OnceValue(func() error { return ns.pull(node, reference) }))
+		group.Go(pull.(func() error))
+	}
+	if err := group.Wait(); err != nil {
+		ns.t.Fatal(err)
+	}
+	unix.Sync()
+	return reference
+}
+
+// pull makes a node pull an image.
+func (ns *namespace) pull(node, reference string) error {
+	began, pod := time.Now(), "pull-on-"+node
+	ns.t.Logf("%s pulls %s", node, reference)
+	for _, args := range [][]string{
+		{"run", pod, "--image=" + reference, "--restart=Never", "--command", "--overrides=" +
+			`{"spec": {"nodeName": "` + node + `"}}`, "--", "sh", "-c", ":"},
+		{"wait", "pod/" + pod, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=" + wholeJob.String()},
+		{"delete", "pod", pod},
+	} {
+		if out, err := ns.try("kubectl", args...); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	note("its pull by "+node, rounded(time.Since(began)), "")
+	return nil
+}
 
 // running is a job that runs a program. Its scripts share a directory of this machine.
 type running struct {
@@ -51,10 +97,7 @@ var smallProgram = []string{
 // script's directory.
 func (ns *namespace) program(job string, flags []string, script string, args ...string) *running {
 	ns.t.Helper()
-	reference, err := torchImage()
-	if err != nil {
-		ns.t.Fatal(err)
-	}
+	reference := ns.torchImage()
 	r := &running{&submitted{namespace: ns, job: job}, ns.directory()}
 	began := time.Now()
 	out := ns.elasticdl(slices.Concat([]string{"run", "--job_name=" + job, "--image_name=" + reference,
@@ -414,11 +457,8 @@ func TestProgramFails(t *testing.T) {
 func TestProgramRestricted(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
+	reference := ns.torchImage()
 	ns.kubectl("label", "namespace", ns.name, "pod-security.kubernetes.io/enforce=restricted")
-	reference, err := torchImage()
-	if err != nil {
-		t.Fatal(err)
-	}
 	r := &running{&submitted{namespace: ns, job: "large"}, ""}
 	t.Log(ns.elasticdl(slices.Concat([]string{"run", "--job_name=large", "--num_workers=1",
 		"--image_name=" + reference, "--agent_image_name=" + image}, smallProgram,

@@ -181,8 +181,9 @@ func testSeedMinikube(t *testing.T, w *webhook) {
 }
 
 func testSeedElasticScheduling(t *testing.T, w *webhook) {
-	// Three instances of 4 CPUs and 15 GB: no room for the second job's worker with the first job.
-	ns, c := w.newReplica(t, size{3, 4000, 14 << 10, 4}, nil)
+	// Three instances of 4 CPUs and 15 GB: no room for the second job's worker with the first job,
+	// whose one epoch lasts until that worker is there.
+	ns, c := w.newReplica(t, size{3, 4000, 14 << 10, 8}, nil)
 	p := newPlayer(t, "elastic-scheduling", ns, c, "cluster_name=elasticdl", "project_name=elasticdl",
 		"DATA_IMAGE="+pushData(t))
 	p.prepares("cp -r $REPOSITORY/examples/elasticdl/elasticdl . && mkdir elasticdl/doc && cd elasticdl/doc")

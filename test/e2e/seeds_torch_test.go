@@ -33,7 +33,7 @@ func testSeedTorchElastic(t *testing.T, w *webhook) {
 	})
 	p.save("storage.yaml", strings.ReplaceAll(efsStorage, "$DIRECTORY", ns.directory()))
 	p.runTo("cat <<EOF | kubectl apply -f -")
-	p.imagenet()
+	p.imagenet(ns.torchImage())
 	p.runTo("kubectl apply -f imagenet.yaml")
 	p.shows(isRunning("elasticdl-imagenet-worker-0"), isRunning("elasticdl-imagenet-worker-1"))
 	out := p.runTo("kubectl logs -f imagenet-worker-1")
@@ -109,12 +109,8 @@ spec:
 
 // imagenet makes what the page expects to be imagenet.yaml, with the page's placeholders, image
 // and numbers of workers, and what the page's reader has uploaded to a bucket.
-func (p *player) imagenet() {
+func (p *player) imagenet(reference string) {
 	p.t.Helper()
-	reference, err := torchImage()
-	if err != nil {
-		p.t.Fatal(err)
-	}
 	script, err := os.ReadFile("testdata/imagenet.py")
 	if err != nil {
 		p.t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -23,8 +24,10 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/zstd"
 )
 
 // debian is the interpreter from whose packages an image is made.
@@ -43,7 +46,7 @@ var idle = []string{"config-*", "dist-packages", "ensurepip", "idlelib", "includ
 // files in /scripts, and nothing of ElasticDL. It pushes the image to a registry on this machine
 // that speaks plain HTTP, and returns the image's size.
 //
-// The layer with PyTorch is not compressed: it goes from this machine to this machine.
+// Its layers are compressed: every node writes them to its disk before it unpacks them.
 func PushImage(ctx context.Context, reference string, scripts ...string) (size int64, err error) {
 	ref, err := name.ParseReference(reference, name.Insecure)
 	if err != nil {
@@ -54,11 +57,11 @@ func PushImage(ctx context.Context, reference string, scripts ...string) (size i
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	system, err := writeLayer(filepath.Join(dir, "system.tar"), func(l *layer) error { return l.system(ctx) })
+	system, err := writeLayer(filepath.Join(dir, "system.tar.zst"), func(l *layer) error { return l.system(ctx) })
 	if err != nil {
 		return 0, fmt.Errorf("make a layer of Debian's PyTorch (make torch-debian installs it): %w", err)
 	}
-	code, err := writeLayer(filepath.Join(dir, "scripts.tar"), func(l *layer) error {
+	code, err := writeLayer(filepath.Join(dir, "scripts.tar.zst"), func(l *layer) error {
 		for _, script := range scripts {
 			if err := l.add(script, "/scripts/"+filepath.Base(script)); err != nil {
 				return err
@@ -69,11 +72,15 @@ func PushImage(ctx context.Context, reference string, scripts ...string) (size i
 	if err != nil {
 		return 0, fmt.Errorf("make a layer of scripts: %w", err)
 	}
-	image, err := mutate.AppendLayers(
-		mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
-			types.OCIConfigJSON), system, code)
-	if err != nil {
-		return 0, err
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	for _, made := range []*layer{system, code} {
+		l, err := partial.CompressedToLayer(made)
+		if err != nil {
+			return 0, err
+		}
+		if image, err = mutate.AppendLayers(image, l); err != nil {
+			return 0, err
+		}
 	}
 	config, err := image.ConfigFile()
 	if err != nil {
@@ -91,13 +98,13 @@ func PushImage(ctx context.Context, reference string, scripts ...string) (size i
 	return system.size + code.size, nil
 }
 
-// layer is a file in the format of tar.
+// layer is a file in the format of tar that zstd has compressed.
 type layer struct {
-	path string
-	hash v1.Hash
-	size int64
-	to   *tar.Writer // while it is written
-	has  map[string]bool
+	path           string
+	digest, diffID v1.Hash // of the file, and of what is in it
+	size           int64
+	to             *tar.Writer // while it is written
+	has            map[string]bool
 }
 
 // writeLayer writes a layer with the entries that fill adds.
@@ -106,27 +113,33 @@ func writeLayer(path string, fill func(*layer) error) (*layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.New()
-	l := &layer{path: path, to: tar.NewWriter(io.MultiWriter(file, sum)), has: make(map[string]bool)}
-	if err := errors.Join(fill(l), l.to.Close(), file.Close()); err != nil {
-		return nil, err
-	}
-	l.hash = v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}
-	info, err := os.Stat(path)
+	defer file.Close() // after an error
+	digest, diffID := sha256.New(), sha256.New()
+	packed, err := zstd.NewWriter(io.MultiWriter(file, digest), zstd.WithEncoderLevel(zstd.SpeedFastest))
 	if err != nil {
 		return nil, err
 	}
-	l.size = info.Size()
-	return l, nil
+	l := &layer{path: path, to: tar.NewWriter(io.MultiWriter(packed, diffID)), has: make(map[string]bool)}
+	if err := errors.Join(fill(l), l.to.Close(), packed.Close()); err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	l.digest, l.diffID, l.size = sha(digest), sha(diffID), info.Size()
+	return l, file.Close()
 }
 
-// A layer that is not compressed is the same in a registry and on a node.
-func (l *layer) Digest() (v1.Hash, error)             { return l.hash, nil }
-func (l *layer) DiffID() (v1.Hash, error)             { return l.hash, nil }
-func (l *layer) Compressed() (io.ReadCloser, error)   { return os.Open(l.path) }
-func (l *layer) Uncompressed() (io.ReadCloser, error) { return os.Open(l.path) }
-func (l *layer) Size() (int64, error)                 { return l.size, nil }
-func (l *layer) MediaType() (types.MediaType, error)  { return types.OCIUncompressedLayer, nil }
+func sha(of hash.Hash) v1.Hash {
+	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(of.Sum(nil))}
+}
+
+func (l *layer) Digest() (v1.Hash, error)            { return l.digest, nil }
+func (l *layer) DiffID() (v1.Hash, error)            { return l.diffID, nil }
+func (l *layer) Compressed() (io.ReadCloser, error)  { return os.Open(l.path) }
+func (l *layer) Size() (int64, error)                { return l.size, nil }
+func (l *layer) MediaType() (types.MediaType, error) { return types.OCILayerZStd, nil }
 
 // system adds the files that PyTorch needs, and a shell, on a merged /usr.
 func (l *layer) system(ctx context.Context) error {
