@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/elastic/journal"
+	"github.com/elasticdl/elasticdl/trainer/runtime/manifest"
 )
 
 // rule is a rule of a Role.
@@ -108,7 +111,11 @@ func (j *submitted) performs(limit time.Duration, wait func(time.Duration, func(
 			}
 			return running >= 3
 		}},
+		{"shows no conditions", func() bool {
+			return j.now[jobs][root].is(manifest.ConditionPrefix+journal.Running, "True")
+		}},
 		{"is not scaled", func() bool { return len(j.workers((*object).running)) == 1 }},
+		{"does not tell of its scaling by an event", func() bool { return j.eventReported("Normal", "JobScaled") }},
 		{"does not end", func() bool {
 			o := j.now[jobs][root]
 			return o.is("Complete", "True") || o.is("Failed", "True")
@@ -130,6 +137,10 @@ func (j *submitted) performs(limit time.Duration, wait func(time.Duration, func(
 			if out, err := j.try(*elasticdl, "scale", j.job, "--num_workers=1"); err != nil {
 				return out
 			}
+		}
+		wait := wait
+		if step.problem == "does not end" { // as long as it trains nothing hinders it
+			wait = j.advances
 		}
 		if !wait(limit, step.done) {
 			return step.problem
