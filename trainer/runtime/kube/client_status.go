@@ -124,7 +124,7 @@ func (c *Client) Status(ctx context.Context, name string) (*wire.JobStatus, erro
 		return nil, err
 	}
 	for _, u := range o.unexplained(time.Now()) {
-		if why := c.event(ctx, u); why != "" {
+		if why := c.hindrance(ctx, u); why != "" {
 			o.events[u.uid] = why
 		}
 	}
@@ -163,9 +163,9 @@ func (c *Client) pods(ctx context.Context, name string) ([]core.Pod, error) {
 	return list.Items, nil
 }
 
-// event returns what the events about an object say of why it waits, "" if nothing or if they may
-// not be read.
-func (c *Client) event(ctx context.Context, of unclear) string {
+// hindrance returns what the events about an object say of why it waits, "" if nothing or if they
+// may not be read.
+func (c *Client) hindrance(ctx context.Context, of unclear) string {
 	list, err := once(ctx, c.limit(), func(ctx context.Context) (*core.EventList, error) {
 		return c.set.CoreV1().Events(c.namespace).List(ctx, meta.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", of.uid).String(),
@@ -174,29 +174,7 @@ func (c *Client) event(ctx context.Context, of unclear) string {
 	if err != nil {
 		return ""
 	}
-	return explanation(list.Items, of.since)
-}
-
-// explanation returns the image that a node pulls, if no event is later than that, and otherwise
-// the last warning. Those of a master are in the state, and do not explain why the job waits now.
-func explanation(events []core.Event, since time.Time) string {
-	events = slices.DeleteFunc(slices.Clone(events), func(e core.Event) bool {
-		return e.Source.Component == observe.Component || e.LastTimestamp.Time.Before(since)
-	})
-	// times are in seconds, and names end in the nanoseconds of the first time
-	slices.SortFunc(events, func(a, b core.Event) int {
-		return cmp.Or(cmp.Compare(a.LastTimestamp.UnixNano(), b.LastTimestamp.UnixNano()),
-			cmp.Compare(a.Name, b.Name))
-	})
-	for i, e := range slices.Backward(events) {
-		if i == len(events)-1 && e.Reason == "Pulling" {
-			return e.Message
-		}
-		if e.Type == core.EventTypeWarning {
-			return e.Reason + ": " + e.Message
-		}
-	}
-	return ""
+	return observe.Explanation(list.Items, of.since)
 }
 
 // Events are read only for objects that have waited for some time without a stated reason, and only
