@@ -59,11 +59,10 @@ func (ns *namespace) torchImage() string {
 	if err := group.Wait(); err != nil {
 		ns.t.Fatal(err)
 	}
-	unix.Sync()
 	return reference
 }
 
-// pull makes a node pull an image.
+// pull makes a node pull an image, and returns when the disk has it.
 func (ns *namespace) pull(node, reference string) error {
 	began, pod := time.Now(), "pull-on-"+node
 	ns.t.Logf("%s pulls %s", node, reference)
@@ -77,6 +76,7 @@ func (ns *namespace) pull(node, reference string) error {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
 	}
+	unix.Sync()
 	note("its pull by "+node, rounded(time.Since(began)), "")
 	return nil
 }

@@ -14,8 +14,8 @@ type term struct {
 	of    int
 }
 
-// transform computes dst = T·src·Tᵀ for squares of vectors, for Winograd's convolutions. T has a
-// sum for each output. Values are the inputs, then the outputs, then sums that outputs share.
+// transform computes dst = T·src·Tᵀ for squares of vectors, for Winograd's convolutions. T has
+// a sum for each output. Values are the inputs, then the outputs, then sums that outputs share.
 type transform struct {
 	name            string
 	inputs, outputs int
